@@ -14,6 +14,7 @@ import {
   addPieceOption,
   addPortOption,
   assignment,
+  localAddress,
   mtu,
   seconds,
   size,
@@ -22,6 +23,7 @@ import {
 import { pingpong, type PingpongOptions } from './pingpong/pingpong.js';
 import { poolTop, type PoolTopOptions } from './pool-top.js';
 import { addPskOptions } from './base/psk-file.js';
+import { addNoTokenOption, addTokenOptions } from './file-transfer/access.js';
 import { nvmeTarget, type NvmeTargetCliOptions } from './nvme-target/nvme-target.js';
 import { perf } from './perf/perf.js';
 import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
@@ -37,7 +39,7 @@ import {
   rdsStress,
   type RdsStressOptions,
 } from './rds/stress.js';
-import { Exit, reportFailure, watchOutput } from './base/report.js';
+import { Exit, escapeInvisible, reportFailure, watchOutput } from './base/report.js';
 import { rpmaBench, type RpmaBenchOptions } from './rpma-bench/rpma-bench.js';
 import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
 import type { ServeOptions } from './serve/options.js';
@@ -49,7 +51,8 @@ Example:
   verbena tour
   verbena put --help
 
-Exit codes: 0 done, 1 refused or failed, 2 the command line is wrong, 130 ended by ctrl-C.
+Exit codes: 0 done, 1 refused or failed, 2 the command line is wrong, 130 ended by ctrl-C
+(serve, demo and nvme-target run until ctrl-C or SIGTERM: 0).
 VERBENA_DEBUG=1 shows where an error comes from.
 `;
 
@@ -68,7 +71,21 @@ async function run(command: string, action: () => Promise<number>): Promise<void
 function begin(program: Command, name: string, description: string): Command {
   // `rpma bench` lies in `rpma`.
   const whole = program.parent ? `${program.name()} ${name}` : name;
-  return program.command(name).description(description).configureOutput(complaintsOf(whole));
+  return program
+    .command(name)
+    .description(description)
+    .configureOutput(complaintsOf(whole))
+    .hook('preAction', refuseEmpty);
+}
+
+/** An empty word is mostly a shell variable that is not set. `--token` reports its own length. */
+function refuseEmpty(command: Command): void {
+  const { args, options, registeredArguments } = command;
+  const isEmpty = (option: Option): boolean =>
+    option.long !== '--token' && command.getOptionValue(option.attributeName()) === '';
+  const argument = registeredArguments.find((_, index) => args[index] === '');
+  const name = argument ? `<${argument.name()}>` : options.find(isEmpty)?.flags;
+  if (name !== undefined) command.error(`error: ${name} must not be empty, got ''`);
 }
 
 /** One line, which says where there is more. */
@@ -80,7 +97,7 @@ function complaintsOf(name: string): OutputConfiguration {
         .replace(/^error: /, '')
         .trim()
         .replace(/\s*\n\s*/g, ' ');
-      write(`${command}: ${sentence} (${command} --help)\n`);
+      write(`${command}: ${escapeInvisible(sentence)} (${command} --help)\n`);
     },
   };
 }
@@ -97,7 +114,7 @@ function addUdpPortOption(command: Command): Command {
 function addServe(program: Command): void {
   const command = begin(program, 'serve', 'receive files of "verbena put" into a directory')
     .option('--dir <directory>', 'directory of the received files', '.')
-    .option('--bind <address>', 'local address; not a wildcard', '127.0.0.1');
+    .option('--bind <address>', 'local address; not a wildcard', localAddress, '127.0.0.1');
   addPortOption(command, '--port <port>', 'UDP port; 0: a free one', ROCE_PORT)
     .option('--max-clients <number>', 'clients served at the same time', whole(1, 128), 8)
     .addOption(
@@ -105,15 +122,13 @@ function addServe(program: Command): void {
         .argParser(size(65536, 2 ** 28))
         .default(8 * 2 ** 20, '8M'),
     )
-    .option(
-      '--token <key>',
-      'key that clients prove (default: a random one unless --bind is loopback)',
-    )
-    .option('--token-file <file>', 'the same, from a file with mode 600')
-    .option('--no-token', 'accept clients without a key, at any address')
     .option('--quota <size>', 'limit for the bytes of all files in the directory', size(1, 2 ** 50))
     .option('--expire <hours>', 'hours until unfinished files are removed', whole(1, 8760), 168)
-    .option('--pmem <file>', 'receive files of "put --pmem" into this file of persistent memory')
+    .addOption(
+      new Option('--pmem <file>', 'receive files of "put --pmem" into this persistent memory')
+        // They are about files in a directory.
+        .conflicts(['dir', 'maxClients', 'windowBytes', 'quota', 'expire']),
+    )
     .option(
       '--pmem-bytes <size>',
       'size if the file is created (default: 64M)',
@@ -121,6 +136,8 @@ function addServe(program: Command): void {
     )
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'one JSON object per event');
+  const key = 'key that clients prove (default: a random one unless --bind is loopback)';
+  addNoTokenOption(addTokenOptions(command, key));
   addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena serve --dir incoming --bind 192.0.2.7'))
     .action((options: ServeOptions) => run('serve', () => serve(options)));
@@ -134,15 +151,18 @@ function addPut(program: Command): void {
   )
     .argument('<file>')
     .argument('<address>', `host[:port] of "verbena serve"; the port is ${ROCE_PORT} otherwise`)
-    .option('--bind <address>', 'local address (default: the route to the server)');
+    .option('--bind <address>', 'local address (default: the route to the server)', localAddress);
   addPortOption(command, '--local-port <port>', 'local UDP port; 0: a free one', 0);
   addPieceOption(command)
-    .option('--token <key>', 'the key of the server')
-    .option('--token-file <file>', 'the same, from a file with mode 600')
     .option('--retries <number>', 'reconnects without progress before put fails', whole(0, 1000), 5)
-    .option('--pmem', 'write and flush into the persistent memory of "serve --pmem"')
+    .addOption(
+      new Option('--pmem', 'write and flush into the persistent memory of "serve --pmem"')
+        // Records have a fixed length, and a log that is cut off is not resumed.
+        .conflicts(['pieceBytes', 'retries']),
+    )
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
+  addTokenOptions(command, 'the key of the server');
   addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena put image.iso 192.0.2.7'))
     .action((file: string, address: string, options: PutOptions) =>
@@ -159,7 +179,7 @@ function addRpma(program: Command): void {
   const rpma = program.command('rpma').description('remote persistent memory: "rpma bench"');
   const command = begin(rpma, 'bench', 'compare local write and sync with remote write and flush')
     .option('--dir <directory>', 'directory of both files, on the disk to measure', '.')
-    .option('--bind <address>', 'local address', '127.0.0.1')
+    .option('--bind <address>', 'local address', localAddress, '127.0.0.1')
     .option('--sizes <list>', 'bytes per write', list(size(8, 2 ** 25)))
     .option('--depths <list>', 'writes in flight', list(whole(1, 1024)))
     .option('--seconds <seconds>', 'duration of each measurement', seconds, 1)
@@ -217,6 +237,7 @@ function addPingpong(program: Command): void {
     .option(
       '--bind <address>',
       'local address (default: the route to the peer; 127.0.0.2 if the peer is 127.0.0.1)',
+      localAddress,
     )
     .option('-e, --events', 'wait for completion events instead of polling')
     .option('-c, --chk', 'compare the received bytes (both sides)')
@@ -231,7 +252,7 @@ function addPingpong(program: Command): void {
 
 function addOthers(program: Command): void {
   begin(program, 'devinfo', 'print link, addresses and limits of a device on this machine')
-    .option('--bind <address>', 'local address of the device', '127.0.0.1')
+    .option('--bind <address>', 'local address of the device', localAddress, '127.0.0.1')
     .option('--name <name>', 'a device shared by processes: report its members and their resources')
     .option('--directory <directory>', `with --name: ${DIRECTORY_HELP}`)
     .option('--storage <directory>', 'directory: report the durability of its files', '.')
@@ -305,7 +326,7 @@ function addRdsPing(program: Command): void {
     .argument('<host>', 'address of the node')
     .option('-c, --count <number>', 'pings (default: no limit)', whole(1, 1_000_000))
     .option('-i, --interval <seconds>', 'time between pings', seconds, 1)
-    .option('-I, --bind <address>', 'local address (default: the route to the host)')
+    .option('-I, --bind <address>', 'local address (default: the route to the host)', localAddress)
     .option('--json', 'one JSON object per ping');
   addUdpPortOption(command);
   addPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
@@ -409,7 +430,7 @@ function addNvme(program: Command): void {
     )
     .option('--size <size>', 'create or extend the file to this size', size(4096, 2 ** 40))
     .option('--pmem', 'map the file as persistent memory: a completed flush is durable')
-    .option('--bind <address>', 'local address; not a wildcard', '127.0.0.1')
+    .option('--bind <address>', 'local address; not a wildcard', localAddress, '127.0.0.1')
     .option('--nqn <name>', 'NQN of the subsystem')
     .option('--host-nqn <name...>', 'NQNs of the hosts that may connect (default: any)')
     .option(

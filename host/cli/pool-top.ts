@@ -31,8 +31,9 @@ export async function poolTop(name: string, options: PoolTopOptions): Promise<nu
     if (json) await printLine(JSON.stringify({ pools: now, events }));
     else if (process.stdout.isTTY && !once) {
       log = [...log, ...events].slice(-8);
+      process.stdout.write(CLEAR);
       await printLine(
-        [CLEAR + head(name), ...now.flatMap((pool) => [...describe(pool)]), ...log].join('\n'),
+        [head(name), ...now.flatMap((pool) => [...describe(pool)]), ...log].join('\n'),
       );
     } else {
       const isNew = before === undefined || events.length > 0;

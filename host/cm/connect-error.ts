@@ -58,10 +58,13 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
     }
     case CmEventType.UNREACHABLE: {
       const open = 'check that a device is open there, at that address and UDP port';
-      const why = event.id.authRule
-        ? `no authentic answer came from the peer; ${open}, and that nothing on the way changes ` +
-          'packets (an answer without a right tag is dropped)'
-        : `no answer came from the peer; ${open}`;
+      const why =
+        verb === 'accept'
+          ? 'no RTU came from the peer; it has ended'
+          : event.id.authRule
+            ? `no authentic answer came from the peer; ${open}, and that nothing on the way changes ` +
+              'packets (an answer without a right tag is dropped)'
+            : `no answer came from the peer; ${open}`;
       return new ConnectError('ETIMEDOUT', `${verb}: ${why}`, event);
     }
     case CmEventType.DISCONNECTED:

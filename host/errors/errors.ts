@@ -16,6 +16,8 @@ export type ErrnoName =
   | 'ENOENT'
   | 'ENODATA'
   | 'EISDIR'
+  | 'ENOTDIR'
+  | 'EROFS'
   | 'EEXIST'
   | 'EADDRINUSE'
   | 'EADDRNOTAVAIL'

@@ -404,8 +404,9 @@ function refusalOf(error: unknown, path: string): Error {
   switch (code) {
     case 'EACCES':
     case 'EPERM':
-    case 'EROFS':
       return refusal('EACCES', `this user may not write ${path}`);
+    case 'EROFS':
+      return refusal('EROFS', `${path} is on a read-only file system: name a file on another one`);
     case 'ENOENT':
     case 'ENOTDIR':
       return refusal('ENOENT', `${path}: there is no such directory`);

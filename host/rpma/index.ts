@@ -24,6 +24,7 @@ export {
   ReplicatedLog,
   logEnd,
   logQueueSize,
+  logRecordSize,
   newestLog,
   recoverLog,
   type LogOptions,

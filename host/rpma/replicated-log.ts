@@ -247,6 +247,11 @@ export function logQueueSize(depth = 2): number {
   return OPERATIONS * depth;
 }
 
+/** Bytes that a record of `length` bytes takes in a log. */
+export function logRecordSize(length: number): number {
+  return padded(RECORD_HEADER + length);
+}
+
 /** Where a log of `bytes` bytes ends, by its first 8 bytes. Throws RefusalError EIO. */
 export function logEnd(header: Uint8Array, bytes: number): number {
   const taken = new DataView(header.buffer, header.byteOffset).getBigUint64(0, true);
@@ -305,7 +310,7 @@ function padded(bytes: number): number {
 }
 
 function sizeOf(record: Uint8Array): number {
-  return padded(RECORD_HEADER + record.length);
+  return logRecordSize(record.length);
 }
 
 function put(memory: Uint8Array, at: number, record: Uint8Array): void {

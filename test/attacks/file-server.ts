@@ -85,10 +85,11 @@ export const FILE_SERVER_ATTACKS: readonly Attack[] = [
       withServer('127.1.22.4', [], async (served) => {
         const clients: PutClient[] = [];
         const devices = [];
-        for (let index = 0; index < 15; index++) {
+        // A source may have 16 of them.
+        for (let index = 0; index < 20; index++) {
           const context = await openDevice({ address: `127.1.23.${index + 1}`, port: 0 });
           devices.push(context);
-          for (let count = 0; count < 20; count++) {
+          for (let count = 0; count < 15; count++) {
             clients.push(await PutClient.open(served, context));
           }
         }

@@ -1,8 +1,8 @@
 /** Clients and servers that a test makes by hand: what they may not say, and may not keep. */
-import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { listen, openDevice, type Context } from '../../host/index.js';
+import { UdpLink, connect, listen, openDevice, type Context } from '../../host/index.js';
 import { FILE_SERVICE } from '../../host/cli/file-transfer/channel.js';
 import type { Message } from '../../host/cli/file-transfer/messages.js';
 import { Workspace } from '../support/processes.js';
@@ -31,8 +31,16 @@ test('names that are no file names are refused, and so is what is no request', (
   Workspace.use(async (space) => {
     await mkdir(space.path('in'));
     const { server, port } = await space.serve(space.path('in'));
-    const wrong = ['', '.', '..', '../x', 'a/b', 'a\\b', 'a\0b', 'a\nb', 'x.part'];
-    for (const name of [...wrong, 'x.part.journal', 'x.JOURNAL', 'é'.repeat(125)]) {
+    const paths = ['', '.', '..', '../x', 'a/b', 'a\\b', 'x.part'];
+    const invisible = ['\0', '\n', '\x85', '\u200b', '\u00ad', '\u061c', '\u202e', '\u2028'];
+    for (const name of [
+      ...paths,
+      ...invisible.map((one) => `a${one}b`),
+      'a\u{e0041}',
+      'x.part.journal',
+      'x.JOURNAL',
+      'é'.repeat(125),
+    ]) {
       const answer = await answerTo(port, request({ name }));
       assert.match(answer, 'EINVAL a file cannot be put as', JSON.stringify(name));
     }
@@ -54,6 +62,8 @@ test('names that are no file names are refused, and so is what is no request', (
     const file = await space.file('good', 1000);
     assert.is((await space.run('put', file, `${HOST}:${port}`)).code, 0);
     assert.match(server.stderr, 'verbena serve: refused 127.0.0.1: ');
+    assert.match(server.stderr, String.raw`"a\u202eb"`, 'escaped');
+    assert.match(server.stderr, /^[\n\x20-\x7eé]+$/);
   }));
 
 test('a client of another version and another program are refused in words', () =>
@@ -61,8 +71,16 @@ test('a client of another version and another program are refused in words', () 
     const { port } = await space.serve(space.directory);
     const refused = (text: string): Promise<string> =>
       refusedGreeting({ host: HOST, port }, text, device);
-    assert.match(await refused('verbena put 3'), /EPROTO the client has version 3, .* version 2/);
-    assert.match(await refused('nvme'), /EPROTO the client is not verbena put/);
+    for (const [version, older] of [
+      [1, 'client'],
+      [3, 'server'],
+    ] as const) {
+      const sentence =
+        `EPROTO the client has version ${version} of the conversation of put and serve, the server ` +
+        `has version 2; upgrade verbena at the ${older}`;
+      assert.ok((await refused(`verbena put ${version}`)).includes(sentence), sentence);
+    }
+    assert.match(await refused('nvme'), /EPROTO the client does not run verbena put; check/);
   }));
 
 test('pieces out of range, a slot that is not free and a second request end the session', () =>
@@ -141,14 +159,20 @@ test('a silent client gives its place to another address, and one without a piec
 
 test('connections of one source are limited, and those without a request end', () =>
   Workspace.use(async (space) => {
-    const { server, port } = await space.serve(space.directory, '--max-clients', 1);
+    const { server, port } = await space.serve(space.directory);
     const place = { host: HOST, port };
-    const opening = Array.from({ length: 17 }, () => PutClient.open(place, device));
+    const served = await PutClient.open(place, device);
+    assert.is(await served.answer(request()), 'READY');
+    const opening = Array.from({ length: 16 }, () => PutClient.open(place, device));
     const clients = await Promise.all(opening);
     const refused = await PutClient.open(place, device).catch((error: Error) => error);
     assert.match(String(refused), 'enough connections of this source');
     await (await PutClient.open(place, '127.0.0.32')).close();
-    await server.printed('stderr', /it sent no request for 5 s/, 10_000);
+    await server.printed(
+      'stderr',
+      /no request from 127.0.0.1: it sent no request for 5 s\n/,
+      10_000,
+    );
     await eventually(() => clients.every(({ isOver }) => isOver), 5000);
     assert.ok(clients.every(({ isOver }) => isOver));
   }));
@@ -175,16 +199,27 @@ test('a server that does not know the key, has another version or says nothing i
     const { port } = context.local;
     try {
       const listener = await listen({ address: HOST, port: FILE_SERVICE }, { context });
-      let greeting = 'verbena put 3';
+      let greeting: string | undefined = 'verbena put 3';
       void (async () => {
         for await (const each of listener) {
-          void each.accept({ privateData: Buffer.from(greeting) }).catch(() => undefined);
+          if (greeting === undefined) each.reject();
+          else void each.accept({ privateData: Buffer.from(greeting) }).catch(() => undefined);
         }
       })();
       const put = (...words: string[]) => space.run('put', file, `${HOST}:${port}`, ...words);
       const key = ['--token', 'a key of enough letters'];
       assert.match((await put(...key)).stderr, /has no key: .*\(EACCES\)/);
-      assert.match((await put()).stderr, /the server has version 3, .* version 2 .*\(EPROTO\)/);
+      const at = `at ${HOST}:${port}`;
+      const client = 'this client has version 2; upgrade verbena at this client';
+      assert.match((await put()).stderr, `the server ${at} has version 3 of the conversation`);
+      assert.match((await put()).stderr, `${client} (EPROTO)`);
+      greeting = 'verbena put 1';
+      assert.match((await put()).stderr, `; upgrade verbena at the server ${at} (EPROTO)`);
+      greeting = undefined;
+      assert.match(
+        (await put()).stderr,
+        `put: ${HOST}:${port} refuses with CONSUMER_DEFINED; check that "verbena serve" of this version`,
+      );
       greeting = 'verbena put 2';
       const { code, stderr } = await put('--retries', '0');
       assert.is(code, 1);
@@ -192,6 +227,40 @@ test('a server that does not know the key, has another version or says nothing i
     } finally {
       await context.close();
     }
+  }));
+
+test('a client that ends between request and answer has gone, and is not refused', () =>
+  Workspace.use(async (space) => {
+    const { server, port } = await space.serve(space.directory);
+    const link = new UdpLink({ address: '127.0.0.33', port: 0 });
+    const send = link.send.bind(link);
+    // The REQ, and then silence: the server waits for an RTU.
+    let isSilent = false;
+    link.send = (batch) => {
+      if (!isSilent) send(batch);
+      isSilent = true;
+    };
+    const silent = await openDevice({ link });
+    try {
+      const privateData = Buffer.from('verbena put 2');
+      const how = { context: silent, udpPort: port, privateData };
+      await connect({ address: HOST, port: FILE_SERVICE }, how);
+      await server.printed(
+        'stderr',
+        /no request from 127.0.0.33: the client left before its connection was complete\n/,
+      );
+    } finally {
+      await silent.close();
+    }
+  }));
+
+test('an error of the file system names no directory of the server', () =>
+  Workspace.use(async (space) => {
+    await mkdir(space.path('in'));
+    const { port } = await space.serve(space.path('in'), '--quota', '1T');
+    await rm(space.path('in'), { recursive: true });
+    const answer = await answerTo(port, request());
+    assert.is(answer, 'ENOENT the server failed: no such file or directory');
   }));
 
 test.run();

@@ -39,7 +39,12 @@ test('the file must be private, and have keys of 16 bytes or more; encryption ne
     await chmod(path, 0o640);
     await fails(/other users may read .* \(mode 640\): chmod 600 it/, ...words);
     await chmod(path, 0o600);
-    await fails(/exclude each other/, ...words, '--token', KEY);
+    await fails(
+      /'--token <key>' cannot be used with option '--psk-file <file>'/,
+      ...words,
+      '--token',
+      KEY,
+    );
     await fails(/--encrypt: requires a key/, '--encrypt');
     await writeFile(path, `${KEY}\nis too short\n`);
     await fails(/line 2: a key has 16 to 1024 bytes, not 12; make a key by openssl/, ...words);

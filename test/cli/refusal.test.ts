@@ -2,9 +2,12 @@
 import { mkdir, open, readdir, writeFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { Workspace, freePort, type Ended } from '../support/processes.js';
+import { runAsOtherUser, testOfTwoUsers } from '../support/other-user.js';
+import { Workspace, cliPath, freePort, type Ended } from '../support/processes.js';
 
 const test = suite('cli/refusal');
+/** Other systems have no /proc, and refuse such names. */
+const testOnLinux = process.platform === 'linux' ? test : test.skip;
 
 /** Ended with `code`, and with one line that begins as all do. */
 function assertRefused(ended: Ended, code: number, pattern: RegExp | string): void {
@@ -14,15 +17,18 @@ function assertRefused(ended: Ended, code: number, pattern: RegExp | string): vo
   assert.is(ended.stdout, '');
 }
 
-test('a path that is not there, a directory and a device are refused by name', () =>
+test('a path that is not there, a directory, a pipe and a device are refused by name', () =>
   Workspace.use(async (space) => {
-    const file = await space.file('f', 1);
+    const [file, pipe] = [await space.file('f', 1), space.path('pipe')];
+    await space.startProcess('mkfifo', [pipe]).ended;
     const cases: [words: string[], pattern: RegExp][] = [
       [['put', space.path('no'), '::1'], /no: no such file .*ENOENT/],
       [['put', space.directory, '::1'], /is a directory \(EISDIR\)/],
       [['put', '/dev/null', '::1'], /is not a regular file/],
+      [['put', pipe, '::1'], /pipe is not a regular file; copy it to one/],
+      [['put', pipe, '::1', '--pmem'], /pipe is not a regular file/],
       [['serve', '--dir', space.path('no')], /cannot serve .*no: no such file or directory/],
-      [['serve', '--dir', file], /not a directory/],
+      [['serve', '--dir', file], /not a directory; choose .* \(--dir\) \(ENOTDIR\)/],
     ];
     await Promise.all(
       cases.map(async ([words, pattern]) => assertRefused(await space.run(...words), 1, pattern)),
@@ -39,6 +45,15 @@ test('an invalid command line is an error with exit code 2', () =>
       [['put', file, 'x', '--loss', '101'], /percentage/],
       [['frobnicate'], /unknown command/],
       [['serve', '--bind', 'localhost'], /must be an IPv4 or IPv6 address/],
+      [['serve', '--bind', '0.0.0.0'], /not a wildcard\. This machine has /],
+      [['put', file, 'x', '--bind', '::'], /not a wildcard\. This machine has /],
+      [['put', '', 'x'], /<file> must not be empty, got ''/],
+      [['serve', '--dir', ''], /--dir <directory> must not be empty, got ''/],
+      [['serve', '--quota', '1X'], /a size from 1 to .*; 64k, 8M, 1G, 1T are sizes/],
+      [['serve', '--quota', '1T', '--dir', ''], /--dir <directory> must not be empty/],
+      [['serve', '--pmem-bytes', '1M'], /--pmem-bytes: requires --pmem/],
+      [['serve', '--pmem', 'x', '--quota', '1M'], /'--pmem <file>' cannot be used with .*--quota/],
+      [['put', '--pmem', '--retries', '1', file, 'x'], /'--pmem' cannot be used with .*--retries/],
       [['serve', '--max-clients', '128', '--window-bytes', '256M'], /more than the 4 GiB/],
     ];
     await Promise.all(
@@ -50,6 +65,73 @@ test('an invalid command line is an error with exit code 2', () =>
     assert.match(help.stdout, 'Example:');
     assert.match(help.stdout, '--loss');
   }));
+
+test('two options that name the key are refused in either order, and so is a key that is too short', () =>
+  Workspace.use(async (space) => {
+    const file = await space.file('f', 1);
+    const key = 'a key of enough letters';
+    const [token, keyFile, pskFile] = [
+      ['--token', key],
+      ['--token-file', space.path('key')],
+      ['--psk-file', space.path('psk')],
+    ];
+    const both: (readonly string[][])[] = [
+      [token!, keyFile!],
+      [token!, pskFile!],
+      [keyFile!, pskFile!],
+    ];
+    const without = [token!, keyFile!, pskFile!, ['--encrypt']].map((one) => [one, ['--no-token']]);
+    const lines = [
+      ...both.map((words) => ['put', file, '::1', ...words.flat()]),
+      ...[...both, ...without].flatMap(([one, other]) => [
+        ['serve', ...one!, ...other!],
+        ['serve', ...other!, ...one!],
+      ]),
+    ];
+    for (const line of lines) {
+      const ended = await space.run(...line);
+      assertRefused(ended, 2, /option '--[a-z <>-]+' cannot be used with option '--[a-z <>-]+'/);
+      assert.not.match(ended.stderr, key);
+    }
+    for (const command of [['serve'], ['put', file, '::1']]) {
+      const wrong = (length: number) =>
+        new RegExp(`a key has 16 to 256 characters, not ${length};`);
+      assertRefused(await space.run(...command, '--token', ''), 2, wrong(0));
+      assertRefused(await space.run(...command, '--token', 'short'), 2, wrong(5));
+    }
+  }));
+
+testOnLinux('a file whose size is not that of its content is refused', () =>
+  Workspace.use(async (space) => {
+    const more = await space.run('put', '/proc/cpuinfo', '::1');
+    assertRefused(
+      more,
+      1,
+      /cpuinfo has a size of 0 bytes and content of .* copy it to a disk.*EINVAL/,
+    );
+    const pmem = await space.run('put', '/proc/cpuinfo', '::1', '--pmem');
+    assertRefused(pmem, 1, /cpuinfo has a size of 0 bytes and content of another length/);
+  }),
+);
+
+testOnLinux('a name of the file system that is not UTF-8 is named as the reason', () =>
+  Workspace.use(async (space) => {
+    await writeFile(Buffer.from(space.path('a\xff'), 'latin1'), 'x');
+    const script = 'exec "$0" "$1" put "$2/$(printf "a\\377")" ::1';
+    const words = ['-c', script, process.execPath, cliPath, space.directory];
+    const ended = await space.startProcess('sh', words).ended;
+    assertRefused(ended, 1, /its name is not UTF-8 \(U\+FFFD replaces .*\); rename the file/);
+  }),
+);
+
+testOfTwoUsers(test, 'a directory that the server cannot write to is refused at its start', () =>
+  Workspace.use((space) => {
+    const { status, stderr } = runAsOtherUser([cliPath, 'serve', '--dir', space.directory]);
+    assert.is(status, 1);
+    assert.match(stderr, /permission denied; choose a directory .* \(--dir\) \(EACCES\)\n$/);
+    return Promise.resolve();
+  }),
+);
 
 test('a host without a device and a device without a server have their own errors', () =>
   Workspace.use(async (space) => {
@@ -97,7 +179,11 @@ test('a directory of that name, and pieces larger than the window, are refused',
     const put = (...words: string[]): Promise<Ended> =>
       space.run('put', space.path('from', 'there'), address, ...words);
     assertRefused(await put(), 1, /do not fit into the server's window of 524288/);
-    assertRefused(await put('--piece-bytes', '64k'), 1, /there is a directory on the server/);
+    assertRefused(
+      await put('--piece-bytes', '64k'),
+      1,
+      /there is a directory on the server; remove/,
+    );
   }));
 
 test.run();

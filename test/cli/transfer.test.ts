@@ -1,5 +1,5 @@
 /** `verbena put` into `verbena serve`: two processes, a real wire, real files. */
-import { readFile, readdir, stat, utimes, writeFile } from 'node:fs/promises';
+import { readFile, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { createHash } from 'node:crypto';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -113,6 +113,23 @@ test('a file that changes during its transfer is refused, and leaves no piece', 
     const { code, stderr } = await put.ended;
     assert.is(code, 1);
     assert.match(stderr, /verbena put: .*z changed while it was sent/);
+    assert.equal(await readdir(space.path('in')), []);
+  }));
+
+test('a part that is removed during its transfer is reported with the remedy, and no piece is kept', () =>
+  Workspace.use(async (space) => {
+    const { server, address } = await space.serve(await makeIn(space));
+    const file = await space.file('v', 2_000_000);
+    const put = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
+    await put.printed('stderr', /[2-9]0 %/);
+    await rm(space.path('in', 'v.part'));
+    const { code, stderr } = await put.ended;
+    assert.is(code, 1);
+    assert.match(stderr, /put: the server: a program removed v.part during .*; put the file again/);
+    await server.printed(
+      'stderr',
+      /v from 127.0.0.1 is not complete: .*put the file again \(ENOENT\)\n/,
+    );
     assert.equal(await readdir(space.path('in')), []);
   }));
 

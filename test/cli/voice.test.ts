@@ -145,6 +145,22 @@ test('--json is lines of JSON on standard output, and nothing else', () =>
     }
   }));
 
+test('a server that ctrl-C ends has done its work: exit code 0', () =>
+  Workspace.use(async (space) => {
+    const servers = [
+      ['serve', '--dir', space.directory, '--port', '0'],
+      ['serve', '--pmem', space.path('store'), '--port', '0'],
+      ['nvme-target', '--ram', '1M', '--port', '0', '--udp-port', '0'],
+      ['demo', '--port', '0'],
+    ].map((words) => space.start(...words));
+    for (const server of servers) {
+      await server.printed('stdout', /ctrl-C ends/);
+      server.kill('SIGINT');
+      const { code, stderr } = await server.ended;
+      assert.is(code, 0, stderr);
+    }
+  }));
+
 test('a reader that goes away is no failure', () =>
   Workspace.use(async (space) => {
     const file = await space.file('some.bin', 20_000);

@@ -43,5 +43,5 @@ export function runAsOtherUser(words: readonly string[]): SpawnSyncReturns<strin
   const user = [`--reuid=${OTHER_USER}`, `--regid=${OTHER_USER}`, '--clear-groups'];
   const reads = ['--inh-caps=+dac_read_search', '--ambient-caps=+dac_read_search'];
   const args = [...user, ...reads, process.execPath, ...words];
-  return spawnSync('setpriv', args, { encoding: 'utf8', cwd: '/' });
+  return spawnSync('setpriv', args, { encoding: 'utf8', cwd: '/', timeout: 60_000 });
 }

@@ -1,5 +1,8 @@
 /** Options that several commands share, and how the words of a command line become numbers. */
+import { isIP } from 'node:net';
 import { InvalidArgumentError, Option, type Command } from 'commander';
+import { Gid } from '../../link/endpoint.js';
+import { describeAddresses, isWildcard } from '../../link/interface.js';
 import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from '../file-transfer/messages.js';
 import type { FaultPercents } from './open-device.js';
 
@@ -19,14 +22,23 @@ export function seconds(text: string): number {
   throw new InvalidArgumentError('It must be a number of seconds from 0 to 86400.');
 }
 
-/** A parser of sizes: `65536`, `64k`, `8M`, `1G` (powers of 1024). */
+/** A parser of sizes: `65536`, `64k`, `8M`, `1G`, `1T` (powers of 1024). */
 export function size(least: number, most: number): (text: string) => number {
   return (text) => {
-    const [, digits = 'none', unit = ''] = /^(\d+)([kKmMgG]?)$/.exec(text) ?? [];
-    const value = Number(digits) * 1024 ** ['', 'k', 'm', 'g'].indexOf(unit.toLowerCase());
+    const [, digits = 'none', unit = ''] = /^(\d+)([kKmMgGtT]?)$/.exec(text) ?? [];
+    const value = Number(digits) * 1024 ** ['', 'k', 'm', 'g', 't'].indexOf(unit.toLowerCase());
     if (value >= least && value <= most) return value;
-    throw new InvalidArgumentError(`It must be a size from ${least} to ${most} bytes, as in 64k.`);
+    const range = `${least} to ${most} bytes`;
+    throw new InvalidArgumentError(`It must be a size from ${range}; 64k, 8M, 1G, 1T are sizes.`);
   };
+}
+
+/** A parser of a local address. Packets name it, which excludes a wildcard. */
+export function localAddress(text: string): string {
+  const [plain = ''] = text.split('%', 1);
+  if (isIP(plain) && !isWildcard(Gid.parse(plain))) return text;
+  const rule = 'It must be an IPv4 or IPv6 address, not a wildcard.';
+  throw new InvalidArgumentError(`${rule} ${describeAddresses()}.`);
 }
 
 /** Path MTUs, in bytes. */

@@ -15,6 +15,9 @@ export const Exit = {
   INTERRUPTED: 130,
 } as const;
 
+/** Unicode categories of characters without a glyph, but for line feed and tab. */
+const INVISIBLE = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
 /** The user pressed ctrl-C; `message` says how to go on. */
 export class Interrupted extends VerbenaError {
   override readonly name = 'Interrupted';
@@ -39,9 +42,9 @@ export function watchOutput(): void {
   }
 }
 
-/** Prints a line to standard output; the promise waits for a reader that is slower than we are. */
+/** Prints lines to standard output; the promise waits for a reader that is slower than we are. */
 export async function printLine(line: string): Promise<void> {
-  if (closed || process.stdout.write(`${line}\n`)) return;
+  if (closed || process.stdout.write(`${escapeInvisible(line)}\n`)) return;
   await new Promise<void>((resolve) => {
     const proceed = (): void => {
       process.stdout.removeListener('drain', proceed);
@@ -54,11 +57,20 @@ export async function printLine(line: string): Promise<void> {
 }
 
 /**
- * Prints a line to standard error, with the command that it comes from in front. Control
- * characters, which may be a peer's, do not reach the terminal.
+ * Replaces control characters, changes of text direction and other invisible characters by
+ * `\u202e` and the like, which JSON also reads. The text may be a peer's; a terminal would obey it.
  */
+export function escapeInvisible(text: string): string {
+  return text.replace(INVISIBLE, (found) => found.replace(/[^]/g, escapeUnit));
+}
+
+function escapeUnit(unit: string): string {
+  return `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
+}
+
+/** Prints a line to standard error, with the command that it comes from in front. */
 export function complain(command: string, line: string): void {
-  const text = line.replace(/\s*\n\s*/g, ' ').replace(/\p{Cc}/gu, '?');
+  const text = escapeInvisible(line.replace(/\s*\n\s*/g, ' '));
   process.stderr.write(`verbena ${command}: ${text}\n`);
 }
 

@@ -1,7 +1,8 @@
 /** Where a server is (`host[:port]`). */
 import { isIPv6 } from 'node:net';
 import { lookUp } from '../../cm/address-info.js';
-import { ConnectError, MisuseError, RejectReason } from '../../index.js';
+import { ConnectError, MisuseError, RefusalError, RejectReason } from '../../index.js';
+import { rejectReasonName } from '../../cm/enums.js';
 import { localAddressTowards } from '../../link/interface.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { refusalOf } from '../../link/tcp-refusal.js';
@@ -78,6 +79,11 @@ export async function whileNobodyAnswers<T>(
 export function connectSentence(error: unknown, server: ServerAddress, command: string): unknown {
   if (!(error instanceof ConnectError)) return error;
   const isNobody = error.reason === RejectReason.INVALID_SERVICE_ID;
-  if (error.code === 'ECONNREFUSED' && !isNobody) return error;
-  return refusalOf(error.code, formatServerAddress(server), command, error) ?? error;
+  const place = formatServerAddress(server);
+  if (error.code === 'ECONNREFUSED' && !isNobody) {
+    const remedy = `check that "${command}" of this version runs there, or try again later`;
+    const sentence = `${place} refuses with ${rejectReasonName(error.reason)}; ${remedy}`;
+    return new RefusalError(error.code, sentence, { cause: error });
+  }
+  return refusalOf(error.code, place, command, error) ?? error;
 }

@@ -3,7 +3,8 @@
  * pre-shared key: it authenticates the connection and all packets.
  */
 import { randomBytes } from 'node:crypto';
-import { MisuseError, RefusalError, type AuthOptions } from '../../index.js';
+import { Option, type Command } from 'commander';
+import { MisuseError, type AuthOptions } from '../../index.js';
 import { readPrivateFile } from '../base/private-file.js';
 import { readAuth, type PskOptions } from '../base/psk-file.js';
 
@@ -13,25 +14,45 @@ const KEY_LENGTH_MAX = 256;
 const KEY_BYTES = 18;
 
 export interface AccessOptions extends PskOptions {
-  /** The key; false: no key, at any address. */
-  readonly token?: string | false;
+  /** The key. */
+  readonly token?: string;
   readonly tokenFile?: string;
+  /** No key, at any address. */
+  readonly noToken?: boolean;
 }
 
-/** The key of the options; undefined without one. Rejects as `readAuth` and `readKey`. */
-export async function readAccess(options: AccessOptions): Promise<AuthOptions | undefined> {
-  const { pskFile, encrypt = false } = options;
-  if (pskFile !== undefined) {
-    if (options.token === undefined && options.tokenFile === undefined) return readAuth(options);
-    const rule = '--psk-file, --token, --token-file and --no-token exclude each other; use one';
-    throw new RefusalError('EINVAL', `serve, put: ${rule}`);
+/** `--token` and `--token-file`; one option at most names the key. */
+export function addTokenOptions(command: Command, description: string): Command {
+  const [token, file] = [
+    new Option('--token <key>', description),
+    new Option('--token-file <file>', 'the same, from a file with mode 600'),
+  ];
+  return command
+    .addOption(token.conflicts(['tokenFile', 'noToken', 'pskFile']))
+    .addOption(file.conflicts(['noToken', 'pskFile']));
+}
+
+/** `--no-token`. As the negation of `--token`, the later one of the two would replace the other. */
+export function addNoTokenOption(command: Command): Command {
+  const option = new Option('--no-token', 'accept clients without a key, at any address');
+  option.negate = false;
+  option.attributeName = () => 'noToken';
+  return command.addOption(option.conflicts(['pskFile', 'encrypt']));
+}
+
+/** The key of the options; undefined without one. Rejects as `readAuth`; MisuseError. */
+async function readAccess(options: AccessOptions): Promise<AuthOptions | undefined> {
+  const { token, tokenFile, pskFile, encrypt = false } = options;
+  if (pskFile !== undefined) return readAuth(options);
+  const isFile = tokenFile !== undefined;
+  const key = isFile ? (await readPrivateFile(tokenFile, 'key')).trim() : token;
+  if (key === undefined) return undefined;
+  if (key.length < KEY_LENGTH_MIN || key.length > KEY_LENGTH_MAX) {
+    const rule = `a key has ${KEY_LENGTH_MIN} to ${KEY_LENGTH_MAX} characters, not ${key.length}`;
+    const option = isFile ? '--token-file' : '--token';
+    throw new MisuseError(option, `${rule}; make a key by openssl rand -base64 18`);
   }
-  const key = await readKey(options);
-  if (key !== undefined) return authOf(key, encrypt);
-  if (encrypt && options.token === false) {
-    throw new MisuseError('--encrypt', 'requires a key: omit --no-token');
-  }
-  return undefined;
+  return authOf(key, encrypt);
 }
 
 /** Access control of a server. `made`: a generated key, which the server prints for its clients. */
@@ -45,7 +66,7 @@ export async function serverAccess(
   options: AccessOptions & { readonly bind: string },
 ): Promise<ServerAccess> {
   const given = await readAccess(options);
-  if (given || options.token === false) return { auth: given, made: undefined };
+  if (given || options.noToken) return { auth: given, made: undefined };
   const { bind, encrypt = false } = options;
   if (isLoopback(bind) && !encrypt) return { auth: undefined, made: undefined };
   const made = makeKey();
@@ -62,21 +83,6 @@ export async function clientAccess(options: AccessOptions): Promise<AuthOptions 
 /** A key of 144 random bits. */
 function makeKey(): string {
   return randomBytes(KEY_BYTES).toString('base64url');
-}
-
-/** The key of `--token` or `--token-file`; undefined: no option. Rejects with RefusalError. */
-async function readKey({ token, tokenFile }: AccessOptions): Promise<string | undefined> {
-  if (typeof token === 'string' && tokenFile !== undefined) {
-    const rule = '--token and --token-file exclude each other; use one of them';
-    throw new RefusalError('EINVAL', `serve, put: ${rule}`);
-  }
-  const key =
-    tokenFile === undefined ? token || undefined : (await readPrivateFile(tokenFile, 'key')).trim();
-  if (key === undefined || (key.length >= KEY_LENGTH_MIN && key.length <= KEY_LENGTH_MAX)) {
-    return key;
-  }
-  const rule = `a key has ${KEY_LENGTH_MIN} to ${KEY_LENGTH_MAX} characters, not ${key.length}`;
-  throw new RefusalError('EINVAL', `${rule}: openssl rand -base64 18`);
 }
 
 function authOf(key: string, encrypt: boolean): AuthOptions {

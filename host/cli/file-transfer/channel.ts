@@ -149,19 +149,22 @@ export class Channel {
           if (!isLarge || pathMtu === Mtu.MTU_256) throw error;
         }
       }
-      checkGreeting(channel.#connection.privateData, 'the server');
+      const peer = `the server at ${formatServerAddress(server)}`;
+      checkGreeting(channel.#connection.privateData, peer, 'this client', 'verbena serve');
       return channel;
     } catch (error) {
       channel.close();
-      throw connectRefusal(error, server);
+      throw connectRefusal(error, server, 'verbena serve');
     }
   }
 
-  /** Accepts a client. Rejects with RefusalError, which the client receives as well. */
+  /**
+   * Accepts a client. Rejects with RefusalError, which the client receives as well; ConnectionLost.
+   */
   static async accept(request: RdmaRequest): Promise<Channel> {
     let channel: Channel | undefined;
     try {
-      checkGreeting(request.privateData, 'the client');
+      checkGreeting(request.privateData, 'the client', 'the server', 'verbena put');
       channel = new Channel(request.id.context, 'the client');
     } catch (error) {
       refuse(request, error as Error);
@@ -173,7 +176,8 @@ export class Channel {
       return channel;
     } catch (error) {
       channel.close();
-      throw error;
+      if (!(error instanceof ConnectError)) throw error;
+      throw new ConnectionLost('the client left before its connection was complete');
     }
   }
 
@@ -315,23 +319,28 @@ function unpadded(privateData: Uint8Array): Uint8Array {
   return privateData.subarray(0, length);
 }
 
-/** Throws RefusalError EPROTO for another program or another version. */
-function checkGreeting(privateData: Uint8Array, peer: string): void {
+/** Throws RefusalError EPROTO if `peer` does not run `program`, or has another version than `own`. */
+function checkGreeting(privateData: Uint8Array, peer: string, own: string, program: string): void {
   const text = Buffer.from(unpadded(privateData)).toString();
   if (text === GREETING) return;
   const [, version] = /^verbena put (\d{1,9})$/.exec(text) ?? [];
-  const is = version === undefined ? 'is not verbena put or serve' : `has version ${version}`;
+  if (version === undefined) {
+    throw new RefusalError('EPROTO', `${peer} does not run ${program}; check address and port`);
+  }
+  const older = Number(version) < VERSION ? peer : own;
   throw new RefusalError(
     'EPROTO',
-    `${peer} ${is}, and the other side has version ${VERSION} of this conversation`,
+    `${peer} has version ${version} of the conversation of put and serve, ${own} has version ` +
+      `${VERSION}; upgrade verbena at ${older}`,
   );
 }
 
-function connectRefusal(error: unknown, server: ServerAddress): unknown {
+/** The error for a failed connect to `server`, at which `command` should run. */
+export function connectRefusal(error: unknown, server: ServerAddress, command: string): unknown {
+  const place = formatServerAddress(server);
   if (error instanceof ConnectError) {
     const message = decodeMessage(unpadded(error.privateData));
-    if (message?.kind === 'FAILED') return refusalOfText(message.text);
+    if (message?.kind === 'FAILED') return refusalOfText(message.text, `${place} refuses: `);
   }
-  const place = formatServerAddress(server);
-  return connectSentence(pskRefusal(error, place, KEY_OPTIONS), server, 'verbena serve');
+  return connectSentence(pskRefusal(error, place, KEY_OPTIONS), server, command);
 }

@@ -22,11 +22,10 @@ function brokenRule(name: string): string | undefined {
   // A shell or a tool would run what a hidden file says (.bashrc, .ssh, .git).
   if (name.startsWith('.')) return 'it begins with a dot';
   if (/[/\\]/.test(name)) return 'a name has no path in it';
-  // A line feed would forge lines of the server's log.
-  if (/[\0-\x1f\x7f-\x9f\u2028\u2029]/.test(name)) return 'it has a control character';
-  // They would show another name than there is.
-  const isTurned = /[\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(name);
-  if (isTurned) return 'it changes the direction of text';
+  // A control character would forge lines of a log; the others make a name look like another one.
+  if (/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u.test(name)) {
+    return 'it has a control, format or other invisible character; rename the file';
+  }
   const bytes = Buffer.from(name);
   if (bytes.toString() !== name) return 'it is no valid Unicode';
   if (bytes.length > NAME_BYTES_MAX) return `it has more than ${NAME_BYTES_MAX} bytes`;

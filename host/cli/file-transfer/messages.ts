@@ -146,9 +146,9 @@ export function failedMessage(error: Error): Message {
   return { kind: 'FAILED', text: `${code} ${error.message.replace(` (${code})`, '')}` };
 }
 
-/** The error of a FAILED message; its text is of the peer. */
-export function refusalOfText(text: string): RefusalError {
+/** The error of a FAILED message; its text is of the peer, and `prefix` precedes it. */
+export function refusalOfText(text: string, prefix = ''): RefusalError {
   const [, code, sentence] = /^(E[A-Z0-9]{1,20}) ([^]*)$/.exec(text) ?? [];
   if (code === undefined) return new RefusalError('EPROTO', 'the server fails without a reason');
-  return new RefusalError(code as ErrnoName, sentence!);
+  return new RefusalError(code as ErrnoName, prefix + sentence!);
 }

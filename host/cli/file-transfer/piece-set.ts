@@ -26,6 +26,11 @@ export class PieceSet {
     this.#size++;
   }
 
+  clear(): void {
+    this.bits.fill(0);
+    this.#size = 0;
+  }
+
   /** Of any bytes; bits beyond the last piece are ignored. */
   static of(bits: Uint8Array, pieceCount: number): PieceSet {
     const set = new PieceSet(pieceCount);

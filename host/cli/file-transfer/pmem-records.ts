@@ -10,6 +10,9 @@ export const PMEM_SERVICE = 7474;
 /** Bytes of a file in one record. */
 export const PIECE_BYTES = 65536;
 const [FILE, DATA, END] = [0x46, 0x44, 0x45];
+/** Of a data record, besides the piece. */
+export const DATA_RECORD_BYTES = 1;
+export const END_RECORD_BYTES = 1 + 32;
 const NAME_BYTES_MAX = 255;
 
 /** A file that is whole. */

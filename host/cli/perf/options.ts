@@ -6,7 +6,7 @@ import { InvalidArgumentError, Option, type Command } from 'commander';
 import { MisuseError, QpType, WrOpcode, type AuthOptions } from '../../index.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
-import { addPortOption, mtu, size, whole } from '../base/options.js';
+import { addPortOption, localAddress, mtu, size, whole } from '../base/options.js';
 import type { PskOptions } from '../base/psk-file.js';
 
 const PERF_VERBS = ['write', 'read', 'send', 'atomic', 'flush', 'atomic-write'] as const;
@@ -143,7 +143,7 @@ export function addPerfOptions(command: Command): Command {
     .option('-U, --unsorted', 'lat: print all, in order')
     .option('--report-both', 'bidirectional: print both directions, too')
     .option('--report-gbits', 'Gb/sec in place of MiB/sec')
-    .option('--bind <address>', 'local address (server: 127.0.0.1)')
+    .option('--bind <address>', 'local address (server: 127.0.0.1)', localAddress)
     .addOption(
       new Option('--exchange <how>', 'connection setup: cm (ib_* -R) or tcp (ib_* without -R)')
         .argParser(choice(EXCHANGES))

@@ -6,11 +6,13 @@ import { RefusalError, WcStatus, rpma, wcStatusStr } from '../../index.js';
 import type { AuthOptions, Context } from '../../index.js';
 import { lookUp } from '../../cm/address-info.js';
 import { localAddressTowards } from '../../link/interface.js';
-import { refusalOf } from '../../link/tcp-refusal.js';
 import { formatBytes, formatRate, formatSeconds } from '../base/format.js';
 import { openLocalDevice } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
+import { connectRefusal } from '../file-transfer/channel.js';
 import {
+  DATA_RECORD_BYTES,
+  END_RECORD_BYTES,
   PIECE_BYTES,
   PMEM_SERVICE,
   dataRecord,
@@ -18,13 +20,13 @@ import {
   fileRecord,
 } from '../file-transfer/pmem-records.js';
 import { Progress } from '../base/progress.js';
-import { pskRefusal } from '../base/psk-file.js';
 import type { PutOptions } from './options.js';
 import { Exit, printLine } from '../base/report.js';
 import {
   formatServerAddress,
   parseServerAddress,
   whileNobodyAnswers,
+  type ServerAddress,
 } from '../base/server-address.js';
 import { SourceFile } from './source-file.js';
 
@@ -57,7 +59,9 @@ export async function putPmem(
       memoryBytes: MEMORY_BASE_BYTES + LOG_BYTES_MAX,
       rdAtomicMax: FLUSHES_MAX,
     });
-    const { log, conn } = await openLog(context, host, named.port, auth);
+    const server = { host, port: named.port };
+    const { log, conn, freeBytes } = await openLog(context, server, auth);
+    checkRoom(file, freeBytes, address);
     const { name, size: bytes } = file;
     const bar = (progress = new Progress('put', bytes));
     const appends: Promise<number>[] = [];
@@ -95,26 +99,46 @@ export async function putPmem(
   }
 }
 
+/** Throws RefusalError ENOSPC, before a byte is sent, for a file that the log has no room for. */
+function checkRoom(file: SourceFile, freeBytes: number, address: string): void {
+  const { name, size, pieceCount } = file;
+  let needed = rpma.logRecordSize(fileRecord(name).length);
+  for (let index = 0; index < pieceCount; index++) {
+    needed += rpma.logRecordSize(DATA_RECORD_BYTES + file.lengthOf(index));
+  }
+  needed += rpma.logRecordSize(END_RECORD_BYTES);
+  if (needed <= freeBytes) return;
+  throw new RefusalError(
+    'ENOSPC',
+    `${name} has ${formatBytes(size)} and needs ${formatBytes(needed)} of the log at ${address}, ` +
+      `which has ${formatBytes(freeBytes)} left; start "${SERVER_COMMAND}" with a new file and ` +
+      'a larger --pmem-bytes',
+  );
+}
+
+interface OpenedLog {
+  readonly log: rpma.ReplicatedLog;
+  readonly conn: rpma.Conn;
+  readonly freeBytes: number;
+}
+
 /** Connects, and finds where the log ends. Rejects with RefusalError. */
 async function openLog(
   context: Context,
-  host: string,
-  udpPort: number,
+  server: ServerAddress,
   auth: AuthOptions | undefined,
-): Promise<{ log: rpma.ReplicatedLog; conn: rpma.Conn }> {
+): Promise<OpenedLog> {
   const peer = rpma.peerNew(context);
   const cfg = rpma.connCfgNew();
   cfg.setSqSize(rpma.logQueueSize(DEPTH));
   cfg.setCqSize(rpma.logQueueSize(DEPTH));
   cfg.setAuth(auth);
-  const conn = (await peer.connReqNew(host, PMEM_SERVICE, cfg, udpPort)).connect();
-  const server = formatServerAddress({ host, port: udpPort });
-  const event = await whileNobodyAnswers('put', server, SERVER_COMMAND, conn.nextEvent());
+  const conn = (await peer.connReqNew(server.host, PMEM_SERVICE, cfg, server.port)).connect();
+  const place = formatServerAddress(server);
+  const event = await whileNobodyAnswers('put', place, SERVER_COMMAND, conn.nextEvent());
   if (event !== rpma.ConnEvent.ESTABLISHED) {
-    const refusal = conn.getRefusal();
-    if (refusal?.code === 'EACCES') throw pskRefusal(refusal, server);
-    const code = event === rpma.ConnEvent.UNREACHABLE ? 'ETIMEDOUT' : 'ECONNREFUSED';
-    throw refusalOf(code, server, SERVER_COMMAND, rpma.utilsConnEvent2str(event))!;
+    const lost = new RefusalError('ECONNRESET', `${place} closed the connection`);
+    throw connectRefusal(conn.getRefusal() ?? lost, server, SERVER_COMMAND);
   }
   const told = conn.getPrivateData();
   const mr = rpma.mrRemoteFromDescriptor(told);
@@ -129,7 +153,8 @@ async function openLog(
   const bytes = mr.getSize();
   const end = rpma.logEnd(header, bytes);
   const replicas = [{ conn, mr, offset: 0 }];
-  return { log: new rpma.ReplicatedLog(peer, replicas, { bytes, end, depth: DEPTH }), conn };
+  const log = new rpma.ReplicatedLog(peer, replicas, { bytes, end, depth: DEPTH });
+  return { log, conn, freeBytes: bytes - end };
 }
 
 async function close(conn: rpma.Conn): Promise<void> {

@@ -3,12 +3,16 @@
  * changes, since half of one version and half of another is no file.
  */
 import { createHash } from 'node:crypto';
-import { open, type FileHandle } from 'node:fs/promises';
+import { constants, type BigIntStats, type Stats } from 'node:fs';
+import { open, stat, type FileHandle } from 'node:fs/promises';
 import { basename, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { RefusalError } from '../../index.js';
 import { fileRefusal } from '../../errors/file-refusal.js';
 import { readFully } from '../serve/part-file.js';
+
+/** Not of other systems than POSIX ones. With it, neither open nor read waits for a writer. */
+const { O_RDONLY, O_NONBLOCK = 0 } = constants;
 
 /** The file is not what it was when the transfer began. */
 export class FileChanged extends RefusalError {
@@ -45,19 +49,38 @@ export class SourceFile {
     this.#crcs = new Uint32Array(this.pieceCount);
   }
 
-  /** Rejects with RefusalError: ENOENT, EACCES, EISDIR, EINVAL for what is no regular file. */
+  /**
+   * Rejects with RefusalError: ENOENT, EACCES, EISDIR, EINVAL for a file that is not regular, or
+   * whose size is not that of its content.
+   */
   static async open(path: string, pieceBytes: number): Promise<SourceFile> {
     let file: FileHandle | undefined;
     try {
-      file = await open(path, 'r');
-      const stat = await file.stat({ bigint: true });
-      if (stat.isDirectory()) throw Object.assign(new Error(), { code: 'EISDIR' });
-      if (!stat.isFile()) throw new RefusalError('EINVAL', `${path} is not a regular file`);
-      return new SourceFile(path, file, Number(stat.size), `${stat.mtimeNs}`, pieceBytes);
+      // A device may do something when it is opened.
+      checkRegular(path, await stat(path));
+      file = await open(path, O_RDONLY | O_NONBLOCK);
+      const found = await file.stat({ bigint: true });
+      checkRegular(path, found);
+      const source = new SourceFile(path, file, Number(found.size), `${found.mtimeNs}`, pieceBytes);
+      await source.#checkSize();
+      return source;
     } catch (error) {
       await file?.close();
       throw fileRefusal(`cannot read ${path}`, error);
     }
+  }
+
+  /** The files of /proc and /sys have content of other lengths than their size. */
+  async #checkSize(): Promise<void> {
+    const last = Math.max(0, this.size - 1);
+    const { bytesRead } = await this.#file.read(Buffer.alloc(2), 0, 2, last);
+    // A file that grows meanwhile is refused after the last piece.
+    if (bytesRead === this.size - last || !(await this.#isUnchanged())) return;
+    throw new RefusalError(
+      'EINVAL',
+      `${this.path} has a size of ${this.size} bytes and content of another length, as files of ` +
+        '/proc and /sys have; copy it to a disk, and put the copy',
+    );
   }
 
   /** Bytes of piece `index`. */
@@ -96,10 +119,12 @@ export class SourceFile {
 
   /** Throws FileChanged when size or time are not what they were. */
   async checkUnchanged(): Promise<void> {
+    if (!(await this.#isUnchanged())) throw new FileChanged(this.path);
+  }
+
+  async #isUnchanged(): Promise<boolean> {
     const { size, mtimeNs } = await this.#file.stat({ bigint: true });
-    if (Number(size) !== this.size || `${mtimeNs}` !== this.mtimeNs) {
-      throw new FileChanged(this.path);
-    }
+    return Number(size) === this.size && `${mtimeNs}` === this.mtimeNs;
   }
 
   /** SHA-256 of the file, when every piece has been read. */
@@ -110,4 +135,10 @@ export class SourceFile {
   async close(): Promise<void> {
     await this.#file.close();
   }
+}
+
+function checkRegular(path: string, found: Stats | BigIntStats): void {
+  if (found.isDirectory()) throw new RefusalError('EISDIR', `cannot read ${path}: is a directory`);
+  if (found.isFile()) return;
+  throw new RefusalError('EINVAL', `${path} is not a regular file; copy it to one, and put that`);
 }

@@ -1,17 +1,20 @@
 /** The file server: a device, a listener, and the admission of clients. */
-import { stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { access, stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { MisuseError, RefusalError, listen, type AuthOptions } from '../../index.js';
 import type { Context, CounterValues, RdmaListener, RdmaRequest } from '../../index.js';
 import { authOption } from '../base/psk-file.js';
-import { Channel, FILE_SERVICE, refuse } from '../file-transfer/channel.js';
+import { Channel, ConnectionLost, FILE_SERVICE, refuse } from '../file-transfer/channel.js';
 import { checkFileName } from '../file-transfer/file-name.js';
 import type { Message } from '../file-transfer/messages.js';
 import { fileRefusal } from '../../errors/file-refusal.js';
 import { openLocalDevice, type DeviceOptions } from '../base/open-device.js';
+import { PMEM_SERVICE } from '../file-transfer/pmem-records.js';
+import { refuseClients } from './other-service.js';
 import { checkQuota, removeUnfinished } from './served-directory.js';
-import { Session, type PutRequest, type SessionEnd } from './session.js';
+import { Session, type Admit, type PutRequest, type SessionEnd } from './session.js';
 import { SourceShares, sourceOf } from '../../link/source-shares.js';
 
 export interface FileServerOptions extends DeviceOptions {
@@ -31,16 +34,18 @@ export interface FileServerOptions extends DeviceOptions {
   readonly expireMillis?: number | undefined;
 }
 
-/** What happens, for a log. */
+/** What happens, for a log. `refused`: also a connection that ended without a request. */
 export interface FileServerEvents {
   started(request: PutRequest, remote: string, piecesKnown: number, note: string): void;
   ended(request: PutRequest, remote: string, end: SessionEnd): void;
   refused(remote: string, error: unknown): void;
 }
 
+const WITHOUT_PMEM =
+  'this server has no persistent memory: put without --pmem, or start "verbena serve --pmem FILE"';
 /** Connections without an admitted request: one more ends the oldest of them. */
 const WAITING_MAX = 64;
-/** The same of one source, besides the clients that are served: one more is refused. */
+/** The same of one source: one more is refused. */
 const WAITING_PER_SOURCE = 16;
 /** Half-open connections that the connection manager accepts (cm/limits.ts). */
 const HALF_OPEN_MAX = 256;
@@ -72,7 +77,8 @@ export class FileServer {
   readonly #finished = new Map<string, Uint8Array>();
   /** Of all connections, oldest first. */
   readonly #connected = new Set<Session>();
-  readonly #shares: SourceShares;
+  /** Of connections without an admitted request. */
+  readonly #shares = new SourceShares(CONNECTIONS_MAX, WAITING_PER_SOURCE);
   #listener: RdmaListener | undefined;
   /** Requests look at the directory one after the other: each counts what the one before takes. */
   #turn: Promise<unknown> = Promise.resolve();
@@ -84,7 +90,6 @@ export class FileServer {
     this.directory = resolve(options.directory);
     this.#options = options;
     this.#events = events;
-    this.#shares = new SourceShares(CONNECTIONS_MAX, options.clientsMax + WAITING_PER_SOURCE);
   }
 
   /** Rejects with RefusalError: no such directory, no memory; LinkError: address or port taken. */
@@ -105,6 +110,8 @@ export class FileServer {
     try {
       const place = { address: options.address, port: FILE_SERVICE };
       server.#listener = await listen(place, { context, ...authOption(options.auth) });
+      const other = { address: options.address, port: PMEM_SERVICE };
+      await refuseClients(context, other, options.auth, WITHOUT_PMEM);
       await server.#expire();
       server.#expiring = setInterval(() => void server.#expire(), EXPIRE_LOOK_MILLIS).unref();
       void server.#acceptAll(server.#listener);
@@ -150,7 +157,13 @@ export class FileServer {
         return refuse(request, new RefusalError('EAGAIN', sentence));
       }
       const channel = await Channel.accept(request);
-      await this.#serve(new Session(channel, remote, (...asked) => this.#answer(...asked)));
+      const answer: Admit = async (session, asked) => {
+        const message = await this.#answer(session, asked);
+        // Another limit is for the clients that are served.
+        if (this.#isAdmitted(session)) giveBack();
+        return message;
+      };
+      await this.#serve(new Session(channel, remote, answer));
     } catch (error) {
       this.#events.refused(remote, error);
     } finally {
@@ -158,7 +171,7 @@ export class FileServer {
     }
   }
 
-  /** Rejects with why a client is refused. */
+  /** Rejects with why a client is refused; ConnectionLost. */
   async #serve(session: Session): Promise<void> {
     this.#connected.add(session);
     const waiting = [...this.#connected].filter((each) => !this.#isAdmitted(each));
@@ -170,7 +183,7 @@ export class FileServer {
     const { request, remoteAddress } = session;
     if (!request || !this.#isAdmitted(session)) {
       if (end.kind === 'failed') throw end.error;
-      if (end.kind === 'lost') throw new RefusalError('ECONNRESET', end.reason);
+      if (end.kind === 'lost') throw new ConnectionLost(end.reason);
       return;
     }
     this.#sessions.delete(request.name);
@@ -267,10 +280,18 @@ export class FileServer {
   }
 }
 
+/** Rejects with RefusalError ENOENT, ENOTDIR; EACCES, EROFS where no file can be created. */
 async function checkDirectory(directory: string): Promise<void> {
-  const found = await stat(directory).catch((error: unknown) => {
-    throw fileRefusal(`cannot serve ${directory}`, error);
-  });
-  if (found.isDirectory()) return;
-  throw new RefusalError('ENOENT', `cannot serve ${directory}: not a directory`);
+  const { R_OK, W_OK, X_OK } = constants;
+  try {
+    if (!(await stat(directory)).isDirectory()) {
+      throw Object.assign(new Error(), { code: 'ENOTDIR' });
+    }
+    await access(directory, R_OK | W_OK | X_OK);
+  } catch (error) {
+    const { code, message } = fileRefusal(`cannot serve ${directory}`, error);
+    const sentence = message.replace(` (${code})`, '');
+    const remedy = 'choose a directory that this user can write to (--dir)';
+    throw new RefusalError(code, `${sentence}; ${remedy}`, { cause: error });
+  }
 }

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { open, rename, rm, stat, statfs, type FileHandle } from 'node:fs/promises';
+import { lstat, open, rename, rm, stat, statfs, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { RefusalError } from '../../index.js';
@@ -79,7 +79,8 @@ export class PartFile {
 
   /**
    * Opens what there is of this version of the file, or begins it. What there is of another version
-   * is thrown away. Throws RefusalError: EISDIR, ENOSPC before anything was written, EACCES.
+   * is thrown away. Throws RefusalError: EISDIR, EEXIST, ENOSPC before anything was written,
+   * EACCES, EROFS.
    */
   static async open(
     directory: string,
@@ -87,11 +88,7 @@ export class PartFile {
     openFile: OpenFile = open,
   ): Promise<PartFile> {
     const path = join(directory, version.name);
-    const taken = await stat(path).catch(() => undefined);
-    if (taken && !taken.isFile()) {
-      const what = taken.isDirectory() ? 'a directory' : 'no regular file';
-      throw new RefusalError('EISDIR', `${version.name} is ${what} on the server`);
-    }
+    await checkNames(path, version.name);
     try {
       const { known, note, files } = await findKnown(path, version, openFile);
       try {
@@ -133,8 +130,8 @@ export class PartFile {
 
   /**
    * Completes the file: syncs, reads it back, compares, renames it to NAME. Throws RefusalError:
-   * EPROTO if pieces are missing, EIO if the bytes on the disk differ from those sent (and then
-   * deletes the part).
+   * EPROTO if pieces are missing; EIO if the bytes on the disk differ from those sent, ENOENT if
+   * another program has removed the part: then nothing is kept.
    */
   async finish(sha256: Uint8Array): Promise<void> {
     this.#check();
@@ -148,6 +145,11 @@ export class PartFile {
     if (complaint !== undefined) {
       await this.abandon();
       throw new RefusalError('EIO', complaint);
+    }
+    if (!(await this.#isNamed(PART_SUFFIX))) {
+      await this.abandon();
+      const rule = `a program removed ${this.version.name}${PART_SUFFIX} during the transfer`;
+      throw new RefusalError('ENOENT', `the server: ${rule}; put the file again`);
     }
     try {
       await this.#close();
@@ -167,9 +169,10 @@ export class PartFile {
     if (this.#failure === undefined) {
       await this.#journal.appendFile(CLOSED_LINE).catch(() => undefined);
     }
+    const isWhole = (await this.#isNamed(PART_SUFFIX)) && (await this.#isNamed(JOURNAL_SUFFIX));
+    // Without a piece, or without one of the files, there is nothing to go on from.
+    if (this.synced.size === 0 || !isWhole) return this.abandon();
     await this.#close();
-    // Without a piece there is nothing to go on from.
-    if (this.synced.size === 0) await discard(this.#path);
   }
 
   /** Throws everything away. */
@@ -177,6 +180,17 @@ export class PartFile {
     await this.#syncing.catch(() => undefined);
     await this.#close();
     await discard(this.#path);
+    this.synced.clear();
+  }
+
+  /** False: another program has removed or replaced the file with this suffix. */
+  async #isNamed(suffix: string): Promise<boolean> {
+    const file = suffix === PART_SUFFIX ? this.#part : this.#journal;
+    const [own, named] = await Promise.all([
+      file.stat(),
+      lstat(this.#path + suffix).catch(() => undefined),
+    ]);
+    return own.ino === named?.ino && own.dev === named.dev;
   }
 
   async #close(): Promise<void> {
@@ -376,6 +390,22 @@ async function makeFiles(path: string, version: FileVersion, openFile: OpenFile)
   } catch (error) {
     await part.close();
     throw error;
+  }
+}
+
+/** Throws RefusalError if a directory or another file that is not regular has one of the names. */
+async function checkNames(path: string, name: string): Promise<void> {
+  for (const suffix of ['', PART_SUFFIX, JOURNAL_SUFFIX]) {
+    // A link in the place of a part is removed; a finished file replaces a link to a file.
+    const look = suffix === '' ? stat : lstat;
+    const found = await look(path + suffix).catch(() => undefined);
+    const remedy = 'remove it there, or put the file by another name';
+    if (found?.isDirectory()) {
+      throw new RefusalError('EISDIR', `${name}${suffix} is a directory on the server; ${remedy}`);
+    }
+    if (suffix === '' && found && !found.isFile()) {
+      throw new RefusalError('EEXIST', `${name} is no regular file on the server; ${remedy}`);
+    }
   }
 }
 

@@ -4,6 +4,8 @@ import { formatBytes, formatCount } from '../base/format.js';
 import { openLocalDevice } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
 import type { ServerAccess } from '../file-transfer/access.js';
+import { FILE_SERVICE } from '../file-transfer/channel.js';
+import { refuseClients } from './other-service.js';
 import { takeClients } from './pmem-clients.js';
 import { FlushAnswerer } from '../file-transfer/pmem-messages.js';
 import { PMEM_SERVICE, filesIn } from '../file-transfer/pmem-records.js';
@@ -16,6 +18,8 @@ const BYTES = 64 * 2 ** 20;
 /** Of a connection, under way at a time. */
 const FLUSHES_MAX = 128;
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
+const WITH_PMEM =
+  'this server stores files in persistent memory: put --pmem, or start "verbena serve --dir DIR"';
 /** Interval at which a server checks whether its region has failed. */
 const WATCH_MILLIS = 250;
 
@@ -46,6 +50,7 @@ export async function servePmem(
     pcfg.setDirectWriteToPmem(true);
     const told = Buffer.concat([mr.getDescriptor(), pcfg.getDescriptor()]);
     const ep = await peer.epListen(bind, PMEM_SERVICE, authOption(auth));
+    await refuseClients(context, { address: bind, port: FILE_SERVICE }, auth, WITH_PMEM);
     // A program that reads the line `serving` may end this process at once.
     const stopped = new Promise<void>((resolve) => {
       process.once('SIGINT', () => resolve()).once('SIGTERM', () => resolve());

@@ -1,5 +1,7 @@
 /** `verbena serve`: takes files that `verbena put` writes into this process's memory. */
+import { MisuseError } from '../../index.js';
 import { serverAccess } from '../file-transfer/access.js';
+import { ConnectionLost } from '../file-transfer/channel.js';
 import { FileServer, type FileServerEvents, type FileServerOptions } from './file-server.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from '../base/format.js';
 import { hasFaults } from '../base/open-device.js';
@@ -13,7 +15,9 @@ import type { PutRequest, SessionEnd } from './session.js';
 
 export async function serve(options: ServeOptions): Promise<number> {
   const access = await serverAccess(options);
-  if (options.pmem !== undefined) return servePmem({ ...options, pmem: options.pmem }, access);
+  const { pmem, pmemBytes } = options;
+  if (pmem !== undefined) return servePmem({ ...options, pmem }, access);
+  if (pmemBytes !== undefined) throw new MisuseError('--pmem-bytes', 'requires --pmem FILE');
   const { auth, made } = access;
   const server = await FileServer.open(
     { ...serverOptions(options), auth },
@@ -83,7 +87,8 @@ export function logEvents(command: string, json: boolean | undefined): FileServe
       logEnd(command, json, request, remote, end);
     },
     refused(remote, error) {
-      complain(command, `refused ${remote || 'a client that is gone'}: ${describeError(error)}`);
+      const verb = error instanceof ConnectionLost ? 'no request from' : 'refused';
+      complain(command, `${verb} ${remote || 'a client that is gone'}: ${describeError(error)}`);
     },
   };
 }

@@ -4,6 +4,7 @@
  * again when its piece is written.
  */
 import { crc32 } from 'node:zlib';
+import { fileRefusal } from '../../errors/file-refusal.js';
 import { AccessFlag, RefusalError, VerbenaError } from '../../index.js';
 import { ConnectionLost, type Channel } from '../file-transfer/channel.js';
 import {
@@ -135,7 +136,7 @@ export class Session {
 
   /** Pieces that are on the disk. */
   get piecesSynced(): number {
-    return this.#abandoned ? 0 : (this.#part?.synced.size ?? 0);
+    return this.#part?.synced.size ?? 0;
   }
 
   /** Serves the client until it is done or gone. Never rejects. */
@@ -300,5 +301,7 @@ function requestOf({ name, pieceBytes, transfer, ...message }: PutMessage): PutR
 }
 
 function unexpected(error: unknown): VerbenaError {
+  // The sentence of the system, without the paths of the server.
+  if (error instanceof Error && 'syscall' in error) return fileRefusal('the server failed', error);
   return new VerbenaError(`the server failed: ${String(error)}`, { cause: error });
 }

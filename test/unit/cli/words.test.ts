@@ -4,9 +4,10 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { checkFileName } from '../../../host/cli/file-transfer/file-name.js';
 import { formatBytes, formatCount, formatRate } from '../../../host/cli/base/format.js';
-import { reportFailure } from '../../../host/cli/base/report.js';
+import { printLine, reportFailure } from '../../../host/cli/base/report.js';
 import { formatServerAddress, parseServerAddress } from '../../../host/cli/base/server-address.js';
 import { findTourFile } from '../../../host/cli/tour/tour-file.js';
+import { fileRefusal } from '../../../host/errors/file-refusal.js';
 import { localAddressTowards } from '../../../host/link/interface.js';
 import { RefusalError } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
@@ -46,7 +47,15 @@ test('ordinary names are fine, up to the last byte', () => {
     'A.PART',
     '.bashrc',
     'a\u009b',
+    'a\u0085b',
+    'a\u2028b',
     'a\u202eb',
+    'a\u2066b',
+    'a\u200eb',
+    'a\u061cb',
+    'a\u200bb',
+    'a\u00adb',
+    'a\u{e0041}b',
   ]) {
     assert.throws(
       () => checkFileName(name),
@@ -80,11 +89,42 @@ test('what a peer says of a failure does not control the terminal', () => {
   let text = '';
   process.stderr.write = (chunk) => (text += String(chunk)) !== '';
   try {
-    reportFailure('put', new RefusalError('EIO', 'full\n\x1b]0;mine\x07\x9b2J'));
+    reportFailure(
+      'put',
+      new RefusalError('EIO', 'full\n\x1b]0;\x07\x7f\x9b2J\u202e\u2028\u{e0041}'),
+    );
   } finally {
     process.stderr.write = write;
   }
-  assert.is(text, 'verbena put: full ?]0;mine??2J (EIO)\n');
+  const escaped = '\\u001b]0;\\u0007\\u007f\\u009b2J\\u202e\\u2028\\udb40\\udc41';
+  assert.is(text, `verbena put: full ${escaped} (EIO)\n`);
+});
+
+test('what is printed for programs stays JSON when invisible characters are escaped', async () => {
+  const { write } = process.stdout;
+  let text = '';
+  process.stdout.write = (chunk) => (text += String(chunk)) !== '';
+  const name = 'a\u202eb\u{e0041}\x7f"\\';
+  try {
+    await printLine(JSON.stringify({ name }));
+  } finally {
+    process.stdout.write = write;
+  }
+  assert.match(text, /^[\x20-\x7e]*\n$/);
+  assert.equal(JSON.parse(text), { name });
+});
+
+test('a refusal of the file system has its errno and a sentence, and no path', () => {
+  const cases: [code: string, errno: number, refusal: string][] = [
+    ['EROFS', -30, 'the file system is mounted read-only (EROFS)'],
+    ['ENOTDIR', -20, 'not a directory (ENOTDIR)'],
+    ['ENXIO', -6, 'no such device or address (EIO)'],
+  ];
+  for (const [code, errno, refusal] of cases) {
+    const message = `${code}: whatever, open '/home/me/secret'`;
+    const error = Object.assign(new Error(message), { code, errno, syscall: 'open' });
+    assert.is(fileRefusal('cannot write x', error).message, `cannot write x: ${refusal}`);
+  }
 });
 
 test.run();

@@ -55,6 +55,17 @@ test('a peer that sends a REQ and then stays silent delays no other peer', () =>
     await accepted!.disconnected;
   }));
 
+test('a requester that ends before its RTU is the reason of the failure, not a device to open', () =>
+  withListener(async (listener, context, udpPort) => {
+    const failed = new Promise<Error>((resolve) => {
+      const quick = { cmResponseTimeout: 12, maxCmRetries: 0 };
+      void listener.connections({ ...quick, onFailed: resolve }).next();
+    });
+    await askInSilence(context, udpPort);
+    const sentence = 'accept: no RTU came from the peer; it has ended (ETIMEDOUT)';
+    assert.is((await failed).message, sentence);
+  }));
+
 test('a request that cannot be accepted is rejected, reported and counted; the next one is accepted', () =>
   withListener(async (listener, context, udpPort) => {
     const { queuePairsMax } = listener.context.device.limits;

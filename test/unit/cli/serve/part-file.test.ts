@@ -3,9 +3,12 @@ import { createHash } from 'node:crypto';
 import { readdirSync, statSync } from 'node:fs';
 import {
   appendFile,
+  mkdir,
   open,
   readFile,
   readdir,
+  rm,
+  rmdir,
   symlink,
   writeFile,
   type FileHandle,
@@ -270,11 +273,51 @@ test('a part that is not what was sent never gets the name', () =>
     await meddler.close();
     assert.match(await refusal(part.finish(sha256)), /piece 7 of x.part is not what was written/);
     assert.equal(await readdir(directory), []);
+    assert.is(part.synced.size, 0, 'no piece is kept');
     const other = await PartFile.open(directory, version);
     await write(other, 0, other.pieceCount);
     const wrong = createHash('sha256').update('something else').digest();
     assert.match(await refusal(other.finish(wrong)), /has another SHA-256/);
     assert.equal(await readdir(directory), []);
+  }));
+
+test('a part or journal that another program removes leaves nothing, and no piece counts as kept', () =>
+  Workspace.use(async (space) => {
+    const { directory } = space;
+    const whole = await PartFile.open(directory, version);
+    await write(whole, 0, whole.pieceCount);
+    await rm(space.path('x.part'));
+    const sentence = 'the server: a program removed x.part during the transfer; put the file again';
+    assert.is(await refusal(whole.finish(sha256)), `${sentence} (ENOENT)`);
+    assert.is(whole.synced.size, 0);
+    assert.equal(await readdir(directory), []);
+    for (const name of ['x.part', 'x.part.journal']) {
+      const part = await PartFile.open(directory, version);
+      await write(part, 0, 20);
+      await rm(space.path(name));
+      await part.close();
+      assert.is(part.synced.size, 0);
+      assert.equal(await readdir(directory), []);
+    }
+  }));
+
+test('a directory or a pipe in the place of one of the names is refused by its name, without a path', () =>
+  Workspace.use(async (space) => {
+    const { directory } = space;
+    for (const name of ['x', 'x.part', 'x.part.journal']) {
+      await mkdir(space.path(name));
+      const sentence = await refusal(PartFile.open(directory, version));
+      assert.is(
+        sentence,
+        `${name} is a directory on the server; remove it there, or put the file by another name (EISDIR)`,
+      );
+      await rmdir(space.path(name));
+    }
+    await space.startProcess('mkfifo', [space.path('x')]).ended;
+    assert.match(
+      await refusal(PartFile.open(directory, version)),
+      /^x is no regular .*\(EEXIST\)$/,
+    );
   }));
 
 test.run();
