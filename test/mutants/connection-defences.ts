@@ -9,7 +9,11 @@ export const CONNECTION_DEFENCES: Changes = {
       "if (name.startsWith('.')) return 'it begins with a dot';",
       '',
     ],
-    ['a file name moves the cursor of a terminal', 'unit/cli/words', '\\x7f-\\x9f', '\\x7f'],
+    ['a file name moves the cursor of a terminal', 'unit/cli/words', '[\\p{Cc}', '['],
+    ['a file name looks like another one', 'unit/cli/words', '\\p{Cf}', ''],
+  ],
+  'host/cli/base/report.ts': [
+    ['a peer writes to the terminal backwards', 'unit/cli/words', '\\p{Cf}', ''],
   ],
   'host/cli/serve/file-server.ts': [
     [
