@@ -41,9 +41,14 @@ export const CONNECTION_DEFENCES: Changes = {
     [
       'a name without a piece leaves two files',
       'cli/hostile',
-      `    if (this.synced.size === 0) await discard(this.#path);
-`,
-      '',
+      'if (this.synced.size === 0 || !isWhole) return',
+      'if (!isWhole) return',
+    ],
+    [
+      'a journal whose part is gone is kept, and believed',
+      'unit/cli/serve/part-file',
+      'if (this.synced.size === 0 || !isWhole) return',
+      'if (this.synced.size === 0) return',
     ],
   ],
   'host/cli/serve/served-directory.ts': [
