@@ -11,6 +11,7 @@ import { buildMad, parseMad, type FieldsOf, type Message } from '../../host/cm/m
 import type { MessageName } from '../../host/cm/mad.js';
 import { Gid } from '../../host/link/endpoint.js';
 import { zlibIcrc } from '../support/codec.js';
+import { freePort } from '../support/processes.js';
 
 const UD_SEND_ONLY = 0x64;
 const DEFAULT_PKEY = 0xffff;
@@ -57,6 +58,7 @@ export class Attacker {
   onPacket: ((packet: Buffer) => void) | undefined;
   readonly #socket: Socket;
   #psn = 0;
+  #isClosed = false;
 
   private constructor(socket: Socket) {
     this.#socket = socket;
@@ -70,10 +72,10 @@ export class Attacker {
     });
   }
 
-  /** `port`: 0 selects any free port. */
+  /** `port`: 0 selects a free one below 0xc000: answers to ports from there on go to port 4791. */
   static async open(address: string, port = 0): Promise<Attacker> {
     const socket = createSocket('udp4');
-    socket.bind({ address, port, exclusive: true });
+    socket.bind({ address, port: port === 0 ? await freePort(address) : port, exclusive: true });
     await once(socket, 'listening');
     socket.setRecvBufferSize(2 ** 20);
     return new Attacker(socket);
@@ -119,7 +121,10 @@ export class Attacker {
     });
   }
 
-  /** Sends the packets of `make`, at most `perSecond`, until it returns none or `stop` is aborted. */
+  /**
+   * Sends the packets of `make`, at most `perSecond`, until it returns none, `stop` is aborted, or
+   * the attacker is closed: an attack that failed says why, and not that its flood went on.
+   */
   async flood(
     address: string,
     make: (index: number) => Buffer | undefined,
@@ -130,10 +135,11 @@ export class Attacker {
     }: { perSecond?: number; stop?: AbortSignal; port?: number } = {},
   ): Promise<void> {
     const began = performance.now();
-    for (let index = 0; !stop?.aborted;) {
+    for (let index = 0; !stop?.aborted && !this.#isClosed;) {
       const due = began + (1000 * index) / perSecond;
       const wait = due - performance.now();
       if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
+      if (this.#isClosed) return;
       const sending: Promise<void>[] = [];
       for (let count = 0; count < BURST; count++) {
         const packet = make(index++);
@@ -145,6 +151,7 @@ export class Attacker {
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#socket.close();
   }
 }
