@@ -6,8 +6,6 @@ import { runAsOtherUser, testOfTwoUsers } from '../support/other-user.js';
 import { Workspace, cliPath, freePort, type Ended } from '../support/processes.js';
 
 const test = suite('cli/refusal');
-/** Other systems have no /proc, and refuse such names. */
-const testOnLinux = process.platform === 'linux' ? test : test.skip;
 
 /** Ended with `code`, and with one line that begins as all do. */
 function assertRefused(ended: Ended, code: number, pattern: RegExp | string): void {
@@ -101,7 +99,7 @@ test('two options that name the key are refused in either order, and so is a key
     }
   }));
 
-testOnLinux('a file whose size is not that of its content is refused', () =>
+test('a file whose size is not that of its content is refused', () =>
   Workspace.use(async (space) => {
     const more = await space.run('put', '/proc/cpuinfo', '::1');
     assertRefused(
@@ -111,18 +109,16 @@ testOnLinux('a file whose size is not that of its content is refused', () =>
     );
     const pmem = await space.run('put', '/proc/cpuinfo', '::1', '--pmem');
     assertRefused(pmem, 1, /cpuinfo has a size of 0 bytes and content of another length/);
-  }),
-);
+  }));
 
-testOnLinux('a name of the file system that is not UTF-8 is named as the reason', () =>
+test('a name of the file system that is not UTF-8 is named as the reason', () =>
   Workspace.use(async (space) => {
     await writeFile(Buffer.from(space.path('a\xff'), 'latin1'), 'x');
     const script = 'exec "$0" "$1" put "$2/$(printf "a\\377")" ::1';
     const words = ['-c', script, process.execPath, cliPath, space.directory];
     const ended = await space.startProcess('sh', words).ended;
     assertRefused(ended, 1, /its name is not UTF-8 \(U\+FFFD replaces .*\); rename the file/);
-  }),
-);
+  }));
 
 testOfTwoUsers(test, 'a directory that the server cannot write to is refused at its start', () =>
   Workspace.use((space) => {
