@@ -18,6 +18,7 @@ const KINDS = new Map([
   [TypeKind.Usize, ['u32', 4]],
   [TypeKind.U64, ['u64', 8]],
   [TypeKind.I64, ['i64', 8]],
+  [TypeKind.F64, ['f64', 8]],
 ]);
 
 /** Names of constants that the host needs beside enums and structs: sizes of variable things. */

@@ -4,7 +4,7 @@
  */
 import type { EngineMemory } from './memory.js';
 
-type Kind = 'u8' | 'u16' | 'u32' | 'i32' | 'u64' | 'i64';
+type Kind = 'u8' | 'u16' | 'u32' | 'i32' | 'u64' | 'i64' | 'f64';
 
 /** As in build/abi.d.ts: byte offset and kind of each field. */
 export interface Layout {
@@ -73,6 +73,15 @@ function accessor(offset: number, kind: Kind): PropertyDescriptor & ThisType<Pla
         },
         set(value: number) {
           this[VIEW].setInt32(this[BASE] + offset, value, true);
+        },
+      };
+    case 'f64':
+      return {
+        get() {
+          return this[VIEW].getFloat64(this[BASE] + offset, true);
+        },
+        set(value: number) {
+          this[VIEW].setFloat64(this[BASE] + offset, value, true);
         },
       };
     default:

@@ -5,7 +5,7 @@ import * as abi from '#build/abi.js';
 import { EngineMemory } from '../../../host/engine/memory.js';
 import { structAt, type Layout } from '../../../host/engine/struct.js';
 
-const SIZES = { u8: 1, u16: 2, u32: 4, i32: 4, u64: 8, i64: 8 } as const;
+const SIZES = { u8: 1, u16: 2, u32: 4, i32: 4, u64: 8, i64: 8, f64: 8 } as const;
 const memory = EngineMemory.create(65536, false);
 
 /** Every layout that the build wrote down. */
@@ -27,9 +27,18 @@ const AWKWARD = {
 } as const;
 
 function valueOf(kind: keyof typeof SIZES, seed: bigint): number | bigint {
+  if (kind === 'f64') return Number(seed);
   const bits = BigInt.asUintN(SIZES[kind] * 8, seed);
   if (kind === 'i64') return BigInt.asIntN(64, bits);
   return kind === 'u64' ? bits : Number(bits);
+}
+
+/** Little-endian. */
+function bytesOf(kind: keyof typeof SIZES, value: number | bigint): Uint8Array {
+  const view = new DataView(new ArrayBuffer(8));
+  if (kind === 'f64') view.setFloat64(0, value as number, true);
+  else view.setBigUint64(0, BigInt.asUintN(64, BigInt(value)), true);
+  return new Uint8Array(view.buffer, 0, SIZES[kind]);
 }
 
 test('fields of the engine’s structs lie apart, inside, and where their size divides', () => {
@@ -59,9 +68,7 @@ test('what is written to a field is read back, little-endian, and no other byte 
           const again = structAt(memory, layout, at) as Record<string, number | bigint>;
           assert.is(again[field], value, `${name}.${field}`);
           const wanted = new Uint8Array(layout.size + 16).fill(0xa5);
-          for (let byte = 0; byte < SIZES[kind]; byte++) {
-            wanted[8 + offset + byte] = Number((BigInt(value) >> BigInt(8 * byte)) & 0xffn);
-          }
+          wanted.set(bytesOf(kind, value), 8 + offset);
           assert.equal(memory.bytes.slice(at - 8, at + layout.size + 8), wanted);
         }
       }),
