@@ -20,7 +20,7 @@ import {
   initArena,
   leave,
 } from './memory/arena';
-import { roundUp } from './memory/bytes';
+import { powerOfTwo, roundUp } from './memory/bytes';
 import {
   BlockParameters,
   allocBlock as takeBlock,
@@ -105,7 +105,9 @@ import {
   ContextConfig,
   contextBytes,
   initContext,
+  pathOfTimer,
 } from './transport/shared/context';
+import { resumePath } from './transport/shared/path-control';
 import { earliestDeadline, scheduleDueFences } from './transport/shared/invalidation-fence';
 import { lookForLife } from './transport/shared/keep-alive';
 import { PACKET_AUTH, rotateSendKey, setPacketAuth } from './transport/shared/packet-auth';
@@ -327,11 +329,22 @@ export function destroyCq(context: Context, cq: CompletionQueue): u32 {
 
 /** Bytes of memory that a queue pair of these parameters needs. */
 export function qpBytes(context: Context, parameters: QueuePairParameters): u32 {
-  const rdAtomic = context.rdAtomicMax;
-  return queuePairBytes(parameters, rdAtomic);
+  fitFlight(context, parameters);
+  return queuePairBytes(parameters, context.rdAtomicMax);
+}
+
+/** In flight of a queue pair whose peer keeps fewer packets ahead. */
+const FLIGHT_PACKETS: u32 = 512;
+
+/** What is in flight, and what arrives ahead, is as much and as long as the device allows. */
+function fitFlight(context: Context, parameters: QueuePairParameters): void {
+  const usual = min<u32>(context.windowPackets, FLIGHT_PACKETS);
+  parameters.flightPackets = powerOfTwo(max<u32>(max<u32>(usual, parameters.reorderPackets), 64));
+  parameters.packetSizeMax = context.packetSizeMax;
 }
 
 export function createQp(context: Context, parameters: QueuePairParameters): u32 {
+  fitFlight(context, parameters);
   return createQueuePair(context, parameters);
 }
 
@@ -489,7 +502,9 @@ export function advance(context: Context, now: f64): void {
     node != null;
     node = dueTimer(context.timers, context.now)
   ) {
-    timerFired(context, queuePairOfTimer(node));
+    const path = pathOfTimer(context, node);
+    if (path != null) resumePath(context, path);
+    else timerFired(context, queuePairOfTimer(node));
   }
   scheduleDueFences(context);
   sendDelayedAcks(context);

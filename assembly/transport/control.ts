@@ -3,6 +3,7 @@
  * queues and address handles. They return an Errno; on any other than OK they have changed nothing.
  */
 import { nextBinding } from '../memory/arena';
+import { bitRingBytes } from '../memory/bit-ring';
 import { Errno } from '../memory/errno';
 import {
   RING_HEADER_SIZE,
@@ -30,14 +31,13 @@ import { forgetFence } from './shared/invalidation-fence';
 import { forgetPacketAuth } from './shared/packet-auth';
 import { markOf } from './shared/packet-mark';
 import { Path, preparePath } from './shared/path';
-import { joinPeer, leavePeer } from './shared/peer-share';
+import { joinPath, leavePath } from './shared/path-control';
 import {
   GENERAL_SERVICES_QPN,
   MessageKind,
   QueuePair,
   QueuePairParameters,
   RANDOM_QPNS,
-  REORDER_MAX,
   RESOURCE_SIZE,
   checksOf,
   forgetAnswers,
@@ -236,7 +236,7 @@ function enterState(context: Context, qp: QueuePair, to: u32, drainNotify: u32):
     qp.drainNotify = <u8>drainNotify;
     noteDrained(context, qp);
   }
-  if (to == <u32>QpState.RTS && from == <u32>QpState.RTR) openWindow(context, qp);
+  if (to == <u32>QpState.RTS && from == <u32>QpState.RTR) openWindow(qp);
   // An unreliable datagram has no path of its own: its packets are as long as the link's.
   if (qp.type == <u32>QpType.UD && to == <u32>QpState.RTR) qp.mtu = linkMtu(context);
 }
@@ -319,7 +319,7 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
     qp.psnUnacked = qp.psnNext;
     qp.psnArrived = qp.psnNext;
     qp.psnMax = qp.psnNext;
-    qp.repairMax = qp.psnNext;
+    qp.arrivedLast = qp.psnNext;
   }
   if (mask & QpAttribute.AV) applyPath(context, qp, a);
 }
@@ -328,10 +328,10 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   const told = a.receiveBufferBytes / 2;
   const holds = told == 0 ? context.windowCharge : told;
   qp.windowCharge = min<u32>(holds, context.windowChargeMax);
-  qp.reorderPeer = qp.reorderMax == 0 ? 0 : min<u32>(a.reorderPackets, REORDER_MAX);
-  leavePeer(qp, pathOf(qp));
+  qp.reorderPeer = min<u32>(a.reorderPackets, qp.flightMax);
+  leavePath(qp, pathOf(qp));
   setPath(context, pathOf(qp), a);
-  joinPeer(context, qp, pathOf(qp), holds);
+  joinPath(context, qp, pathOf(qp), holds);
   pathOf(qp).doublesFlush = <u16>a.doublesFlush;
 }
 
@@ -423,7 +423,7 @@ function removeEverywhere(context: Context, qp: QueuePair): void {
   if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
   leaveAll(context, qp);
   forgetPacketAuth(context, qp);
-  leavePeer(qp, pathOf(qp));
+  leavePath(qp, pathOf(qp));
 }
 
 /** Back to the beginning: queues empty, nothing in flight, completions gone. */
@@ -436,8 +436,7 @@ function reset(context: Context, qp: QueuePair): void {
   memory.fill(changetype<usize>(qp) + state, 0, offsetof<QueuePair>('memoryBytes') - state);
   memory.fill(qp.resources, 0, qp.rdAtomicLimit * RESOURCE_SIZE);
   qp.message = MessageKind.NONE;
-  qp.aheadLow = 0;
-  qp.aheadHigh = 0;
+  if (qp.reorderMax != 0) memory.fill(qp.aheadMap, 0, bitRingBytes(qp.reorderMax));
   forgetRepairs(qp);
   forgetAnswers(qp);
   // The next peer finds no window that was bound for this one.

@@ -378,11 +378,11 @@ function receiveResponse(
   if (bthOpcode(packet) == <u32>Opcode.MSP_SELECTIVE_ACKNOWLEDGE) {
     if (!believesMsn(context, qp, psn, msn)) return;
     const map = headerIn(table, packet, Header.SELECTIVE_ACK);
-    const low = loadU64(map);
-    const high = loadU64(map + 8);
+    // The header has two words of the map, the payload the rest.
+    const words = (length - <u32>(map - packet) - ICRC_SIZE) >> 3;
     if (syndromeKind(aethSyndrome(aeth)) == <u32>SyndromeKind.ACK) {
-      receiveArrival(context, qp, psn, low, high);
-    } else receiveSelectiveAck(context, qp, psn, msn, low, high);
+      receiveArrival(context, qp, psn, map, words);
+    } else receiveSelectiveAck(context, qp, psn, msn, map, words);
     return;
   }
   if (flags & PacketFlag.ACKNOWLEDGE) {

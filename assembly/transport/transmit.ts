@@ -16,8 +16,18 @@ import {
   takeReady,
 } from './shared/context';
 import { scheduleFenced } from './shared/invalidation-fence';
-import { noteBusy } from './shared/peer-share';
+import {
+  endTurn,
+  holdForPace,
+  holdForWindow,
+  mayBegin,
+  noteFlight,
+  notePaced,
+  paceAllows,
+} from './shared/path-control';
+import { QueuePair, outstanding } from './shared/queue-pair';
 import { sealRest } from './shared/send-buffer';
+import { QpType } from './shared/status';
 
 /** Packets in a row from one queue pair. */
 const QUANTUM: u32 = 16;
@@ -37,8 +47,8 @@ export function fillBuffer(context: Context, index: u32): u32 {
     const qp = takeReady(context);
     if (qp == null) break;
     // Requests first: a peer waits for them; a response only has to arrive before a timeout.
-    const requestsLeft = sendRequests(context, qp, QUANTUM);
-    noteBusy(qp);
+    const requestsLeft = sendPaced(context, qp);
+    noteFlight(context, qp);
     const more = sendResponses(context, qp, QUANTUM) || requestsLeft;
     failStopped(context, qp);
     if (more) schedule(context, qp);
@@ -48,4 +58,22 @@ export function fillBuffer(context: Context, index: u32): u32 {
   counters.sentPkts += context.bufferCount;
   counters.sentBytes += context.bufferUsed;
   return context.bufferCount;
+}
+
+/** Requests, as many as pacing allows. True when more may be sent now. */
+function sendPaced(context: Context, qp: QueuePair): bool {
+  const quantum = paceAllows(context, qp, QUANTUM);
+  if (quantum == 0) {
+    holdForPace(context, qp);
+    return false;
+  }
+  if (qp.type == <u32>QpType.RC && !outstanding(qp) && !mayBegin(qp)) {
+    holdForWindow(context, qp);
+    return false;
+  }
+  const before = context.bufferCount;
+  const more = sendRequests(context, qp, quantum);
+  notePaced(qp, context.bufferCount - before);
+  endTurn(qp);
+  return more;
 }

@@ -250,7 +250,7 @@ export function initOpcodeTable(table: usize): void {
     table,
     Opcode.MSP_SELECTIVE_ACKNOWLEDGE,
     bth | Header.AETH | Header.SELECTIVE_ACK,
-    response | only | (<u32>PacketFlag.ACKNOWLEDGE),
+    response | only | (<u32>PacketFlag.ACKNOWLEDGE) | PacketFlag.PAYLOAD,
   );
   row(table, Opcode.CNP, bth | Header.CNP_RESERVED, only | (<u32>PacketFlag.CONGESTION));
 }

@@ -31,6 +31,7 @@ export type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion
 export type { QpAttributes } from '../verbs/queues/queue-pair-attributes.js';
 export type { AddressAttributes, AddressHandle } from '../verbs/queues/address-handle.js';
 export type { CompletionChannel } from '../verbs/queues/completion-channel.js';
+export type { PathState } from '../verbs/queues/path-state.js';
 export type { QpInitAttributes, QueuePair } from '../verbs/queues/queue-pair.js';
 export type { QpCapabilities } from '../verbs/queues/queue-pair-capabilities.js';
 export type { PacketKeys } from '../verbs/queues/packet-keys.js';

@@ -136,7 +136,7 @@ export function traitsOf(caGuid: bigint): PeerTraits {
   const udpPort = encoded >>> 16;
   const buffer = (encoded >>> 8) & 255;
   const kept = encoded & 255;
-  if (udpPort === 0 || buffer < 1 || buffer > 31 || kept > 8) return LINUX;
+  if (udpPort === 0 || buffer < 1 || buffer > 31 || kept > 14) return LINUX;
   return {
     isOwnKind: true,
     udpPort,

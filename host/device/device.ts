@@ -86,8 +86,10 @@ export interface DeviceOptions {
   rdAtomicMax?: number;
   /** Buffers of 64 KiB that the link may hold. Default 8. */
   sendBuffers?: number;
-  /** Packets of a queue pair on their way: sent, and not known to have arrived. Default 512. */
+  /** Packets of a queue pair on their way: sent, and not known to have arrived. Default 8192. */
   windowPackets?: number;
+  /** The same before anything is known of a path (RFC 6928). Default 10. */
+  initialWindowPackets?: number;
   /**
    * Bytes of a receive buffer, as its kernel counts them, that a queue pair's packets on their way
    * take at most; never more than half of the peer's. Default 0, what suits the link: 528 KiB,
@@ -128,7 +130,8 @@ const DEFAULTS: DeviceLimits = {
   poolUsersMax: 1024,
   rdAtomicMax: 16,
   sendBuffers: 8,
-  windowPackets: 512,
+  windowPackets: 8192,
+  initialWindowPackets: 10,
   windowBytes: 0,
   pkey: 0xffff,
 };
@@ -201,6 +204,7 @@ export class Device {
         config.windowChargeMax = limits.windowBytes || (info.underWayBytes ?? UNDER_WAY_BYTES);
         config.receiveCharge = Math.min(Math.floor(info.receiveBufferBytes / 2), 0x7fffffff);
         config.windowPackets = limits.windowPackets;
+        config.initialWindowPackets = limits.initialWindowPackets;
         config.pseudoHeader = pseudoHeader(info);
         config.localPort = info.local.port;
         config.pkey = limits.pkey;
@@ -378,6 +382,7 @@ function checkLimits(limits: DeviceLimits): void {
   within('rdAtomicMax', 1, 128);
   within('sendBuffers', 1, 1024);
   within('windowPackets', 2, 65536);
+  within('initialWindowPackets', 1, 65536);
   if (limits.windowBytes !== 0) within('windowBytes', 4096, 0x7fffffff);
   within('pkey', 1, 0xffff);
   if ((limits.pkey & 0x7fff) === 0)

@@ -170,7 +170,7 @@ interface Side {
 
 async function open(port: number, bytes: number, regions: number, depth: number): Promise<Side> {
   const [link, clock] = [new ShuttleLink(port), new ShuttleClock()];
-  const own = { link, clock, sendBuffers: BUFFERS };
+  const own = { link, clock, sendBuffers: BUFFERS, initialWindowPackets: WINDOW_PACKETS };
   const window = { windowPackets: WINDOW_PACKETS, reorderPackets: 0, timeout: TIMEOUT };
   const options = { progress: 'poll', bytes, regions, depth, ...window } as const;
   return { link, clock, end: await End.open(options, own) };

@@ -27,7 +27,8 @@ test('if a retransmission gets no answer, only the oldest packet is sent until i
       const sent = psns(wire);
       if (sent.length > 0) rounds.push(sent);
     }
-    assert.equal(rounds, [all, [0x100, 0x100], [0x100, 0x100]]);
+    // After a timeout four packets may be in flight.
+    assert.equal(rounds, [all.slice(0, 4), [0x100, 0x100], [0x100, 0x100]]);
     wire.acknowledge(0x100);
     assert.equal(psns(wire), [0x101, 0x102, 0x103, 0x104]);
   }));

@@ -1,4 +1,4 @@
-/** The queue pairs to one peer share half of its receive buffer (shared/peer-share.ts). */
+/** The queue pairs to one peer share half of its receive buffer (shared/path-control.ts). */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -48,6 +48,7 @@ async function open(queuePairs: number, half: number): Promise<World> {
       clock,
       memoryBytes: 64 * 2 ** 20,
       windowPackets: 1024,
+      initialWindowPackets: 1024,
       sendBuffers: 256,
     };
     const context = await openDevice({ ...options, windowBytes: 2 ** 24 });
@@ -193,18 +194,17 @@ test('a timeout lowers the limit of all queue pairs to the peer once, arrivals r
       while (world.context.counters().timeouts < timeouts + 2n) world.clock.step();
       while (world.deliver() > 0);
       assert.is(world.completed(), 2);
-      // Both timeouts lie within a millisecond: one cut by a quarter, then two arrivals.
-      assert.is(burst(world, [third!]), 76);
+      // After a timeout four packets may be in flight, and two have arrived since.
+      assert.is(burst(world, [third!]), 5);
       world.until(() => world.sent() >= 4 + DEPTH);
       while (world.deliver() > 0);
       assert.is(world.completed(), DEPTH);
-      const later = burst(world, [third!]);
-      assert.ok(later > 76 && later < 80, `${later} packets`);
+      assert.is(burst(world, [third!]), 100);
     },
     100,
   ));
 
-test('the limit never falls below 64 packets', () =>
+test('the limit never falls below 4 packets', () =>
   inWorld(
     2,
     (world) => {
@@ -216,8 +216,7 @@ test('the limit never falls below 64 packets', () =>
         while (world.deliver() > 0);
       }
       assert.is(world.completed(), 5);
-      // And what the last arrival added.
-      assert.is(burst(world, [second!]), 65);
+      assert.is(burst(world, [second!]), 4);
     },
     100,
   ));

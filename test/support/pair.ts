@@ -55,6 +55,9 @@ export const ALL_ACCESS =
   AccessFlag.REMOTE_READ |
   AccessFlag.REMOTE_ATOMIC;
 
+/** An open window: what is tested is not how it grows. */
+export const WINDOW_PACKETS = 512;
+
 export class Pair {
   readonly a: Side;
   readonly b: Side;
@@ -98,6 +101,7 @@ async function makeSide(link: Link, clock: VirtualClock, options: PairOptions): 
   const { device = {} } = options;
   const context = await openDevice({
     memoryBytes: 16 * 2 ** 20,
+    initialWindowPackets: WINDOW_PACKETS,
     ...device,
     link,
     clock,

@@ -35,7 +35,7 @@ import {
   type Sge,
 } from '../../host/index.js';
 import { Codec, wireIcrc, zlibIcrc, type Fields, type Flow } from './codec.js';
-import type { Side } from './pair.js';
+import { WINDOW_PACKETS, type Side } from './pair.js';
 
 /** Every access that works today. */
 export const FULL_ACCESS =
@@ -194,7 +194,13 @@ export class Wire implements Side {
       options.pseudoHeader ?? 'none',
       options.paced,
     );
-    const device = { memoryBytes: 8 * 2 ** 20, ...options.device, link, clock } as OpenOptions;
+    const device = {
+      memoryBytes: 8 * 2 ** 20,
+      initialWindowPackets: WINDOW_PACKETS,
+      ...options.device,
+      link,
+      clock,
+    } as OpenOptions;
     const wire = new Wire(await openDevice(device), link, clock, options);
     wire.connect(options);
     return wire;

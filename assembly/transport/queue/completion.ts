@@ -16,7 +16,7 @@ import {
 } from '../../memory/ring';
 import { Context, EventKind, pushEvent } from '../shared/context';
 import { completionOpcode } from '../shared/operation';
-import { leavePeer } from '../shared/peer-share';
+import { leavePath } from '../shared/path-control';
 import { QueuePair, pathOf, sendRequestAt, timerOf } from '../shared/queue-pair';
 import { CompletionQueue, CqNotify, WORK_COMPLETION_SIZE, WorkCompletion } from '../shared/queues';
 import {
@@ -124,7 +124,7 @@ function stop(qp: QueuePair): void {
   // Ordered before the reads of the rings below: a poster reads the state after it has posted.
   atomic.store<u32>(changetype<usize>(qp) + offsetof<QueuePair>('state'), QpState.ERR);
   cancelTimer(timerOf(qp));
-  leavePeer(qp, pathOf(qp));
+  leavePath(qp, pathOf(qp));
   qp.rnrWaiting = 0;
   qp.jobTail = qp.jobHead;
   qp.heldJobs = 0;

@@ -2,7 +2,8 @@
  * When a request packet has the AckReq bit: when a completion depends on the acknowledgement, and
  * often enough that the window and the send queue do not fill up.
  */
-import { fitsShare } from '../shared/peer-share';
+import { Context } from '../shared/context';
+import { fitsBuffer, windowPackets } from '../shared/path-control';
 import { QueuePair } from '../shared/queue-pair';
 import { QpState, SendFlag } from '../shared/status';
 import { SendRequest } from '../shared/work-request';
@@ -12,14 +13,14 @@ import { windowOpen } from './congestion-window';
  * Shall this packet have the AckReq bit? Yes if sending `paused` and a completion depends on it,
  * and often enough that the window never closes for lack of an acknowledgement.
  */
-export function wantsAck(qp: QueuePair, paused: bool): bool {
+export function wantsAck(context: Context, qp: QueuePair, paused: bool): bool {
   qp.packetsSinceAckRequest++;
   const packets = qp.packetsSinceAckRequest;
   if (
     !(paused && isAwaited(qp)) &&
-    windowOpen(qp) &&
-    packets * 1024 < qp.congestionWindow &&
-    fitsShare(qp, 4 * packets * qp.chargeFull)
+    windowOpen(context, qp) &&
+    packets * 4 < windowPackets(context, qp) &&
+    fitsBuffer(qp, 4 * packets * qp.chargeFull)
   ) {
     return false;
   }

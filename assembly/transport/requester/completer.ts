@@ -24,6 +24,7 @@ import {
   timerOf,
 } from '../shared/queue-pair';
 import { QpState, QpType, WcStatus } from '../shared/status';
+import { collapsePath } from '../shared/path-control';
 import { armTimer, cancelTimer } from '../shared/timer-wheel';
 import { SendRequest, SendState } from '../shared/work-request';
 import {
@@ -43,13 +44,16 @@ import {
   cutWindow,
   endProbe,
   growWindow,
+  nextDelay,
   noteLoss,
   noteSecondAnswer,
   repeatEarly,
   sendAlone,
+  timeoutOf,
 } from './congestion-window';
+import { detectAllLosses, detectLosses, noteArrivedBefore, noteGap, untilLost } from './in-flight';
 import { noteDrained } from './requester';
-import { allIsLost, goBack, repairOldest, takeMissing } from './retransmit';
+import { allIsLost, goBack, repairLosses, repairOldest, takeMissing } from './retransmit';
 
 /** rnr_retry that means "for ever". */
 const RNR_RETRY_INFINITE: u32 = 7;
@@ -96,7 +100,7 @@ function moveUnacked(context: Context, qp: QueuePair, psn: u32): void {
   endProbe(context, qp, psn);
   const arrived = psnDistance(qp.psnUnacked, qp.psnArrived);
   if (packets > arrived) {
-    growWindow(context, qp, packets - arrived);
+    growWindow(context, qp, noteArrivedBefore(context, qp, psn));
     qp.psnArrived = psn;
   }
   qp.psnUnacked = psn;
@@ -170,7 +174,8 @@ function failUnanswered(context: Context, qp: QueuePair, status: u32): void {
 /** A gap: goes back once, whatever number of packets tell of the same gap. */
 function retryGap(context: Context, qp: QueuePair): void {
   if (qp.rnrWaiting || qp.nakHandled == qp.psnUnacked + 1) return;
-  noteLoss(context, qp);
+  noteGap(context, qp);
+  noteLoss(context, qp, 1);
   retry(context, qp, WcStatus.RETRY_EXC_ERR, false);
   qp.nakHandled = qp.psnUnacked + 1;
 }
@@ -199,7 +204,8 @@ export function receiveAcknowledge(
         const lost = allIsLost(qp);
         settle(context, qp);
         if (lost && qp.state != QpState.ERR && qp.psnUnacked != qp.psnNext) {
-          goBack(qp, qp.psnUnacked);
+          if (qp.reorderPeer == 0) goBack(qp, qp.psnUnacked);
+          else repairLosses(context, qp, detectAllLosses(context, qp));
           schedule(context, qp);
         }
       } else {
@@ -394,10 +400,10 @@ export function receiveSelectiveAck(
   qp: QueuePair,
   psn: u32,
   msn: u32,
-  low: u64,
-  high: u64,
+  map: usize,
+  words: u32,
 ): void {
-  if (qp.reorderPeer == 0 || !inFlight(qp, psn) || (low | high) == 0) {
+  if (qp.reorderPeer == 0 || !inFlight(qp, psn)) {
     context.counters.dropGhost++;
     return;
   }
@@ -412,7 +418,7 @@ export function receiveSelectiveAck(
       return;
     }
   }
-  takeMissing(context, qp, psn, low, high);
+  takeMissing(context, qp, psn, map, words);
 }
 
 /** The peer's packets from us met congestion. */
@@ -448,6 +454,14 @@ export function timerFired(context: Context, qp: QueuePair): void {
     return;
   }
   if (!outstanding(qp)) return;
+  const lost = qp.reorderPeer == 0 ? 0 : detectLosses(context, qp);
+  repairLosses(context, qp, lost);
+  if (lost != 0 || untilLost(context, qp) != 0) {
+    armTimer(context.timers, timerOf(qp), context.now, nextDelay(context, qp));
+    return;
+  }
+  qp.silentMicros = <u32>context.now;
+  qp.silentMeasured = 0;
   // Of a FLUSH it is mostly the answer that is late, not what was sent behind it that is lost.
   const selective = oldestFlushes(qp) || (qp.reorderPeer != 0 && !oldestAwaitsData(qp));
   const alone = answeredAlone(qp);
@@ -457,7 +471,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
     return;
   }
   context.counters.timeouts++;
-  cutWindow(context, qp);
+  collapsePath(context, qp, <u32>timeoutOf(qp));
   qp.nakHandled = 0;
   retry(context, qp, WcStatus.RETRY_EXC_ERR, selective);
 }
@@ -470,8 +484,8 @@ export function receiveArrival(
   context: Context,
   qp: QueuePair,
   psn: u32,
-  low: u64,
-  high: u64,
+  map: usize,
+  words: u32,
 ): void {
   const arrived = psnDistance(qp.psnUnacked, psn);
   if (arrived > psnDistance(qp.psnUnacked, qp.psnMax)) {
@@ -483,7 +497,7 @@ export function receiveArrival(
   // Of what is about to be sent once more the books begin anew.
   const sent = psnDistance(qp.psnUnacked, qp.psnNext);
   moveArrived(context, qp, min<u32>(min<u32>(arrived, sent), WAITING_MAX));
-  if (qp.reorderPeer != 0 && (low | high) != 0) takeMissing(context, qp, psn, low, high);
+  if (qp.reorderPeer != 0 && qp.psnArrived == psn) takeMissing(context, qp, psn, map, words);
   schedule(context, qp);
 }
 
@@ -491,7 +505,8 @@ export function receiveArrival(
 function moveArrived(context: Context, qp: QueuePair, packets: u32): void {
   const before = psnDistance(qp.psnUnacked, qp.psnArrived);
   if (packets <= before) return;
-  growWindow(context, qp, packets - before);
-  qp.psnArrived = (qp.psnUnacked + packets) & 0xffffff;
+  const psn = psnAdd(qp.psnUnacked, packets);
+  growWindow(context, qp, noteArrivedBefore(context, qp, psn));
+  qp.psnArrived = psn;
   qp.chargeArrived = chargeOf(qp, qp.psnArrived);
 }

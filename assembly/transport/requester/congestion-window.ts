@@ -1,36 +1,29 @@
 /**
- * How many packets may be in flight. Two limits: the peer's receive buffer (`windowCharge`, fixed;
- * shared by queue pairs: peer-share.ts), and a congestion window that starts wide open. Packets
+ * How many packets may be in flight: the window of the path (shared/path-control.ts), what the peer
+ * keeps behind a gap, and what its receive buffer takes. And when silence means a loss. Packets
  * that have arrived are not in flight, even if their acknowledgement waits
  * (responder/selective-ack.ts).
- *
- * The window is halved, at most once per window, after a timeout, after a congestion notification
- * (CNP), or after a loss while round trips are long compared with the shortest one: a queue
- * overflows. A loss alone does not halve it: on a link with random losses a smaller window is only
- * slower. It grows by one packet per window.
  */
 import { powerOfTwo } from '../../memory/bytes';
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { Context } from '../shared/context';
+import { untilLost } from './in-flight';
 import {
-  cutShare,
-  fitsShare,
-  growShare,
-  leastRoundTrip,
+  cutPath,
+  fitsBuffer,
+  growPath,
+  lateness,
+  noteLosses,
   noteRoundTrip,
-} from '../shared/peer-share';
-import { QueuePair, sendRequestAt, timerOf } from '../shared/queue-pair';
+  pathOpen,
+  usualRoundTripMost,
+} from '../shared/path-control';
+import { QueuePair, packetsInFlight, sendRequestAt, timerOf } from '../shared/queue-pair';
 import { armTimer } from '../shared/timer-wheel';
 import { SendRequest, SendState } from '../shared/work-request';
 
-/** The window counts in 1/256 of a packet. */
-const UNIT: u32 = 256;
 /** Where one loss means that everything behind it is sent again. */
 const GO_BACK_PACKETS: u32 = 64;
-/** Never less than this many packets, so that a lost one is noticed by those behind it. */
-const LEAST: u32 = 4 * UNIT;
-/** Window of one packet, which is sent twice. */
-const ALONE: u32 = 1;
 
 /**
  * The charge of a packet with `payloadLength` bytes against a receive buffer. Linux rounds the
@@ -42,45 +35,49 @@ export function charge(payloadLength: u32): u32 {
   return 256 + (bytes <= 576 ? 576 : powerOfTwo(bytes));
 }
 
-export function openWindow(context: Context, qp: QueuePair): void {
-  qp.congestionWindow = context.windowPackets * UNIT;
-  qp.cutPending = 0;
+export function openWindow(qp: QueuePair): void {
+  qp.isAlone = 0;
   qp.probeMicros = 0;
   qp.roundTripMicros = 0;
-  qp.roundTripLeast = 0;
   qp.lossy = 0;
   qp.repeatedEarly = 0;
 }
 
 /** May one more packet go? One always may when nothing is on its way. */
-export function windowOpen(qp: QueuePair): bool {
+export function windowOpen(context: Context, qp: QueuePair): bool {
   if (qp.psnArrived == qp.psnNext) return true;
+  if (qp.isAlone) return false;
   // READs and atomics are not withdrawn (retransmit.ts): packets behind one must fit the buffer.
   const awaited = qp.chunkHead != qp.chunkTail;
-  if (awaited && beyondKept(qp)) return false;
-  return (
-    fitsShare(qp, qp.chargeSent - qp.chargeArrived) &&
-    psnDistance(qp.psnArrived, qp.psnNext) * UNIT < qp.congestionWindow
-  );
+  // Behind a gap the peer keeps no more; there will be one where packets overtake each other.
+  const hasGaps = awaited || context.paced || qp.arrivedCount != 0 || lateness(qp) != 0;
+  if (hasGaps && beyondKept(qp)) return false;
+  if (qp.flightMax != 0 && psnDistance(qp.psnArrived, qp.psnNext) >= qp.flightMax) return false;
+  const packets = packetsInFlight(qp);
+  if (qp.reorderPeer == 0 && qp.lossy && packets >= GO_BACK_PACKETS) return false;
+  return fitsBuffer(qp, chargeInFlight(qp)) && pathOpen(qp, packets);
+}
+
+/** May one more packet be sent again? */
+export function windowOpenToRepair(qp: QueuePair): bool {
+  const packets = packetsInFlight(qp);
+  return packets == 0 || pathOpen(qp, packets);
+}
+
+function chargeInFlight(qp: QueuePair): u32 {
+  const charge = qp.chargeSent - qp.chargeArrived;
+  return charge - min<u32>(charge, (qp.arrivedCount + qp.lostCount) * qp.chargeFull);
 }
 
 /** May one more READ be sent? Arrivals of its responses are not reported. */
 export function windowOpenToRead(qp: QueuePair): bool {
-  return qp.psnUnacked == qp.psnNext || fitsShare(qp, qp.chargeSent - qp.chargeAcked);
-}
-
-/**
- * The window once anything was lost: what is under way beyond what the peer keeps is lost with it.
- * It opens again, slowly. A peer that keeps nothing loses all there is, so less is risked.
- */
-function keptWindow(qp: QueuePair): u32 {
-  return max<u32>((qp.reorderPeer != 0 ? qp.reorderPeer : GO_BACK_PACKETS) * UNIT, LEAST);
+  return qp.psnUnacked == qp.psnNext || fitsBuffer(qp, qp.chargeSent - qp.chargeAcked);
 }
 
 /** Are more packets in flight than the peer would keep if the oldest were lost? */
 export function beyondKept(qp: QueuePair): bool {
   const kept = qp.reorderPeer;
-  return kept != 0 && psnDistance(qp.psnArrived, qp.psnNext) > kept;
+  return kept != 0 && psnDistance(qp.psnArrived, qp.psnNext) >= kept;
 }
 
 /**
@@ -89,47 +86,28 @@ export function beyondKept(qp: QueuePair): bool {
  * if the period divides the number of packets in the window.
  */
 export function sendAlone(qp: QueuePair): void {
-  qp.congestionWindow = ALONE;
+  qp.isAlone = 1;
 }
 
 export function isAlone(qp: QueuePair): bool {
-  return qp.congestionWindow == ALONE;
+  return qp.isAlone != 0;
 }
 
 /** This many packets have arrived. */
 export function growWindow(context: Context, qp: QueuePair, packets: u32): void {
-  growShare(qp, packets);
-  if (isAlone(qp)) {
-    qp.congestionWindow = LEAST;
-    return;
-  }
-  const most = context.windowPackets * UNIT;
-  if (qp.congestionWindow >= most) return;
-  let more = (packets * UNIT * UNIT) / qp.congestionWindow + 1;
-  // There a loss costs more.
-  if (qp.congestionWindow >= keptWindow(qp)) more = (more + 7) / 8;
-  const grown = qp.congestionWindow + more;
-  qp.congestionWindow = min<u32>(grown, most);
+  qp.isAlone = 0;
+  growPath(context, qp, packets);
 }
 
-/** Halves the window, unless it was halved for packets that are still under way. */
+/** A switch on the way has marked packets. */
 export function cutWindow(context: Context, qp: QueuePair): void {
-  cutShare(context, qp);
-  if (qp.cutPending && psnCompare(qp.psnUnacked, qp.cutPsn) < 0) return;
-  qp.cutPending = 1;
-  qp.cutPsn = qp.psnMax;
-  qp.congestionWindow = max<u32>(qp.congestionWindow >> 1, LEAST);
+  cutPath(context, qp);
 }
 
 /** Packets were lost. */
-export function noteLoss(context: Context, qp: QueuePair): void {
+export function noteLoss(context: Context, qp: QueuePair, packets: u32): void {
   qp.lossy = 1;
-  qp.congestionWindow = min<u32>(qp.congestionWindow, keptWindow(qp));
-  // A link with a window of its own has slowed down by itself.
-  if (context.paced) return;
-  // Twice the shortest round trip, and some slack for a busy machine.
-  const least = leastRoundTrip(qp);
-  if (least != 0 && qp.roundTripMicros > 2 * least + 200) cutWindow(context, qp);
+  noteLosses(context, qp, packets, qp.lostMicros);
 }
 
 /** A packet with this PSN asks for an acknowledgement: measure how long it takes, one at a time. */
@@ -149,8 +127,7 @@ export function endProbe(context: Context, qp: QueuePair, psn: u32): void {
     qp.roundTripMicros == 0
       ? sample
       : qp.roundTripMicros - (qp.roundTripMicros >> 3) + (sample >> 3);
-  if (qp.roundTripLeast == 0 || sample < qp.roundTripLeast) qp.roundTripLeast = sample;
-  noteRoundTrip(qp, sample);
+  if (qp.flightMax == 0) noteRoundTrip(context, qp, sample);
 }
 
 /** What is measured would be of a packet that is sent twice: give it up. */
@@ -177,19 +154,39 @@ export function armRetransmit(context: Context, qp: QueuePair): void {
   armTimer(context.timers, timerOf(qp), context.now, nextDelay(context, qp));
 }
 
+/** Others have overtaken the oldest packet: its wait may end before the timer does. */
+export function hastenTimer(context: Context, qp: QueuePair): void {
+  const wait = untilLost(context, qp);
+  const timer = timerOf(qp);
+  if (wait == 0 || timer.deadline == 0 || timer.deadline <= context.now + <u64>wait) return;
+  armTimer(context.timers, timer, context.now, wait);
+}
+
 /**
  * Delay of the retransmit timer. With selective repeat the requester retransmits early, after two
  * round trips: the oldest packet costs one packet, and the peer's answer reports its gaps; a READ
  * or atomic whose response was lost is repeated. With other peers it waits for the queue pair's
  * timeout.
  */
-function nextDelay(context: Context, qp: QueuePair): u64 {
-  const left = qp.timeoutMicros - min<u64>(qp.timeoutMicros, sinceProgress(context, qp));
-  if (qp.reorderPeer == 0 || qp.roundTripMicros == 0 || qp.earlyRepeats >= REPEATS_MAX) return left;
-  const slack: u64 = qp.lossy ? REPEAT_SLACK_MICROS : patience(qp);
+export function nextDelay(context: Context, qp: QueuePair): u64 {
+  const wait = untilLost(context, qp);
+  if (wait != 0) return wait;
+  const timeout = timeoutOf(qp);
+  const left = timeout - min<u64>(timeout, sinceProgress(context, qp));
+  const answer = usualRoundTripMost(qp);
+  if (qp.reorderPeer == 0 || answer == 0 || qp.earlyRepeats >= REPEATS_MAX) return left;
+  const slack: u64 = qp.lossy && !context.paced ? REPEAT_SLACK_MICROS : patience(qp);
   const doublings: u64 = qp.earlyRepeats;
-  const early = (<u64>(2 * qp.roundTripMicros) + slack) << doublings;
+  const early = (<u64>answer + slack) << doublings;
   return min<u64>(early, left);
+}
+
+/**
+ * A queue pair's timeout may be shorter than the round trip of its path: then a retransmission and
+ * its answer have time.
+ */
+export function timeoutOf(qp: QueuePair): u64 {
+  return max<u64>(qp.timeoutMicros, 2 * <u64>usualRoundTripMost(qp));
 }
 
 /** As long as the timeout leaves time to ask again before it. */
@@ -212,7 +209,7 @@ export function answeredAlone(qp: QueuePair): bool {
 
 /** The timer fired. True when it is time for an early repetition, false when it is the timeout. */
 export function repeatEarly(context: Context, qp: QueuePair): bool {
-  if (qp.reorderPeer == 0 || sinceProgress(context, qp) >= qp.timeoutMicros) return false;
+  if (qp.reorderPeer == 0 || sinceProgress(context, qp) >= timeoutOf(qp)) return false;
   qp.earlyRepeats++;
   // Until a second answer says otherwise (`noteSecondAnswer`).
   qp.lossy = 1;

@@ -40,7 +40,7 @@ export function sendsPlain(qp: QueuePair): bool {
 export function sendPlain(context: Context, qp: QueuePair): bool {
   const index = qp.sendNext;
   const posted = ringCount(qp.sendRing, index, qp.sendEntries);
-  if (posted == 0 || !windowOpen(qp)) return false;
+  if (posted == 0 || !windowOpen(context, qp)) return false;
   const request = sendRequestAt(qp, index);
   const own = changetype<usize>(request);
   if (index == qp.sendFetched) {
@@ -91,7 +91,7 @@ export function sendPlain(context: Context, qp: QueuePair): bool {
   // Only a hint: if the next entry changes or fails, a later packet has the AckReq bit.
   const follows = posted > 1 && workRequestAt(qp, index + 1).opcode <= <u32>WrOpcode.SEND_WITH_IMM;
   noteAwaited(qp, request);
-  const ask = wantsAck(qp, !follows && pauses(qp));
+  const ask = wantsAck(context, qp, !follows && pauses(qp));
   if (ask) startProbe(context, qp, psn);
   const marked = markedPsn(qp, psn);
   storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, ask ? 1 : 0, marked);

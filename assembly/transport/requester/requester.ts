@@ -31,6 +31,7 @@ import {
   windowOpenToRead,
 } from './congestion-window';
 import { sendPlain, sendsPlain } from './fast-path';
+import { noteSentFrom } from './in-flight';
 import { executeLocal } from './local-work';
 import { advance, endRequest, readLength, sendData, writeSingle } from './request-packet';
 import { anyRepairs, resend, sendRepairs } from './retransmit';
@@ -79,7 +80,7 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
     return null;
   }
   if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
-  if (!windowOpen(qp) || fenced(qp, request)) return null;
+  if (!windowOpen(context, qp) || fenced(qp, request)) return null;
   if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
   if (isOf(request, Operation.DATA) && !windowOpenToRead(qp)) return null;
   // Stronger than a fence.
@@ -92,28 +93,38 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
  * more to send now; false when there is nothing, or it waits for the peer.
  */
 export function sendRequests(context: Context, qp: QueuePair, quantum: u32): bool {
-  if (anyRepairs(qp) && !qp.rnrWaiting && sending(qp) && sendRepairs(context, qp)) return true;
   let sent: u32 = 0;
+  if (anyRepairs(qp) && !qp.rnrWaiting && sending(qp)) {
+    sent = sendRepairs(context, qp, quantum);
+    if (sent == quantum || !hasRoom(context)) return true;
+  }
   if (sendsPlain(qp)) {
+    const first = qp.psnNext;
+    const fresh = qp.psnMax;
     while (sent < quantum && hasRoom(context) && sendPlain(context, qp)) sent++;
+    noteSentFrom(context, qp, first, fresh);
   }
   let request = current(context, qp);
   while (request != null) {
     if (sent == quantum || !hasRoom(context)) return true;
     sent++;
-    if (!sendOne(context, qp, request)) break;
+    const first = qp.psnNext;
+    const fresh = qp.psnMax;
+    const goesOn = sendOne(context, qp, request);
+    noteSentFrom(context, qp, first, fresh);
+    if (!goesOn) break;
     request = current(context, qp);
   }
   if (sent > 0 && isAlone(qp)) repeatAlone(context, qp);
   if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
-  return qp.packetsSinceAckRequest > 0 && waitsForAcks(qp) && !solicit(context, qp);
+  return qp.packetsSinceAckRequest > 0 && waitsForAcks(context, qp) && !solicit(context, qp);
 }
 
 /** Can nothing be sent before what is under way is acknowledged, window or no window? */
-function waitsForAcks(qp: QueuePair): bool {
+function waitsForAcks(context: Context, qp: QueuePair): bool {
   if (!outstanding(qp) || qp.rnrWaiting || !sending(qp)) return false;
   // Other queue pairs to the peer may have become busy after the last AckReq: the window is closed.
-  if (qp.sendStopped || qp.state == <u32>QpState.SQD || !windowOpen(qp)) return true;
+  if (qp.sendStopped || qp.state == <u32>QpState.SQD || !windowOpen(context, qp)) return true;
   if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
   const next = sendRequestAt(qp, qp.sendNext);
   return waitsForAll(next) || (awaitsData(next) && beyondKept(qp));

@@ -1,9 +1,8 @@
 /**
  * Retransmission: go-back-N, and selective repeat with peers that keep packets that arrive ahead.
  *
- * Selective repeat retransmits the packets that a selective acknowledgement reports missing. It
- * retransmits a packet again only when a packet sent after it has arrived, or the timer has fired:
- * until then it may still be in flight.
+ * Selective repeat retransmits the packets that are lost (in-flight.ts), and the oldest when the
+ * timer has fired.
  */
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { Context, hasRoom, schedule } from '../shared/context';
@@ -11,40 +10,47 @@ import { Operation, awaitsData, isOf } from '../shared/operation';
 import { QueuePair, readsInFlight, sendCursor, sendRequestAt } from '../shared/queue-pair';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from '../shared/work-request';
 import { askedForAck } from './ack-request';
-import { chargeBefore, dropProbe, noteLoss } from './congestion-window';
+import {
+  chargeBefore,
+  dropProbe,
+  growWindow,
+  hastenTimer,
+  noteLoss,
+  windowOpenToRepair,
+} from './congestion-window';
+import { detectLosses, forgetFlight, noteRepeated, oldestLost, takeMap } from './in-flight';
 import { readLength, readPackets, sendData, writeSingle } from './request-packet';
 
-/** Notes what is missing. False when that is under way already, or the map is no true one. */
-function noteMissing(qp: QueuePair, psn: u32, low: u64, high: u64): bool {
-  const top = highestAhead(psn, low, high);
-  if (psnDistance(psn, top) >= psnDistance(psn, qp.psnMax)) return false;
-  if (psnCompare(top, qp.repairMax) < 0) return false;
-  // The map without its highest bit, inverted below it; bit 0 becomes the expected packet itself.
-  const missing = psnDistance(psn, top);
-  qp.oldestRepeated = 0;
-  qp.repairBase = psn;
-  qp.repairLow = ((~low << 1) | 1) & mask(missing);
-  qp.repairHigh = ((~high << 1) | (~low >> 63)) & mask(missing > 64 ? missing - 64 : 0);
-  // Nothing beyond what was withdrawn is under way any more.
-  qp.repairMax = withdraw(qp, psn) ? qp.psnNext : qp.psnMax;
-  dropProbe(qp);
-  return true;
+/** The peer has told what it keeps behind `psn`, which it misses; see `takeMap`. */
+export function takeMissing(
+  context: Context,
+  qp: QueuePair,
+  psn: u32,
+  map: usize,
+  words: u32,
+): void {
+  if (qp.rnrWaiting) return;
+  if (psnCompare(psn, qp.psnArrived) < 0) missAgain(qp, psn);
+  const arrived = takeMap(context, qp, psn, map, words);
+  if (arrived > 0) growWindow(context, qp, arrived);
+  repairLosses(context, qp, detectLosses(context, qp));
+  hastenTimer(context, qp);
 }
 
-/** The peer has said what is missing: it is sent again, unless that is under way. */
-export function takeMissing(context: Context, qp: QueuePair, psn: u32, low: u64, high: u64): void {
-  if (qp.rnrWaiting || !noteMissing(qp, psn, low, high)) return;
+/** `lost` more packets are lost. */
+export function repairLosses(context: Context, qp: QueuePair, lost: u32): void {
+  if (lost == 0) return;
   context.counters.rcvdSeqErr++;
-  noteLoss(context, qp);
+  qp.oldestRepeated = 0;
+  dropProbe(qp);
+  noteLoss(context, qp, lost);
   schedule(context, qp);
 }
 
-/** The lowest `bits` bits. */
-function mask(bits: u32): u64 {
-  if (bits >= 64) return -1;
-  const one: u64 = 1;
-  const by: u64 = bits;
-  return (one << by) - 1;
+/** The peer misses what it said had arrived: it had kept a packet that it no longer trusts. */
+function missAgain(qp: QueuePair, psn: u32): void {
+  qp.psnArrived = psn;
+  qp.chargeArrived = qp.chargeAcked;
 }
 
 /**
@@ -52,11 +58,7 @@ function mask(bits: u32): u64 {
  * `certain`: the peer is not just slow, so the next answer is that to this packet.
  */
 export function repairOldest(qp: QueuePair, certain: bool): void {
-  if (certain) withdraw(qp, qp.psnUnacked);
-  qp.repairBase = qp.psnUnacked;
-  qp.repairLow = 1;
-  qp.repairHigh = 0;
-  qp.repairMax = qp.psnUnacked;
+  qp.repairPsn = qp.psnUnacked + 1;
   qp.oldestRepeated = certain ? qp.psnUnacked + 1 : 0;
   dropProbe(qp);
 }
@@ -74,33 +76,35 @@ export function allIsLost(qp: QueuePair): bool {
 
 export function forgetRepairs(qp: QueuePair): void {
   qp.oldestRepeated = 0;
-  qp.repairLow = 0;
-  qp.repairHigh = 0;
-  qp.repairMax = qp.psnUnacked;
+  qp.repairPsn = 0;
+  forgetFlight(qp);
 }
 
 export function anyRepairs(qp: QueuePair): bool {
-  return (qp.repairLow | qp.repairHigh) != 0;
+  return qp.repairPsn != 0 || qp.lostCount != 0;
 }
 
-/** Sends what is missing. True when it stopped for want of room. */
-export function sendRepairs(context: Context, qp: QueuePair): bool {
-  while (anyRepairs(qp)) {
-    if (!hasRoom(context)) return true;
-    let bit: u32;
-    if (qp.repairLow != 0) {
-      bit = <u32>ctz<u64>(qp.repairLow);
-      qp.repairLow &= qp.repairLow - 1;
-    } else {
-      bit = 64 + <u32>ctz<u64>(qp.repairHigh);
-      qp.repairHigh &= qp.repairHigh - 1;
+/** Sends up to `quantum` packets that are lost, as far as the window is open. Returns how many. */
+export function sendRepairs(context: Context, qp: QueuePair, quantum: u32): u32 {
+  let sent: u32 = 0;
+  while (sent < quantum && anyRepairs(qp) && hasRoom(context)) {
+    const lost = qp.repairPsn != 0 ? qp.repairPsn : oldestLost(qp);
+    // What all others wait for goes at once (RFC 6675).
+    const isFirst = lost == qp.repairPsn || lost == qp.psnArrived + 1;
+    if (!isFirst && !windowOpenToRepair(qp)) break;
+    qp.repairPsn = 0;
+    if (lost == 0) {
+      // What was lost is withdrawn, and about to be sent anyway.
+      forgetFlight(qp);
+      break;
     }
-    const psn = psnAdd(qp.repairBase, bit);
-    // Acknowledged meanwhile, or about to be sent anyway.
+    const psn = psnAdd(lost - 1, 0);
     const away = psnDistance(qp.psnUnacked, psn);
-    if (away < psnDistance(qp.psnUnacked, qp.psnNext)) resend(context, qp, psn);
+    if (away >= psnDistance(qp.psnUnacked, qp.psnNext)) continue;
+    resend(context, qp, psn);
+    sent++;
   }
-  return false;
+  return sent;
 }
 
 /** The started request that this PSN belongs to, as an index; `sendFetched`: no such request. */
@@ -121,6 +125,7 @@ function indexOf(qp: QueuePair, psn: u32): u32 {
  * those of responses are passed over, but for the oldest: from there on they are missing.
  */
 export function resend(context: Context, qp: QueuePair, psn: u32): void {
+  noteRepeated(context, qp, psn);
   const index = indexOf(qp, psn);
   if (index == qp.sendFetched) return;
   const request = sendRequestAt(qp, index);
@@ -167,19 +172,6 @@ export function goBack(qp: QueuePair, psn: u32): void {
   rewind(qp, psn);
 }
 
-/**
- * The peer misses `psn`, and keeps only so much of what follows: what was sent beyond that is sent
- * once more, in its turn. False: there is nothing beyond; behind a READ or atomic there never is
- * (windowOpen), only its responses.
- */
-export function withdraw(qp: QueuePair, psn: u32): bool {
-  // psnNext moves backwards only: a SACK beyond it names packets that were withdrawn before.
-  const beyond = psnCompare(psnAdd(psn, qp.reorderPeer + 1), qp.psnNext);
-  if (readsInFlight(qp) > 0 || beyond >= 0) return false;
-  rewind(qp, psnAdd(psn, qp.reorderPeer + 1));
-  return true;
-}
-
 /** The next packet is the one with this PSN. */
 function rewind(qp: QueuePair, psn: u32): void {
   if (psnCompare(psn, qp.psnArrived) < 0) {
@@ -214,10 +206,4 @@ function firstUnstarted(qp: QueuePair): u32 {
     if (state != <u32>SendState.STARTED && state != <u32>SendState.DONE) break;
   }
   return index;
-}
-
-/** PSN of the highest packet that a map names, counted from its base; 0 for an empty map. */
-export function highestAhead(base: u32, low: u64, high: u64): u32 {
-  if (high != 0) return psnAdd(base, 128 - <u32>clz<u64>(high));
-  return psnAdd(base, 64 - <u32>clz<u64>(low));
 }

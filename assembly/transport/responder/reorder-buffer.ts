@@ -4,32 +4,26 @@
  * retransmits only the missing packets. Only packets with the peer's mark are kept
  * (shared/packet-mark.ts).
  *
- * Bit i of the map stands for PSN psnExpected + 1 + i.
+ * A ring of bits has one for each PSN (memory/bit-ring.ts), a ring of slots has the packets.
  */
-import { psnDistance } from '../../wire/psn';
-import { QueuePair, REORDER_MAX, REORDER_SLOT_SIZE } from '../shared/queue-pair';
+import { clearBit, isBitSet, setBit } from '../../memory/bit-ring';
+import { psnAdd, psnDistance } from '../../wire/psn';
+import { QueuePair } from '../shared/queue-pair';
 
 /** This many packets behind a gap prove a loss; fewer may be two packets in the wrong order. */
 const CERTAIN: u32 = 3;
 
 function slotAt(qp: QueuePair, psn: u32): usize {
-  return qp.reorderSlots + <usize>((psn & (qp.reorderMax - 1)) * REORDER_SLOT_SIZE);
-}
-
-function bitSet(qp: QueuePair, bit: u32): bool {
-  if (bit >= REORDER_MAX) return false;
-  const word = bit < 64 ? qp.aheadLow : qp.aheadHigh;
-  return (word & bitOf(bit & 63)) != 0;
-}
-
-function bitOf(bit: u32): u64 {
-  const one: u64 = 1;
-  const by: u64 = bit;
-  return one << by;
+  return qp.reorderSlots + <usize>((psn & (qp.reorderMax - 1)) * qp.reorderSlotBytes);
 }
 
 export function anyAhead(qp: QueuePair): bool {
-  return (qp.aheadLow | qp.aheadHigh) != 0;
+  return qp.aheadCount != 0;
+}
+
+/** Distance from the expected PSN of the last packet that is kept; 0: nothing is. */
+export function aheadSpan(qp: QueuePair): u32 {
+  return qp.aheadCount == 0 ? 0 : psnDistance(qp.psnExpected, qp.aheadLast);
 }
 
 /** Is it what is kept at `slot`, in all but the request for an acknowledgement and the ICRC? */
@@ -43,56 +37,55 @@ function isKept(slot: usize, packet: usize, length: u32): bool {
   );
 }
 
-function dropAhead(qp: QueuePair, bit: u32): void {
-  if (bit < 64) qp.aheadLow &= ~bitOf(bit);
-  else qp.aheadHigh &= ~bitOf(bit - 64);
-}
-
 /** Keeps a packet that arrived ahead. True: report it now. */
 export function keepAhead(qp: QueuePair, packet: usize, length: u32, psn: u32): bool {
   const ahead = psnDistance(qp.psnExpected, psn);
   // Beyond the room there is: as if it had been lost.
-  if (ahead > qp.reorderMax) return true;
-  const bit = ahead - 1;
-  if (!bitSet(qp, bit)) {
-    const slot = slotAt(qp, psn);
+  if (ahead >= qp.reorderMax || length > qp.reorderSlotBytes - 8) return true;
+  const slot = slotAt(qp, psn);
+  if (!isBitSet(qp.aheadMap, qp.reorderMax, psn)) {
     store<u32>(slot, length);
     memory.copy(slot + 8, packet, length);
-    if (bit < 64) qp.aheadLow |= bitOf(bit);
-    else qp.aheadHigh |= bitOf(bit - 64);
-  } else if (!isKept(slotAt(qp, psn), packet, length)) {
+    setBit(qp.aheadMap, qp.reorderMax, psn);
+    if (ahead > aheadSpan(qp)) qp.aheadLast = psn;
+    qp.aheadCount++;
+  } else if (!isKept(slot, packet, length)) {
     // One of the two packets is forged. Both are dropped; the peer retransmits the genuine one.
-    dropAhead(qp, bit);
+    drop(qp, psn);
   }
   return ahead >= CERTAIN;
 }
 
+function drop(qp: QueuePair, psn: u32): void {
+  clearBit(qp.aheadMap, qp.reorderMax, psn);
+  qp.aheadCount--;
+  if (psn != qp.aheadLast) return;
+  let last = psn;
+  while (qp.aheadCount != 0 && !isBitSet(qp.aheadMap, qp.reorderMax, last)) last = psnAdd(last, -1);
+  qp.aheadLast = last;
+}
+
 /**
  * The expected PSN has moved by `moved`. Returns the packet that is expected now, if it is kept,
- * and forgets it; 0 otherwise.
+ * and forgets it; 0 otherwise. What it moved over is forgotten.
  */
 export function takeAhead(qp: QueuePair, moved: u32): usize {
-  const kept = bitSet(qp, moved - 1);
-  shift(qp, moved);
-  return kept ? slotAt(qp, qp.psnExpected) + 8 : 0;
+  let psn = psnAdd(qp.psnExpected, 0 - moved);
+  for (let count = min<u32>(moved, qp.reorderMax); count > 0 && qp.aheadCount != 0; count--) {
+    if (isBitSet(qp.aheadMap, qp.reorderMax, psn)) forget(qp, psn);
+    psn = psnAdd(psn, 1);
+  }
+  if (qp.aheadCount == 0 || !isBitSet(qp.aheadMap, qp.reorderMax, qp.psnExpected)) return 0;
+  forget(qp, qp.psnExpected);
+  return slotAt(qp, qp.psnExpected) + 8;
+}
+
+function forget(qp: QueuePair, psn: u32): void {
+  clearBit(qp.aheadMap, qp.reorderMax, psn);
+  qp.aheadCount--;
 }
 
 /** Length of what takeAhead returned. */
 export function keptLength(packet: usize): u32 {
   return load<u32>(packet - 8);
-}
-
-function shift(qp: QueuePair, count: u32): void {
-  const by: u64 = count & 63;
-  if (count >= REORDER_MAX) {
-    qp.aheadLow = 0;
-    qp.aheadHigh = 0;
-  } else if (count >= 64) {
-    qp.aheadLow = qp.aheadHigh >> by;
-    qp.aheadHigh = 0;
-  } else if (count > 0) {
-    const over: u64 = 64 - by;
-    qp.aheadLow = (qp.aheadLow >> by) | (qp.aheadHigh << over);
-    qp.aheadHigh >>= by;
-  }
 }

@@ -7,15 +7,20 @@
  * flight, and a slow disk should find much work when it is done. So the responder reports them, and
  * acknowledges nothing: all packets before the PSN have arrived, and those that the map names.
  */
+import { bitsFrom } from '../../memory/bit-ring';
 import { storeAeth, storeBth } from '../../wire/headers';
 import { Opcode } from '../../wire/opcode';
 import { ICRC_SIZE } from '../../wire/packet';
+import { psnAdd } from '../../wire/psn';
 import { ACK_WITHOUT_CREDITS } from '../../wire/syndrome';
 import { charge } from '../requester/congestion-window';
 import { Context, hasRoom, packetStart, schedule } from '../shared/context';
 import { QueuePair, pathOf } from '../shared/queue-pair';
 import { finishPacket } from '../shared/send-buffer';
+import { aheadSpan } from './reorder-buffer';
 
+/** Words of the map in the header; further ones are the payload. */
+const HEADER_WORDS: u32 = 2;
 /** Reports per window of arrivals. */
 const TELLINGS: u32 = 4;
 
@@ -51,10 +56,22 @@ export function tellArrival(context: Context, qp: QueuePair): bool {
 export function sendSelectiveAck(context: Context, qp: QueuePair, syndrome: u32): void {
   const packet = packetStart(context);
   const opcode: u32 = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  const span = aheadSpan(qp);
+  const words = min<u32>(max<u32>((span + 63) >> 6, HEADER_WORDS), qp.mtu >> 3);
   storeBth(packet, opcode, 0, context.pkey, qp.targetQp, 0, qp.psnExpected);
   storeAeth(packet + 12, syndrome, qp.msn);
-  store<u64>(packet + 16, bswap<u64>(qp.aheadLow));
-  store<u64>(packet + 24, bswap<u64>(qp.aheadHigh));
+  for (let word: u32 = 0; word < words; word++) {
+    const bits = aheadBits(qp, word << 6, span);
+    store<u64>(packet + 16 + ((<usize>word) << 3), bswap<u64>(bits));
+  }
   qp.sackPending = 0;
-  finishPacket(context, pathOf(qp), qp.qpn, 32 + ICRC_SIZE);
+  finishPacket(context, pathOf(qp), qp.qpn, 16 + (words << 3) + ICRC_SIZE);
+}
+
+/** Bit i is 1 if the packet `from` + 1 + i behind the expected one is kept, up to `span`. */
+function aheadBits(qp: QueuePair, from: u32, span: u32): u64 {
+  if (span <= from) return 0;
+  const bits = bitsFrom(qp.aheadMap, qp.reorderMax, psnAdd(qp.psnExpected, 1 + from));
+  // Beyond the span the ring begins anew.
+  return span - from >= 64 ? bits : bits & (((<u64>1) << (span - from)) - 1);
 }

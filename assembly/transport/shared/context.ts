@@ -24,7 +24,7 @@ import {
   SHARED_RECEIVE_QUEUE_SIZE,
   SharedReceiveQueue,
 } from './queues';
-import { TIMER_WHEEL_SIZE, TimerWheel, initTimers } from './timer-wheel';
+import { TIMER_WHEEL_SIZE, TimerNode, TimerWheel, initTimers } from './timer-wheel';
 
 export const CONTEXT_MAGIC: u32 = 0x56425243;
 
@@ -65,8 +65,9 @@ export class ContextConfig {
   receiveCharge: u32;
   /** What a queue pair has under way at most, whatever the peer could hold. */
   windowChargeMax: u32;
-  /** Unacknowledged packets per queue pair. */
+  /** Packets in flight of a path, and of a path that nothing is known about. */
   windowPackets: u32;
+  initialWindowPackets: u32;
   /** A PseudoHeader, for every path of this context. */
   pseudoHeader: u32;
   localPort: u32;
@@ -156,9 +157,10 @@ export class Context {
   windowCharge: u32;
   windowChargeMax: u32;
   receiveCharge: u32;
-  /** Table of PeerShare. */
-  peerShares: usize;
+  /** Table of PathState. */
+  pathStates: usize;
   windowPackets: u32;
+  initialWindowPackets: u32;
   pseudoHeader: u32;
   localPort: u32;
   pkey: u32;
@@ -233,23 +235,75 @@ export class ReceiveDescriptor {
 }
 export const RECEIVE_DESCRIPTOR_SIZE: u32 = 48;
 
-/** State shared by the queue pairs of this device to one peer (peer-share.ts). 20 bytes. */
+/**
+ * Congestion control of a path: what the queue pairs of this device to one peer share
+ * (path-control.ts). Times are low 32 bits of microseconds.
+ */
 @unmanaged
-export class PeerShare {
-  /** Queue pairs with packets in flight. */
-  busy: u32;
-  /** Half of the peer's receive buffer. */
-  charge: u32;
-  /** Limit of their charge in flight: `charge`, or less when the peer's buffer overflows. */
-  limit: u32;
-  /** Time of the last cut: low 32 bits of microseconds. */
+export class PathState {
+  /** The peer. */
+  gid0: u64;
+  gid1: u64;
+  /** When the last packet in flight had arrived; 0: none has. */
+  idleMicros: u64;
+  /** CUBIC: when the window reaches `windowMax` again, in seconds after `epochMicros`. */
+  plateauSeconds: f64;
+  /** CUBIC: the window that Reno would have, in packets. */
+  renoPackets: f64;
+  /** Pacing: when all that was sent will have left at the rate of the path, in microseconds. */
+  leftMicros: f64;
+  /** Share of packets that were lost; and of those that were lost while there was no queue. */
+  lossShare: f64;
+  linkLossShare: f64;
+  /** Packets that may be in flight, in 1/256; and how that grows (path-control.ts). */
+  window: u32;
+  growth: u32;
+  /** CUBIC: the window before the last cut, in packets; the beginning of the growth since, or 0. */
+  windowMax: u32;
+  epochMicros: u32;
   cutMicros: u32;
-  /** The shortest round trip of all of them; 0: none is known. */
+  /** Smoothed round trip, its variation, and the least of some seconds, in microseconds; or 0. */
+  roundTripMicros: u32;
+  variationMicros: u32;
   roundTripLeast: u32;
+  leastMicros: u32;
+  /** The least of the round trips since `leastMicros`, which follows. */
+  leastNext: u32;
+  /** Least round trip of this round, its begin; consecutive rounds with and without a queue. */
+  roundLeast: u32;
+  roundMicros: u32;
+  queuedRounds: u32;
+  freeRounds: u32;
+  /** Packets that arrived since `rateMicros`; the most of a recent round trip. */
+  roundArrived: u32;
+  rateMicros: u32;
+  rateMost: u32;
+  /** The first and the last of acknowledgements without a pause. */
+  trainFirst: u32;
+  trainLast: u32;
+  /** How late a packet may arrive before it counts as lost. */
+  lateMicros: u32;
+  /** When the last packet arrived. After a timeout slow start ends at this window, in 1/256. */
+  arrivedMicros: u32;
+  slowUntil: u32;
+  /** Queue pairs with this path; those with packets in flight, and all of these packets. */
+  users: u32;
+  busy: u32;
+  inFlight: u32;
+  /** Charge that the peer's receive buffer takes at a time. */
+  charge: u32;
+  /** Of the queue pairs that wait: those whose turn has come; timeouts of the others in a row. */
+  granted: u32;
+  stalls: u32;
+  /** A List of the queue pairs that wait for pacing or for the window. */
+  heldFirst: usize;
+  heldLast: usize;
 }
-export const PEER_SHARE_SIZE: u32 = 20;
-/** Entries, a power of two; a hash of the GID selects one. Peers with the same entry share it. */
-export const PEER_SHARES: u32 = 256;
+/** The struct above, then a timer. */
+const PATH_TIMER: u32 = 184;
+export const PATH_STATE_SIZE: u32 = 216;
+/** Entries, a power of two; a hash of the GID selects where the peer's is looked for. */
+export const PATH_STATES: u32 = 256;
 
 /** An entry of the event ring, 16 bytes. */
 @unmanaged
@@ -287,7 +341,7 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
   const lanes = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
   const authScratch = roundUp(lanes + <u32>ICRC_LANES_SCRATCH_SIZE, 64);
   const shares = roundUp(authScratch + AEAD_SCRATCH_SIZE, 64);
-  const timers = shares + PEER_SHARES * PEER_SHARE_SIZE;
+  const timers = shares + PATH_STATES * PATH_STATE_SIZE;
   const index = roundUp(timers + TIMER_WHEEL_SIZE, 64);
   const queuePairs = roundUp(index + indexSlots(config) * 4, 64);
   // One more slot, for the general services queue pair.
@@ -309,7 +363,7 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
     context.crcScratch = scratch;
     context.lanes = lanes;
     context.authScratch = authScratch;
-    context.peerShares = shares;
+    context.pathStates = shares;
     context.timers = changetype<TimerWheel>(<usize>timers);
     context.queuePairIndex = index;
     context.queuePairs = queuePairs;
@@ -358,6 +412,7 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.receiveCharge = config.receiveCharge;
   context.windowChargeMax = config.windowChargeMax;
   context.windowPackets = config.windowPackets;
+  context.initialWindowPackets = min<u32>(config.initialWindowPackets, config.windowPackets);
   context.pseudoHeader = config.pseudoHeader;
   context.localPort = config.localPort;
   context.pkey = config.pkey == 0 ? DEFAULT_PKEY : config.pkey;
@@ -431,6 +486,17 @@ function readyList(context: Context): List {
 /** Puts a queue pair at the end of the list of those that may have packets to send. */
 export function schedule(context: Context, qp: QueuePair): void {
   append(readyList(context), changetype<usize>(qp) + offsetof<QueuePair>('readyLink'));
+}
+
+export function pathTimer(state: PathState): TimerNode {
+  return changetype<TimerNode>(changetype<usize>(state) + <usize>PATH_TIMER);
+}
+
+/** The path of this timer, or null: it is the timer of a queue pair. */
+export function pathOfTimer(context: Context, node: TimerNode): PathState | null {
+  const at = changetype<usize>(node) - context.pathStates;
+  if (at >= <usize>(PATH_STATES * PATH_STATE_SIZE)) return null;
+  return changetype<PathState>(changetype<usize>(node) - <usize>PATH_TIMER);
 }
 
 /** Takes the queue pair that has waited longest; null: no queue pair is ready. */

@@ -48,8 +48,8 @@ export class Path {
   multicastGid1: u64;
   /** Of a queue pair with keys: its PacketAuth (packet-auth.ts); else 0. */
   auth: usize;
-  /** Of a queue pair: address of its PeerShare (congestion-window.ts); 0 before the path is set. */
-  share: usize;
+  /** Of a queue pair: address of its PathState (path-control.ts); 0 before the path is set. */
+  state: usize;
 }
 export const PATH_SIZE: u32 = 88;
 

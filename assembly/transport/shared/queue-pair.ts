@@ -2,9 +2,11 @@
  * The queue pair: its struct, its memory, and accessors. requester/ and responder/ hold its
  * behaviour, state-machine.ts its transitions.
  */
+import { bitRingBytes } from '../../memory/bit-ring';
 import { roundUp } from '../../memory/bytes';
 import { RING_HEADER_SIZE } from '../../memory/ring';
 import { PACKET_SIZE_MAX } from '../../wire/packet';
+import { psnDistance } from '../../wire/psn';
 import { PATH_SIZE, Path } from './path';
 import { CompletionQueue, SharedReceiveQueue } from './queues';
 import { TimerNode } from './timer-wheel';
@@ -26,12 +28,6 @@ export class QueuePair {
   timeoutMicros: u64;
   /** WRITE in progress: where its next byte goes. */
   messageAddress: u64;
-  /** Which packets behind the expected one are kept (reorder-buffer.ts). */
-  aheadLow: u64;
-  aheadHigh: u64;
-  /** Which packets from `repairBase` on are to be sent again (retransmit.ts). */
-  repairLow: u64;
-  repairHigh: u64;
   nextFree: usize;
   /** 0 while the slot is free. */
   qpn: u32;
@@ -52,8 +48,8 @@ export class QueuePair {
   fenceLink: usize;
   /** with a delayed acknowledgement (responder/delayed-ack.ts). */
   delayedAckLink: usize;
-  /** 1 while its PeerShare counts it as busy. */
-  isBusy: u32;
+  /** Packets in flight that its PathState counts. */
+  flightNoted: u32;
   /** Bits of AccessFlag: what peers may do. */
   access: u32;
   pkeyIndex: u32;
@@ -84,9 +80,16 @@ export class QueuePair {
   resources: usize;
   jobs: usize;
   chunks: usize;
-  /** The reorder buffer; 0: no buffer. */
+  /** The reorder buffer: slots of `reorderSlotBytes`, and a ring of bits; 0: no buffer. */
   reorderSlots: usize;
   reorderMax: u32;
+  reorderSlotBytes: u32;
+  aheadMap: usize;
+  /** Rings of `flightMax` packets in flight: when each was sent last, and bits (in-flight.ts). */
+  sentTimes: usize;
+  arrivedMap: usize;
+  lostMap: usize;
+  flightMax: u32;
   /**
    * Entries of `resources` and of `chunks`, and responses that may wait; a power of two. `jobs` has
    * one more entry for a SEND_WITH_INV with a pending fence.
@@ -137,22 +140,31 @@ export class QueuePair {
   /** 1: the last packet of a signaled request was sent, and no AckReq since. */
   awaited: u8;
   heardOldNews: u8; // 1: a duplicate, or an ACK of one, since the last check (keep-alive.ts).
-  /** Packets that may be in flight, in 1/256 (congestion-window.ts). */
-  congestionWindow: u32;
   /** Packets that the peer keeps when they come ahead; 0: it keeps none. */
   reorderPeer: u32;
-  repairBase: u32;
-  /** Where the requester was when it last sent something again. */
-  repairMax: u32;
+  /** Packets behind `psnArrived` that have arrived; and those that are lost and not sent again. */
+  arrivedCount: u32;
+  lostCount: u32;
+  /** The last packet that is known to have arrived, as PSN. */
+  arrivedLast: u32;
+  /** When the latest of the packets that have arrived was sent, and its round trip. */
+  arrivedMicros: u32;
+  arrivedRoundTrip: u32;
+  /** When the latest of the packets that are lost was sent. */
+  lostMicros: u32;
+  /** When the timer last fired after a silence; 1: a round trip across it was measured. */
+  silentMicros: u32;
+  silentMeasured: u32;
+  /** A packet to be sent again although it may have arrived, as PSN + 1; 0: none. */
+  repairPsn: u32;
   /** The oldest packet that was retransmitted after a timeout, as PSN + 1; 0: no packet. */
   oldestRepeated: u32;
-  /** No second cut before this PSN is acknowledged. */
-  cutPsn: u32;
   /** The packet whose round trip is measured, and when it was sent; 0: none. */
   probePsn: u32;
   probeMicros: u32;
   roundTripMicros: u32;
-  roundTripLeast: u32;
+  /** Of the list of queue pairs that wait for their path (path-control.ts). */
+  heldLink: usize;
   /** Time of the last new ACK, or of the first packet after an idle time; psnUnacked then. */
   progressMicros: u32;
   progressPsn: u32;
@@ -160,7 +172,8 @@ export class QueuePair {
   earlyRepeats: u8;
   /** 1: something was lost on this way. Silence is taken for a loss sooner. */
   lossy: u8;
-  cutPending: u8;
+  /** 1: only the oldest packet is sent, twice (congestion-window.ts). */
+  isAlone: u8;
   /** 1: the SQ_DRAINED event of this stay in SQD was pushed. */
   drained: u8;
   /** The last packet that was repeated early, as PSN + 1; 0: none. */
@@ -175,6 +188,9 @@ export class QueuePair {
 
   // Responder.
   psnExpected: u32;
+  /** Packets that are kept ahead, and the last of them. */
+  aheadCount: u32;
+  aheadLast: u32;
   msn: u32;
   /** A MessageKind: what is in progress. */
   message: u32;
@@ -219,7 +235,8 @@ export class QueuePair {
   nakSent: u8;
   communicationEstablished: u8;
   lastTaken: u8; // 1 once LAST_WQE_REACHED was reported.
-  reservedSent: u8;
+  /** 1: it may send although the window of the path is full (path-control.ts). */
+  begins: u8;
   /** PSN + 1 of the last packet that the peer retransmitted; 0: no packet. */
   duplicatePsn: u32;
   /** An SgeCursor: where in the receive request `messageOffset` lies. */
@@ -232,9 +249,9 @@ export class QueuePair {
 }
 
 /** The struct above, then a timer and a path. */
-const TIMER: usize = 480;
-export const QUEUE_PAIR_PATH: u32 = 512;
-export const QUEUE_PAIR_SIZE: u32 = 640;
+const TIMER: usize = 512;
+export const QUEUE_PAIR_PATH: u32 = 544;
+export const QUEUE_PAIR_SIZE: u32 = 704;
 
 /** What kind of message the responder is in the middle of. */
 export enum MessageKind {
@@ -419,8 +436,12 @@ export class QueuePairParameters {
   sendRing: u32;
   receiveRing: u32;
   sendStride: u32;
-  /** Packets kept when they come ahead: a power of two up to 128, or 0. */
+  /** Packets kept when they come ahead: a power of two up to REORDER_MAX, or 0. */
   reorderPackets: u32;
+  /** Set by the engine: packets in flight that are remembered, a power of two. */
+  flightPackets: u32;
+  /** Set by the engine: of the link, BTH to ICRC. */
+  packetSizeMax: u32;
   /** 0: a random one; GENERAL_SERVICES_QPN: that one, of type UD. */
   number: u32;
   // RANDOM_QPNS words from a cryptographic generator follow.
@@ -445,7 +466,7 @@ function receiveCopy(parameters: QueuePairParameters): u32 {
  * Divides a queue pair's memory. `qp` null: only counts.
  * ```
  *  | send ring | receive ring | send requests | receive request | resources | jobs | chunks |
- *  | packets that came ahead |
+ *  | packets that came ahead | their bits | times of packets in flight | arrived | lost |
  * ```
  */
 function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomic: u32): u32 {
@@ -460,7 +481,13 @@ function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomi
   const jobs = resources + rdAtomic * RESOURCE_SIZE;
   const chunks = jobs + jobPlaces(rdAtomic) * RESPONSE_JOB_SIZE;
   const reorder = roundUp(chunks + rdAtomic * CHUNK_SIZE, 64);
-  const end = roundUp(reorder + p.reorderPackets * REORDER_SLOT_SIZE, 64);
+  const slotBytes = roundUp(8 + min<u32>(p.packetSizeMax, PACKET_SIZE_MAX), 8);
+  const aheadMap = roundUp(reorder + p.reorderPackets * slotBytes, 64);
+  const sentTimes = roundUp(aheadMap + bitRingBytes(p.reorderPackets), 64);
+  const flight = p.reorderPackets == 0 ? 0 : p.flightPackets;
+  const arrivedMap = sentTimes + flight * 4;
+  const lostMap = arrivedMap + bitRingBytes(flight);
+  const end = roundUp(lostMap + bitRingBytes(flight), 64);
   if (qp != null) {
     qp.sendRing = base;
     qp.sendEntries = p.sendEntries;
@@ -476,6 +503,12 @@ function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomi
     qp.chunks = chunks;
     qp.reorderSlots = reorder;
     qp.reorderMax = p.reorderPackets;
+    qp.reorderSlotBytes = slotBytes;
+    qp.aheadMap = aheadMap;
+    qp.sentTimes = sentTimes;
+    qp.arrivedMap = arrivedMap;
+    qp.lostMap = lostMap;
+    qp.flightMax = flight;
     qp.rdAtomicLimit = rdAtomic;
     qp.memoryBytes = end - base;
   }
@@ -509,6 +542,11 @@ export function initQueuePair(
 /** Is anything sent and not answered? */
 export function outstanding(qp: QueuePair): bool {
   return qp.psnUnacked != qp.psnNext;
+}
+
+/** Packets that may still be on their way (in-flight.ts). */
+export function packetsInFlight(qp: QueuePair): u32 {
+  return psnDistance(qp.psnArrived, qp.psnNext) - qp.arrivedCount - qp.lostCount;
 }
 
 /** READ requests and atomics in flight. */
@@ -557,7 +595,5 @@ export function forgetAnswers(qp: QueuePair): void {
   memory.fill(changetype<usize>(checksOf(qp)), 0, offsetof<AnswerChecks>());
 }
 
-/** Most packets that can be kept: the bits of the map. */
-export const REORDER_MAX: u32 = 128;
-/** A kept packet: its length, then its bytes. */
-export const REORDER_SLOT_SIZE: u32 = 8 + PACKET_SIZE_MAX;
+/** Most packets that can be kept: their map fits into a packet. */
+export const REORDER_MAX: u32 = 8192;

@@ -8,7 +8,7 @@ import { EngineMemory } from '../../../host/engine/memory.js';
 import type { Layout } from '../../../host/engine/struct.js';
 import { root } from '../../support/paths.js';
 
-const BYTES_MAX = 117 * 1024;
+const BYTES_MAX = 124 * 1024;
 /** Numbers of sections of a WebAssembly module. */
 const FORBIDDEN_SECTIONS: Readonly<Record<number, string>> = {
   5: 'a memory of its own',
@@ -52,7 +52,7 @@ for (const shared of [false, true]) {
   const file = shared ? 'engine.shared.wasm' : 'engine.wasm';
   const module = engineModule(shared);
 
-  test(`${file} has at most 117 KiB, and no state of its own`, () => {
+  test(`${file} has at most 124 KiB, and no state of its own`, () => {
     const bytes = readFileSync(engineFile(shared));
     assert.ok(bytes.length <= BYTES_MAX, `${bytes.length} bytes`);
     for (const section of sectionsOf(bytes)) {
@@ -96,7 +96,7 @@ const layouts = Object.entries(abi as unknown as Record<string, Layout>)
   .filter(([name]) => name.endsWith('Layout'))
   .map(([name, layout]) => [name.slice(0, -'Layout'.length), layout] as const);
 const constants = abi as unknown as Record<string, unknown>;
-const KIND_SIZE = { u8: 1, u16: 2, u32: 4, i32: 4, u64: 8, i64: 8 } as const;
+const KIND_SIZE = { u8: 1, u16: 2, u32: 4, i32: 4, u64: 8, i64: 8, f64: 8 } as const;
 const LAYOUTS_MIN = 29;
 
 /** `QueuePair` to `QUEUE_PAIR`. */
@@ -116,7 +116,7 @@ test('every struct is filled by its fields, without holes, each at a multiple of
 });
 
 /** Structs with room behind them; all others have exactly the size of their constant. */
-const SPACIOUS = new Set(['Context', 'ContextSlot', 'QueuePair', 'PacketAuth']);
+const SPACIOUS = new Set(['Context', 'ContextSlot', 'QueuePair', 'PathState', 'PacketAuth']);
 
 test('every struct has the size that its constant reserves', () => {
   let count = 0;

@@ -136,7 +136,7 @@ const OTHERS: readonly Row[] = [
   [0x64, 'UD_SEND_ONLY', 20, ['DETH'], 'payload'],
   [0x65, 'UD_SEND_ONLY_WITH_IMM', 24, ['DETH', 'IMM_DT'], 'payload'],
   [0x81, 'CNP', 28, ['CNP_RESERVED']],
-  [0xe0, 'MSP_SELECTIVE_ACKNOWLEDGE', 32, ['AETH', 'SELECTIVE_ACK']],
+  [0xe0, 'MSP_SELECTIVE_ACKNOWLEDGE', 32, ['AETH', 'SELECTIVE_ACK'], 'payload'],
 ];
 
 function specification([opcode, name, length, headers, payload]: Row): OpcodeSpecification {

@@ -1,0 +1,552 @@
+/**
+ * Congestion control of a path: the queue pairs of a device to one peer have one window in packets,
+ * of which each that has packets in flight may use its share. CUBIC (RFC 9438) with HyStart++
+ * (RFC 9406). Losses without a queue, which are those of the link, do not cut the window: round
+ * trips near the least one, and few losses.
+ *
+ * Beside the window there is the receive buffer of the peer: what is in flight at once may have to
+ * wait there. A peer takes what has arrived within RECEIVE_MICROS, so on a long path more is in
+ * flight than its buffer takes.
+ */
+import { List, append, removeFrom, takeFirst } from '../../memory/list';
+import { Context, PATH_STATES, PATH_STATE_SIZE, PathState, pathTimer, schedule } from './context';
+import { Path } from './path';
+import { QueuePair, packetsInFlight, pathOf } from './queue-pair';
+import { armTimer } from './timer-wheel';
+
+/** The window counts in 1/256 of a packet. */
+export const UNIT: u32 = 256;
+/** Never less, so that a lost packet is noticed by those behind it. */
+const WINDOW_LEAST: u32 = 4 * UNIT;
+/** A device takes what has arrived at the latest after this time. */
+const RECEIVE_MICROS: u32 = 1000;
+const CHARGE_MAX: u64 = 1 << 30;
+/** On shorter paths a round trip says more of processors than of queues. */
+const LONG_MICROS: u32 = 2000;
+/** A queue makes round trips longer by an eighth of the least one, within these bounds. */
+const QUEUE_MICROS: u32 = 1000;
+const QUEUE_MICROS_MAX: u32 = 16_000;
+/** Share of packets that a link loses: more are losses of a queue. */
+const LINK_LOSS_MAX: f64 = 0.025;
+/** The least round trip is forgotten after twice this time. */
+const LEAST_MICROS: u32 = 5_000_000;
+/** Rounds with a queue that end the careful growth, by this part of what slow start adds. */
+const CAREFUL_ROUNDS: u32 = 2;
+const CAREFUL_PART: u32 = 4;
+/**
+ * Growth for each round trip while a path has no queue: this part of the window for each round
+ * trip without one before, up to UNUSED_ROUNDS; and the share of losses up to which it has room.
+ */
+const UNUSED_PART: f64 = 512;
+const UNUSED_ROUNDS: u32 = 64;
+const FEW_LOSSES: f64 = 0.015;
+/** A train of acknowledgements has no pause of this part of the least round trip. */
+const TRAIN_GAP: u32 = 16;
+const MEMORY_PACKETS: f64 = 1024;
+
+/** CUBIC: cubic growth in packets a second^3, and what a loss leaves of the window. */
+const GROWTH: f64 = 0.4;
+const KEPT: f64 = 0.7;
+/** Growth of Reno at that share: 3 * (1 - 0.7) / (1 + 0.7) packets for each round trip. */
+const RENO: f64 = 0.53;
+
+/** Entries that are looked at for a peer. */
+const PROBES: u32 = 16;
+/** After this time without a packet a path begins anew. */
+const IDLE_MICROS: u64 = 10_000_000;
+/** Doublings of a wait for a window that stays full. */
+const STALLS_MAX: u64 = 6;
+/** Pacing: what leaves at once, at the rate of the path; and in packets, at least. */
+const BURST_MICROS: f64 = 250;
+const RUN_LEAST: f64 = 2;
+
+/** How the window grows. */
+enum Growth {
+  /** It doubles each round trip. */
+  SLOW_START = 0,
+  /** By a quarter each round trip (RFC 9406, conservative slow start). */
+  CAREFUL = 1,
+  CUBIC = 2,
+}
+
+/**
+ * The entry of the peer with this GID, or one for it. Where PROBES entries are taken by others, it
+ * shares the first of these with its peer.
+ */
+function entryOf(context: Context, gid0: u64, gid1: u64): PathState {
+  const mixed = (gid0 ^ gid1) * 0x9e3779b97f4a7c15;
+  const first = <u32>(mixed >> 32);
+  let free: usize = 0;
+  for (let probe: u32 = 0; probe < PROBES; probe++) {
+    const state = entryAt(context, first + probe);
+    if (state.users == 0) {
+      if (free == 0) free = changetype<usize>(state);
+    } else if (state.gid0 == gid0 && state.gid1 == gid1) return state;
+  }
+  if (free == 0) return entryAt(context, first);
+  const state = changetype<PathState>(free);
+  state.gid0 = gid0;
+  state.gid1 = gid1;
+  restart(context, state);
+  return state;
+}
+
+function entryAt(context: Context, index: u32): PathState {
+  const offset = (index & (PATH_STATES - 1)) * PATH_STATE_SIZE;
+  return changetype<PathState>(context.pathStates + <usize>offset);
+}
+
+/** Nothing is known of the path, or no more. */
+function restart(context: Context, state: PathState): void {
+  const from = offsetof<PathState>('plateauSeconds');
+  memory.fill(changetype<usize>(state) + from, 0, offsetof<PathState>('users') - from);
+  state.window = (context.paced ? context.windowPackets : context.initialWindowPackets) * UNIT;
+}
+
+function stateOf(qp: QueuePair): PathState | null {
+  return changetype<PathState | null>(pathOf(qp).state);
+}
+
+/** The path is set: `charge` is half of the peer's receive buffer. */
+export function joinPath(context: Context, qp: QueuePair, path: Path, charge: u32): void {
+  leavePath(qp, path);
+  const state = entryOf(context, path.remoteGid0, path.remoteGid1);
+  state.charge = state.users == 0 ? charge : min<u32>(charge, state.charge);
+  state.users++;
+  path.state = changetype<usize>(state);
+}
+
+function mostOf(context: Context): u32 {
+  return context.windowPackets * UNIT;
+}
+
+/** Counts what the queue pair has in flight. */
+export function noteFlight(context: Context, qp: QueuePair): void {
+  const state = stateOf(qp);
+  if (state == null) return;
+  const packets = packetsInFlight(qp);
+  if (state.inFlight == 0 && packets != 0 && isLongIdle(context, state)) restart(context, state);
+  state.inFlight += packets - qp.flightNoted;
+  if ((packets != 0) != (qp.flightNoted != 0)) state.busy += packets != 0 ? 1 : -1;
+  qp.flightNoted = packets;
+  if (state.heldFirst != 0) grantTurns(context, qp, state);
+  if (state.inFlight != 0) return;
+  // All packets that were sent before the last cut are answered.
+  state.cutMicros = 0;
+  state.idleMicros = context.now;
+}
+
+/** The network may be another one by now. */
+function isLongIdle(context: Context, state: PathState): bool {
+  return (
+    state.idleMicros != 0 &&
+    context.now - state.idleMicros > max<u64>(IDLE_MICROS, 4 * <u64>state.roundTripMicros)
+  );
+}
+
+/** Removes the queue pair from the path: RESET, ERR, a new path, destroyed. */
+export function leavePath(qp: QueuePair, path: Path): void {
+  if (path.state != 0) {
+    const state = changetype<PathState>(path.state);
+    state.inFlight -= qp.flightNoted;
+    if (qp.flightNoted != 0) state.busy--;
+    state.users--;
+    if (qp.begins) state.granted--;
+    removeFrom(heldOf(state), heldLink(qp));
+  }
+  qp.flightNoted = 0;
+  qp.begins = 0;
+  path.state = 0;
+}
+
+/** Packets that the queue pair may have in flight. */
+export function windowPackets(context: Context, qp: QueuePair): u32 {
+  const state = stateOf(qp);
+  if (state == null) return context.windowPackets;
+  return max<u32>(state.window / UNIT / busyWith(qp, state), 1);
+}
+
+/** Queue pairs with packets in flight, as if this one had. */
+function busyWith(qp: QueuePair, state: PathState): u32 {
+  return state.busy + (qp.flightNoted == 0 ? 1 : 0);
+}
+
+/**
+ * May the queue pair, with `packets` in flight, send one more? While the window is a quarter
+ * empty one may have more than its share.
+ */
+export function pathOpen(qp: QueuePair, packets: u32): bool {
+  const state = stateOf(qp);
+  if (state == null) return true;
+  const all = (state.inFlight - qp.flightNoted + packets) * UNIT;
+  if (all >= state.window) return false;
+  return (
+    all < state.window - (state.window >> 2) || packets * UNIT * busyWith(qp, state) < state.window
+  );
+}
+
+/** Is `charge` below what may be in flight of this queue pair? */
+export function fitsBuffer(qp: QueuePair, charge: u32): bool {
+  const state = stateOf(qp);
+  if (state == null) return charge < qp.windowCharge;
+  const windows: u64 = 1 + <u64>(state.roundTripLeast / RECEIVE_MICROS);
+  if (charge >= min<u64>(<u64>qp.windowCharge * windows, CHARGE_MAX)) return false;
+  return <u64>charge * busyWith(qp, state) < min<u64>(<u64>state.charge * windows, CHARGE_MAX);
+}
+
+/**
+ * Packets that the queue pair may send now, at most `most`. A long path is paced: what the window
+ * allows leaves over the round trip, in runs of BURST_MICROS. A late turn catches up.
+ */
+export function paceAllows(context: Context, qp: QueuePair, most: u32): u32 {
+  const state = stateOf(qp);
+  if (state == null || context.paced || state.roundTripLeast < LONG_MICROS) return most;
+  const now = <f64>context.now;
+  state.leftMicros = max<f64>(state.leftMicros, now - <f64>(state.roundTripLeast >> 3));
+  const run = now + BURST_MICROS - state.leftMicros;
+  if (run <= 0) return 0;
+  return <u32>min<f64>(<f64>most, max<f64>(run / gapOf(state), RUN_LEAST));
+}
+
+/** Microseconds of the path's rate that a packet takes. */
+function gapOf(state: PathState): f64 {
+  const gain = state.growth == <u32>Growth.SLOW_START ? 2 : 1.25;
+  return (<f64>state.roundTripMicros * UNIT) / (<f64>state.window * gain);
+}
+
+/** `packets` packets were sent. */
+export function notePaced(qp: QueuePair, packets: u32): void {
+  const state = stateOf(qp);
+  if (state != null && state.roundTripLeast >= LONG_MICROS)
+    state.leftMicros += packets * gapOf(state);
+}
+
+/** Pacing lets nothing go now: the queue pair has its turn when it does. */
+export function holdForPace(context: Context, qp: QueuePair): void {
+  const state = changetype<PathState>(pathOf(qp).state);
+  hold(context, qp, state, <u64>max<f64>(state.leftMicros - <f64>context.now, 1));
+}
+
+/**
+ * The window of the path is full of packets of other queue pairs: this one waits behind those that
+ * wait already. One of them begins even so after a round trip without an arrival, then after two,
+ * and so on: what fills the window may have no peer any more.
+ */
+export function holdForWindow(context: Context, qp: QueuePair): void {
+  const state = changetype<PathState>(pathOf(qp).state);
+  const micros: u64 = max<u32>(state.roundTripMicros, LONG_MICROS);
+  hold(context, qp, state, micros << min<u64>(state.stalls, STALLS_MAX));
+}
+
+function hold(context: Context, qp: QueuePair, state: PathState, micros: u64): void {
+  append(heldOf(state), heldLink(qp));
+  const timer = pathTimer(state);
+  if (timer.deadline != 0 && timer.deadline <= context.now + micros) return;
+  armTimer(context.timers, timer, context.now, micros);
+}
+
+/** May a queue pair without packets in flight send one? */
+export function mayBegin(qp: QueuePair): bool {
+  const state = stateOf(qp);
+  if (state == null || qp.begins) return true;
+  return state.heldFirst == 0 && (state.inFlight == qp.flightNoted || pathOpen(qp, 0));
+}
+
+/** Whatever the queue pair could send was sent. */
+export function endTurn(qp: QueuePair): void {
+  if (!qp.begins) return;
+  qp.begins = 0;
+  const state = stateOf(qp);
+  if (state != null) state.granted--;
+}
+
+/** Queue pairs that wait begin, as many as the window has room for. */
+function grantTurns(context: Context, qp: QueuePair, state: PathState): void {
+  while (state.heldFirst != 0 && paceAllows(context, qp, 1) != 0) {
+    if ((state.inFlight + state.granted) * UNIT >= state.window) return;
+    grantTurn(context, state);
+  }
+}
+
+function grantTurn(context: Context, state: PathState): void {
+  const link = takeFirst(heldOf(state));
+  const qp = changetype<QueuePair>(link - offsetof<QueuePair>('heldLink'));
+  if (!qp.begins) state.granted++;
+  qp.begins = 1;
+  schedule(context, qp);
+}
+
+/** The timer of the path fired. */
+export function resumePath(context: Context, state: PathState): void {
+  if (state.heldFirst == 0) return;
+  if (state.inFlight * UNIT >= state.window) state.stalls++;
+  grantTurn(context, state);
+  for (let link = takeFirst(heldOf(state)); link != 0; link = takeFirst(heldOf(state))) {
+    schedule(context, changetype<QueuePair>(link - offsetof<QueuePair>('heldLink')));
+  }
+}
+
+function heldOf(state: PathState): List {
+  return changetype<List>(changetype<usize>(state) + offsetof<PathState>('heldFirst'));
+}
+
+function heldLink(qp: QueuePair): usize {
+  return changetype<usize>(qp) + offsetof<QueuePair>('heldLink');
+}
+
+/** A round trip took `micros`. */
+export function noteRoundTrip(context: Context, qp: QueuePair, micros: u32): void {
+  const state = stateOf(qp);
+  if (state == null) return;
+  const now = <u32>context.now;
+  if (state.roundTripMicros == 0) {
+    state.roundTripMicros = micros;
+    state.variationMicros = micros >> 1;
+  } else {
+    const away =
+      micros > state.roundTripMicros
+        ? micros - state.roundTripMicros
+        : state.roundTripMicros - micros;
+    state.variationMicros += (away >> 2) - (state.variationMicros >> 2);
+    state.roundTripMicros += (micros >> 3) - (state.roundTripMicros >> 3);
+  }
+  if (state.roundTripLeast == 0 || micros <= state.roundTripLeast) {
+    state.roundTripLeast = micros;
+    state.leastMicros = now;
+    state.leastNext = micros;
+  } else if (state.leastNext == 0 || micros < state.leastNext) state.leastNext = micros;
+  if (now - state.leastMicros > LEAST_MICROS) {
+    state.roundTripLeast = state.leastNext;
+    state.leastNext = 0;
+    state.leastMicros = now;
+  }
+  noteRound(state, now, micros);
+}
+
+/**
+ * A round trip of samples: was there a queue all the time? The least is what noise of processors
+ * changes least. On a short path it says nothing: there `queuedRounds` stays 0.
+ */
+function noteRound(state: PathState, now: u32, micros: u32): void {
+  if (state.roundLeast == 0 || micros < state.roundLeast) state.roundLeast = micros;
+  if (now - state.roundMicros < state.roundTripMicros) return;
+  const least = state.roundTripLeast;
+  const slack = min<u32>(max<u32>(least >> 3, QUEUE_MICROS), QUEUE_MICROS_MAX);
+  if (least < LONG_MICROS || state.roundLeast < least + slack) {
+    state.queuedRounds = 0;
+    state.freeRounds = min<u32>(state.freeRounds + 1, UNUSED_ROUNDS);
+  } else {
+    state.queuedRounds++;
+    state.freeRounds = 0;
+  }
+  state.roundLeast = 0;
+  state.roundMicros = now;
+  if (state.growth == <u32>Growth.SLOW_START && state.queuedRounds > 0)
+    state.growth = Growth.CAREFUL;
+  else if (state.growth == <u32>Growth.CAREFUL) {
+    if (state.queuedRounds >= CAREFUL_ROUNDS) state.growth = Growth.CUBIC;
+    else if (state.queuedRounds == 0) state.growth = Growth.SLOW_START;
+  }
+}
+
+/**
+ * Acknowledgements that arrive without a pause for half of the least round trip are those of half
+ * of what the path takes.
+ */
+function noteTrain(state: PathState, now: u32): void {
+  const least = state.roundTripLeast;
+  if (now - state.trainLast > least / TRAIN_GAP) state.trainFirst = now;
+  state.trainLast = now;
+  if (least >= LONG_MICROS && now - state.trainFirst >= least >> 1) state.growth = Growth.CAREFUL;
+}
+
+/** The shortest round trip to this peer in microseconds; 0: none is known. */
+export function leastRoundTrip(qp: QueuePair): u32 {
+  const state = stateOf(qp);
+  return state == null ? 0 : state.roundTripLeast;
+}
+
+/** How late a packet of this path may arrive before it counts as lost, in microseconds. */
+export function lateness(qp: QueuePair): u32 {
+  const state = stateOf(qp);
+  return state == null ? 0 : state.lateMicros;
+}
+
+/** A packet was `micros` late. */
+export function noteLateness(qp: QueuePair, micros: u32): void {
+  const state = stateOf(qp);
+  if (state != null) state.lateMicros = min<u32>(micros, 2 * state.roundTripMicros);
+}
+
+/** The smoothed round trip in microseconds; 0: none is known. */
+export function usualRoundTrip(qp: QueuePair): u32 {
+  const state = stateOf(qp);
+  return state == null ? 0 : state.roundTripMicros;
+}
+
+/** Almost all round trips are shorter (RFC 6298, RFC 8985); 0: none is known. */
+export function usualRoundTripMost(qp: QueuePair): u32 {
+  const state = stateOf(qp);
+  if (state == null) return 2 * qp.roundTripMicros;
+  return state.roundTripMicros + max<u32>(state.roundTripMicros, 4 * state.variationMicros);
+}
+
+/** Almost all round trips are longer. */
+export function usualRoundTripLeast(qp: QueuePair): u32 {
+  const state = stateOf(qp);
+  return state == null ? 0 : state.roundTripMicros - (state.roundTripMicros >> 2);
+}
+
+/** `packets` packets of this queue pair have arrived. */
+export function growPath(context: Context, qp: QueuePair, packets: u32): void {
+  const state = stateOf(qp);
+  if (state == null) return;
+  state.stalls = 0;
+  state.arrivedMicros = <u32>context.now;
+  noteArrivals(state, packets);
+  noteRate(state, <u32>context.now, packets);
+  // What is not used need not grow.
+  if (state.inFlight * UNIT * 2 < state.window) return;
+  const most = mostOf(context);
+  if (state.window >= most) return;
+  const now = <u32>context.now;
+  if (state.growth != <u32>Growth.CUBIC) {
+    noteTrain(state, now);
+    const grown =
+      state.growth == <u32>Growth.SLOW_START ? packets * UNIT : (packets * UNIT) / CAREFUL_PART;
+    state.window = min<u32>(state.window + grown, most);
+    if (state.slowUntil != 0 && state.window >= state.slowUntil) state.growth = Growth.CUBIC;
+    return;
+  }
+  const window = <f64>state.window / UNIT;
+  if (state.epochMicros == 0) beginEpoch(state, now, window);
+  const seconds =
+    <f64>(now - state.epochMicros + state.roundTripMicros) / 1e6 - state.plateauSeconds;
+  const cubic = GROWTH * seconds * seconds * seconds + <f64>state.windowMax;
+  state.renoPackets += (RENO * packets) / window;
+  const target = min<f64>(max<f64>(cubic, state.renoPackets), window * 1.5);
+  let more =
+    target > window ? ((target - window) / window) * packets : <f64>packets / (100 * window);
+  if (isUnused(state)) more = max<f64>(more, <f64>(packets * state.freeRounds) / UNUSED_PART);
+  state.window = min<u32>(state.window + <u32>(more * UNIT) + 1, most);
+}
+
+/** No queue, and no losses but a few: the path takes more. */
+function isUnused(state: PathState): bool {
+  return (
+    state.roundTripLeast >= LONG_MICROS &&
+    state.queuedRounds == 0 &&
+    state.linkLossShare < FEW_LOSSES
+  );
+}
+
+function beginEpoch(state: PathState, now: u32, window: f64): void {
+  state.epochMicros = max<u32>(now, 1);
+  state.renoPackets = window;
+  const gap = <f64>state.windowMax - window;
+  if (gap <= 0) {
+    state.windowMax = <u32>window;
+    state.plateauSeconds = 0;
+  } else state.plateauSeconds = cubeRoot(gap / GROWTH);
+}
+
+/** By Newton's method; `value` > 0. */
+function cubeRoot(value: f64): f64 {
+  let root = value > 1 ? value / 2 : 1;
+  for (let turn = 0; turn < 40; turn++) root -= (root - value / (root * root)) / 3;
+  return root;
+}
+
+/** Packets have arrived: shares of losses forget after a thousand. */
+function noteArrivals(state: PathState, packets: u32): void {
+  const kept = max<f64>(1 - <f64>packets / MEMORY_PACKETS, 0);
+  state.lossShare *= kept;
+  state.linkLossShare *= kept;
+}
+
+/**
+ * Packets that arrive within the least round trip at the highest rate of the last rounds: what the
+ * path takes without a queue.
+ */
+function noteRate(state: PathState, now: u32, packets: u32): void {
+  state.roundArrived += packets;
+  const micros = now - state.rateMicros;
+  if (state.roundTripMicros == 0 || micros < state.roundTripMicros) return;
+  const held = <u32>((<u64>state.roundArrived * state.roundTripLeast) / micros);
+  state.rateMost = max<u32>(held, state.rateMost - (state.rateMost >> 4));
+  state.roundArrived = 0;
+  state.rateMicros = now;
+}
+
+/** Packets of this queue pair were lost, of which the last was sent at `sentMicros`. */
+export function noteLosses(context: Context, qp: QueuePair, packets: u32, sentMicros: u32): void {
+  const state = stateOf(qp);
+  if (state == null) return;
+  const share = <f64>packets / MEMORY_PACKETS;
+  state.lossShare = min<f64>(state.lossShare + share, 1);
+  // A link with a window of its own has slowed down by itself.
+  if (context.paced) return;
+  // What was sent before the last cut tells nothing of the window since.
+  if (state.cutMicros != 0 && <i32>(sentMicros - state.cutMicros) <= 0) return;
+  if (state.roundTripLeast < LONG_MICROS) cut(context, state, 0);
+  else if (hasQueue(state)) cut(context, state, state.rateMost * UNIT);
+  else {
+    state.linkLossShare += share;
+    if (state.linkLossShare <= LINK_LOSS_MAX) return;
+    state.linkLossShare = LINK_LOSS_MAX / 2;
+    cut(context, state, state.rateMost * UNIT);
+  }
+}
+
+/** In the last round, or so far in this one. */
+function hasQueue(state: PathState): bool {
+  const least = state.roundTripLeast;
+  return (
+    state.queuedRounds > 0 ||
+    (state.roundTripMicros > least + (least >> 2) && state.roundLeast > least + (least >> 3))
+  );
+}
+
+/** A switch has marked packets. */
+export function cutPath(context: Context, qp: QueuePair): void {
+  const state = stateOf(qp);
+  if (state == null) return;
+  const micros = <u32>context.now - state.cutMicros;
+  if (state.cutMicros == 0 || micros > max<u32>(state.roundTripMicros, 1000))
+    cut(context, state, 0);
+}
+
+/** `least`: the window keeps that much. */
+function cut(context: Context, state: PathState, least: u32): void {
+  state.cutMicros = max<u32>(<u32>context.now, 1);
+  // What was not used has not been tried.
+  state.window = min<u32>(state.window, max<u32>(state.inFlight * UNIT, WINDOW_LEAST));
+  const window = state.window / UNIT;
+  // Below the last maximum another flow takes its part: leave it some more (fast convergence).
+  state.windowMax = window < state.windowMax ? <u32>((<f64>window * (1 + KEPT)) / 2) : window;
+  const kept = max<u32>(<u32>(<f64>state.window * KEPT), max<u32>(least, WINDOW_LEAST));
+  state.window = min<u32>(kept, state.window);
+  state.growth = Growth.CUBIC;
+  state.freeRounds = 0;
+  state.epochMicros = 0;
+}
+
+/**
+ * Nothing was heard of this queue pair for `micros`, a whole timeout. If nothing of the others
+ * was, either, the path begins anew, and grows fast up to what a cut would have left (RFC 5681).
+ */
+export function collapsePath(context: Context, qp: QueuePair, micros: u32): void {
+  const state = stateOf(qp);
+  if (state == null) return;
+  const now = <u32>context.now;
+  if (now - state.arrivedMicros < micros) {
+    noteLosses(context, qp, 1, now - micros);
+    return;
+  }
+  // Timeouts in a row leave less each time.
+  const before = max<u32>(state.window, state.slowUntil);
+  state.slowUntil = max<u32>(<u32>(<f64>before * KEPT), WINDOW_LEAST);
+  cut(context, state, 0);
+  state.window = WINDOW_LEAST;
+  state.growth = Growth.SLOW_START;
+}
