@@ -24,6 +24,7 @@ import {
   type EndOptions,
   type MemoryRegion,
   type ProtectionDomain,
+  type PathState,
   type QueuePair,
   type RdmaConnection,
   type RdmaRequest,
@@ -206,6 +207,10 @@ export class Channel {
     const region = this.#pd.regMr(bytes, access);
     this.#undo.push(() => region.dereg());
     return [bytes, region];
+  }
+
+  pathState(): PathState | undefined {
+    return this.#qp.pathState();
   }
 
   /** Resolves when either side has ended the connection. */

@@ -397,6 +397,7 @@ export class PerfSession {
       txDepth,
       bidirectional,
       retransmittedPackets: Number(retransmittedPkts),
+      path: this.#path.connections[0]?.qp.pathState(),
       rows: this.#printout.json(),
     };
   }

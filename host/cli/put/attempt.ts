@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AccessFlag, RefusalError } from '../../index.js';
-import type { AuthOptions, Context } from '../../index.js';
+import type { AuthOptions, Context, PathState } from '../../index.js';
 import { Channel } from '../file-transfer/channel.js';
 import {
   SLOTS_MAX,
@@ -29,8 +29,8 @@ export interface AttemptEvents {
   connected(have: PieceSet, note: string): void;
   /** Piece `index` is in the server's file. */
   written(index: number): void;
-  /** All pieces are; the server reads them back. */
-  verifying(): void;
+  /** All pieces are; the server reads them back. `path`: how they came there. */
+  verifying(path: PathState | undefined): void;
 }
 
 export interface AttemptOptions {
@@ -159,7 +159,7 @@ export class Attempt {
       await Promise.race([this.#channel.ended, timeout]);
       throw error;
     }
-    this.#events.verifying();
+    this.#events.verifying(this.#channel.pathState());
     this.#channel.send({ kind: 'END', sha256: file.digest() });
     await this.#until(() => this.#done !== undefined);
     this.#compare();

@@ -1,8 +1,14 @@
 /** `verbena put FILE ADDR`: sends a file to `verbena serve` by one-sided RDMA writes. */
-import type { Context, CounterValues } from '../../index.js';
+import type { Context, CounterValues, PathState } from '../../index.js';
 import { localAddressTowards } from '../../link/interface.js';
 import { clientAccess } from '../file-transfer/access.js';
-import { formatBytes, formatCount, formatRate, formatSeconds } from '../base/format.js';
+import {
+  describePath,
+  formatBytes,
+  formatCount,
+  formatRate,
+  formatSeconds,
+} from '../base/format.js';
 import { openLocalDevice } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
 import { SLOTS_MAX } from '../file-transfer/messages.js';
@@ -30,6 +36,7 @@ export interface PutReport {
   readonly packetsReceived: number;
   readonly packetsRetransmitted: number;
   readonly timeouts: number;
+  readonly path: PathState | undefined;
 }
 
 /** Device memory besides the pieces under way. */
@@ -103,6 +110,7 @@ function makeReport(
     packetsReceived: Number(counters.rcvdPkts),
     packetsRetransmitted: Number(counters.retransmittedPkts),
     timeouts: Number(counters.timeouts),
+    path: result.path,
   };
 }
 
@@ -124,5 +132,6 @@ async function printReport(report: PutReport, { json }: PutOptions): Promise<voi
       `${report.packetsRetransmitted} sent again` +
       (report.reconnects > 0 ? `, ${formatCount(report.reconnects, 'reconnect')}` : ''),
   );
+  if (report.path) await printLine(`  path: ${describePath(report.path)}`);
   await printLine(`  SHA-256 ${report.sha256}, read back by the server`);
 }

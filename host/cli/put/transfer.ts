@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { timerMillis } from '../../base/timer.js';
-import { RefusalError } from '../../index.js';
+import { RefusalError, type PathState } from '../../index.js';
 import { Attempt, type AttemptOptions } from './attempt.js';
 import { ConnectionLost } from '../file-transfer/channel.js';
 import { formatServerAddress } from '../base/server-address.js';
@@ -41,6 +41,8 @@ export interface TransferResult {
   /** Pieces that arrived now. */
   readonly piecesSent: number;
   readonly reconnects: number;
+  /** What the path was when the last piece had arrived; undefined: no piece was sent. */
+  readonly path: PathState | undefined;
 }
 
 export class Transfer {
@@ -51,6 +53,7 @@ export class Transfer {
   #piecesSent = 0;
   #bytes = 0;
   #reconnects = 0;
+  #path: PathState | undefined;
 
   constructor({ retries, ...options }: TransferOptions, events: TransferEvents) {
     this.#options = { ...options, transfer: randomBytes(16) };
@@ -72,6 +75,7 @@ export class Transfer {
           piecesSkipped: this.#piecesSkipped ?? 0,
           piecesSent: this.#piecesSent,
           reconnects: this.#reconnects,
+          path: this.#path,
         };
       } catch (error) {
         failures = this.#piecesSent > sentBefore ? 1 : failures + 1;
@@ -135,7 +139,10 @@ export class Transfer {
         this.#bytes += file.lengthOf(index);
         this.#events.progress(this.#bytes);
       },
-      verifying: () => this.#events.verifying(),
+      verifying: (path) => {
+        this.#path = path;
+        this.#events.verifying();
+      },
     });
   }
 }

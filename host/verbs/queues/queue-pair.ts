@@ -21,6 +21,7 @@ import type { CompletionQueue } from './completion-queue.js';
 import { flowLabelOf, flowPort } from './flow.js';
 import type { MemoryWindow, MwBind } from '../regions/memory-window.js';
 import { PacketKeyMemory, type PacketKeys } from './packet-keys.js';
+import { readPathState, type PathState } from './path-state.js';
 import { checkPooled } from './pooled-regions.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
 import { queryDataInOrder } from '../queries/query-port.js';
@@ -279,6 +280,12 @@ export class QueuePair {
       minRnrTimer: struct.minRnrTimer,
       destQpNum: struct.targetQp,
     };
+  }
+
+  /** What congestion control knows of the path to the peer; undefined: the state has no path. */
+  pathState(): PathState | undefined {
+    this.#check();
+    return readPathState(this.#device.arena.memory, this.handle);
   }
 
   /**
