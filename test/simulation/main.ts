@@ -5,6 +5,7 @@
  *   npm run -s sim -- --replay 123                  one seed, twice, and what it did
  *   npm run -s sim -- --replay '{"seed":123,"loss":0}'
  *   npm run -s sim -- --layouts                   100,000 random memory layouts (--seeds, --replay)
+ *   npm run -s sim -- --net [--seeds 2000]          streams through networks (--replay SEED)
  *   npm run -s sim -- --rds [--seeds 1000]          reliable datagrams (--replay SEED)
  *   npm run -s sim -- --periods                     a link loses every n-th packet, n from 2 to 200
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
@@ -20,6 +21,7 @@ import { Worker } from 'node:worker_threads';
 import { runKills } from '../exhaustive/deaths.js';
 import { read } from '../support/script.js';
 import { runCrashes, runServerKills } from './crash-runs.js';
+import { flowOptionsOf, simulateFlows } from './flow-seeds.js';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
 import { runHost } from './host/world.js';
 import { formatOptions, optionsOf, type SimulationOptions } from './options.js';
@@ -28,7 +30,7 @@ import { runRds } from './rds-runs.js';
 import { shrink } from './shrink.js';
 import { writeSnapshot } from './throughput.js';
 import { words, type SimulationWords } from './words.js';
-import type { SeedResult, SeedTask } from './worker.js';
+import type { SeedKind, SeedResult, SeedTask } from './worker.js';
 import { simulate } from './world.js';
 
 const PROGRESS_MILLIS = 2000;
@@ -48,8 +50,7 @@ interface Run {
   readonly shrinks: boolean;
   /** Ends with the first failure. */
   readonly bail: boolean;
-  /** Random memory layouts (layouts.ts) in place of devices and their traffic. */
-  readonly layouts: boolean;
+  readonly kind: SeedKind;
 }
 
 interface Totals {
@@ -70,11 +71,11 @@ async function runSeeds(run: Run): Promise<number> {
   const progress = setInterval(() => {
     const { passed, failed, packets } = totals;
     const done = passed + failed;
-    const speed = run.layouts ? '' : `, ${perSecond(packets)} packets/s`;
+    const speed = run.kind === 'layouts' ? '' : `, ${perSecond(packets)} packets/s`;
     console.error(`${done} of ${count} seeds, ${failed} failed${speed}`);
   }, PROGRESS_MILLIS);
   const next = new Int32Array(new SharedArrayBuffer(4)).fill(first);
-  const task: SeedTask = { next, end: first + count, layouts: run.layouts };
+  const task: SeedTask = { next, end: first + count, kind: run.kind };
   const stop = (): void => void Atomics.store(next, 0, task.end);
   await Promise.all(
     Array.from({ length: Math.min(run.threads, count) }, () => runThread(task, run, totals, stop)),
@@ -84,7 +85,8 @@ async function runSeeds(run: Run): Promise<number> {
   const seconds = (performance.now() - started) / 1000;
   // Of all threads and the garbage collectors: what a busy machine does not change.
   const { user, system } = process.cpuUsage(startedCpu);
-  if (run.layouts) console.log(`${count * LAYOUTS_A_SEED} layouts in ${seconds.toFixed(1)} s`);
+  if (run.kind === 'layouts')
+    console.log(`${count * LAYOUTS_A_SEED} layouts in ${seconds.toFixed(1)} s`);
   else
     console.log(
       `${packets} packets and ${completions} completions in ${seconds.toFixed(1)} s: ` +
@@ -107,12 +109,13 @@ async function runThread(task: SeedTask, run: Run, totals: Totals, stop: () => v
     if (excused) totals.excused++;
     if (failure === undefined) totals.passed++;
     else {
-      const shrinks = run.shrinks && totals.failed++ < SHRINKS_MAX;
+      const shrinks = run.shrinks && totals.failed < SHRINKS_MAX;
+      totals.failed++;
       if (run.bail) stop();
       telling = telling.then(() => {
         console.log(`seed ${seed}: ${failure}`);
-        if (!run.layouts) return tell(optionsOf(seed), shrinks);
-        console.log(`  replay: npm run -s sim -- --layouts --replay ${seed}`);
+        if (run.kind === 'devices') return tell(optionsOf(seed), shrinks);
+        console.log(`  replay: npm run -s sim -- --${run.kind} --replay ${seed}`);
       });
     }
   });
@@ -166,6 +169,12 @@ async function main(): Promise<number> {
     if (values.kill) return runServerKills(seeds ?? SERVER_KILLS);
     return runCrashes(first, seeds ?? CRASHES);
   }
+  if (values.net && replayed !== undefined) {
+    console.log(flowOptionsOf(replayed.seed));
+    console.log(await simulateFlows(replayed.seed));
+    console.log('1 passed, 0 failed');
+    return 0;
+  }
   if (values.layouts && replayed !== undefined) {
     await simulateLayouts(replayed.seed);
     console.log('1 passed, 0 failed');
@@ -178,7 +187,7 @@ async function main(): Promise<number> {
     threads: values.threads,
     shrinks: values.shrink,
     bail: values.bail,
-    layouts: values.layouts,
+    kind: values.layouts ? 'layouts' : values.net ? 'net' : 'devices',
   });
 }
 

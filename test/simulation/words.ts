@@ -12,6 +12,7 @@ export interface SimulationWords {
   readonly shrink: boolean;
   readonly bail: boolean;
   readonly layouts: boolean;
+  readonly net: boolean;
   readonly rds: boolean;
   readonly host: boolean;
   readonly periods: boolean;
@@ -43,6 +44,7 @@ export const words = script(
   .option('--no-shrink', 'leave seeds that fail as they are')
   .option('--bail', 'end with the first failure', false)
   .option('--layouts', 'instead: random memory layouts against an oracle', false)
+  .option('--net', 'instead: streams through networks, and how they share them', false)
   .option('--rds', 'instead: reliable datagrams', false)
   .option('--host', 'instead: the host code of processes, in orders selected by seed', false)
   .option('--periods', 'instead: a link loses every n-th packet, n from 2 to 200', false)

@@ -1,15 +1,18 @@
 /** One thread of `npm run sim`: takes the next seed until all are taken. */
 import { parentPort, workerData } from 'node:worker_threads';
+import { simulateFlows } from './flow-seeds.js';
 import { optionsOf } from './options.js';
 import { simulateLayouts } from './layouts.js';
 import { simulate } from './world.js';
+
+/** Devices and their traffic, memory layouts, or streams through a network. */
+export type SeedKind = 'devices' | 'layouts' | 'net';
 
 export interface SeedTask {
   /** One number that all threads share: the next seed. */
   readonly next: Int32Array;
   readonly end: number;
-  /** Random memory layouts in place of devices and their traffic. */
-  readonly layouts: boolean;
+  readonly kind: SeedKind;
 }
 
 /** What became of one seed. */
@@ -22,11 +25,15 @@ export interface SeedResult {
   readonly failure: string | undefined;
 }
 
-const { next, end, layouts } = workerData as SeedTask;
+const { next, end, kind } = workerData as SeedTask;
 
 async function run(seed: number): Promise<SeedResult> {
   try {
-    if (layouts) {
+    if (kind === 'net') {
+      const { packets } = await simulateFlows(seed);
+      return { seed, packets, completions: 0, excused: false, failure: undefined };
+    }
+    if (kind === 'layouts') {
       await simulateLayouts(seed);
       return { seed, packets: 0, completions: 0, excused: false, failure: undefined };
     }

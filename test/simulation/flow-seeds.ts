@@ -1,0 +1,111 @@
+/**
+ * Networks and streams by seed, and what has to hold for each: no queue pair fails or starves, the
+ * link is used, few packets are sent that the network has not lost, and shares are equal.
+ */
+import { jain, runFlows, type FlowOptions, type FlowResult } from './flows.js';
+import { Random } from './random.js';
+import { Violation } from './violation.js';
+
+/** Bits of a packet with 1,024 bytes of payload on the wire; the share of the payload. */
+const PACKET_BITS = 8 * (1024 + 16 + 4 + 12 + 66);
+const PAYLOAD_SHARE = (8 * 1024) / PACKET_BITS;
+/** Packets that a link carries in a run: they are what takes time. */
+const PACKETS_MAX = 60_000;
+const ROUNDS = 80;
+/** The first timeout of a connection takes half a second. */
+const SECONDS_LEAST = 2.5;
+const QUEUE_PAIRS_MAX = 64;
+const DEPTH_MAX = 512;
+
+/** In the second half of the time. */
+const GOODPUT_LEAST = 0.6;
+const LOSSY_GOODPUT_LEAST = 0.25;
+const JAIN_LEAST = 0.9;
+/** Of queue pairs with paths of their own, if each has room for ROOM_PACKETS. */
+const SENDERS_JAIN_LEAST = 0.5;
+const ROOM_PACKETS = 32;
+/** Packets sent again beyond those that were lost: a share of all, and at least some. */
+const NEEDLESS_SHARE = 0.002;
+const NEEDLESS_LEAST = 64;
+
+const logUniform = (random: Random, low: number, high: number): number =>
+  low * (high / low) ** (random.u32() / 2 ** 32);
+
+const powerOfTwo = (least: number): number => 2 ** Math.ceil(Math.log2(least));
+
+/** A multiple of 256. */
+const floorTo = (bytes: number): number => Math.floor(bytes / 256) * 256;
+
+/** Packets that a path takes without a queue. */
+const productOf = ({ rate, rtt }: { readonly rate: number; readonly rtt: number }): number =>
+  (rate * 1000 * rtt) / PACKET_BITS;
+
+export function flowOptionsOf(seed: number): FlowOptions {
+  const random = new Random(seed).split('flows');
+  const rtt = logUniform(random, 0.1, 300);
+  const seconds = Math.max((ROUNDS * rtt) / 1000, SECONDS_LEAST);
+  const rate = Math.min(
+    logUniform(random, 10, 1000),
+    (PACKETS_MAX * PACKET_BITS) / (seconds * 1e6),
+  );
+  const product = productOf({ rate, rtt });
+  const queue = Math.ceil(Math.min(Math.max(product * random.pick([0.5, 1, 2]), 32), 4000));
+  const senders = random.pick([1, 1, 1, 2, 8]);
+  const queuePairs = Math.min(random.pick([1, 1, 2, 4, 16, 64]), QUEUE_PAIRS_MAX / senders);
+  // Each queue pair is to complete a good number of requests.
+  const share = (rate * 1e6 * seconds) / 8 / (senders * queuePairs);
+  const wanted = Math.max(Math.min(random.pick([1024, 16384, 65536]), floorTo(share / 40)), 256);
+  // Requests complete in order: behind a loss more of them wait than the path takes.
+  const underWay = (3 * (product + queue) * 1024) / (senders * queuePairs);
+  const size = Math.max(wanted, floorTo(underWay / DEPTH_MAX));
+  return {
+    seed,
+    line: {
+      rate,
+      rtt,
+      queue,
+      loss: random.pick([0, 0, 0, 0.001, 0.01]),
+      late: random.pick([
+        [0, 0],
+        [0, 0],
+        [0.05, rtt / 10],
+      ] as const),
+    },
+    seconds,
+    senders,
+    queuePairs,
+    size,
+    depth: Math.min(Math.max(Math.ceil(underWay / size), 4), DEPTH_MAX),
+    verb: random.pick(['write', 'write', 'send'] as const),
+    reorderPackets: Math.min(powerOfTwo(product + queue), senders * queuePairs > 4 ? 1024 : 8192),
+  };
+}
+
+/** Throws Violation when something does not hold. */
+export function audit(options: FlowOptions, result: FlowResult): void {
+  const { line, senders, queuePairs } = options;
+  const { counters, packets, retransmitted, later, errors } = result;
+  if (errors.length > 0) throw new Violation(`${errors.length} queue pairs ended: ${errors[0]}`);
+  const idle = later.filter((mbps) => mbps === 0).length;
+  if (idle > 0) throw new Violation(`${idle} queue pairs completed nothing for half of the time`);
+  const used = later.reduce((sum, mbps) => sum + mbps, 0) / (line.rate * PAYLOAD_SHARE);
+  const least = line.loss > 0 ? LOSSY_GOODPUT_LEAST : GOODPUT_LEAST;
+  if (used < least) throw new Violation(`${used.toFixed(2)} of the link is used, not ${least}`);
+  const needless = retransmitted - counters.lost - counters.dropped;
+  if (needless > packets * NEEDLESS_SHARE + NEEDLESS_LEAST) {
+    throw new Violation(`${needless} of ${packets} packets were sent again, and had not been lost`);
+  }
+  const room = (productOf(line) + line.queue) / senders;
+  const demanded = senders === 1 ? JAIN_LEAST : room >= ROOM_PACKETS ? SENDERS_JAIN_LEAST : 0;
+  const equal = jain(later);
+  if (equal < demanded) {
+    throw new Violation(`Jain's index of ${senders * queuePairs} queue pairs: ${equal.toFixed(2)}`);
+  }
+}
+
+export async function simulateFlows(seed: number): Promise<FlowResult> {
+  const options = flowOptionsOf(seed);
+  const result = await runFlows(options);
+  audit(options, result);
+  return result;
+}

@@ -1,0 +1,86 @@
+/** Streams through networks with delay, loss and queues, in virtual time: `npm run sim -- --net`. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { simulateFlows } from './flow-seeds.js';
+import { jain, runFlows, type FlowOptions, type FlowResult } from './flows.js';
+import type { Line } from './switch.js';
+
+const SEEDS = 12;
+
+/** 200 Mbit/s, 50 ms, a queue of three quarters of what the path takes. */
+const WAN: Line = { rate: 200, queue: 833, rtt: 50, loss: 0, late: [0, 0] };
+const METRO: Line = { rate: 400, queue: 333, rtt: 10, loss: 0, late: [0, 0] };
+/** Payload of what a link carries, in packets of 1,024 bytes. */
+const PAYLOAD_SHARE = 1024 / 1122;
+
+const OPTIONS: FlowOptions = {
+  seed: 1,
+  line: WAN,
+  seconds: 4,
+  senders: 1,
+  queuePairs: 1,
+  size: 65536,
+  depth: 128,
+  verb: 'write',
+  reorderPackets: 4096,
+};
+
+/** Of the link, in the second half of the time. */
+function usedOf({ later }: FlowResult, { rate }: Line): number {
+  return later.reduce((sum, mbps) => sum + mbps, 0) / (rate * PAYLOAD_SHARE);
+}
+
+for (const [what, line, seconds, least] of [
+  ['50 ms away', WAN, 4, 0.95],
+  ['10 ms away', METRO, 2, 0.95],
+  ['in the same rack, with a queue of 64 packets', { ...METRO, rtt: 0.2, queue: 64 }, 1, 0.85],
+  ['50 ms away, of which one packet in a hundred is lost', { ...WAN, loss: 0.01 }, 6, 0.7],
+  ['10 ms away, if one packet in twenty is a millisecond late', late(METRO), 2, 0.85],
+] as const) {
+  test(`one stream uses a link to a host ${what}`, async () => {
+    const result = await runFlows({ ...OPTIONS, line, seconds });
+    const used = usedOf(result, line);
+    assert.ok(used >= least, `${used.toFixed(3)} of the link`);
+    assert.equal(result.errors, []);
+    const { lost, dropped } = result.counters;
+    const needless = result.retransmitted - lost - dropped;
+    const most = result.packets * 0.002;
+    assert.ok(needless <= most, `${needless} of ${result.packets} were sent again, and not lost`);
+  });
+}
+
+function late(line: Line): Line {
+  return { ...line, late: [0.05, 1] };
+}
+
+test('64 queue pairs to one host share its link equally', async () => {
+  const many = { ...OPTIONS, line: METRO, seconds: 2, queuePairs: 64, depth: 16 };
+  const result = await runFlows({ ...many, reorderPackets: 1024 });
+  const equal = jain(result.later);
+  assert.ok(equal >= 0.95, `Jain's index ${equal.toFixed(3)}`);
+  assert.ok(usedOf(result, METRO) >= 0.9, `${usedOf(result, METRO).toFixed(3)} of the link`);
+});
+
+test('a stream goes on after an outage of 3 s', async () => {
+  const result = await runFlows({ ...OPTIONS, line: METRO, seconds: 8, outage: [1, 4] });
+  assert.equal(result.errors, []);
+  const after = result.slices.slice(70).reduce((sum, mbps) => sum + mbps, 0) / 10;
+  assert.ok(after >= 0.8 * METRO.rate * PAYLOAD_SHARE, `${after.toFixed(0)} Mbit/s afterwards`);
+});
+
+test('a run repeats to the last packet', async () => {
+  const line = { ...METRO, loss: 0.01, late: [0.05, 1] } as const;
+  const options = { ...OPTIONS, line, seconds: 0.5, queuePairs: 4 };
+  const [one, other] = [await runFlows(options), await runFlows(options)];
+  assert.equal(one, other);
+});
+
+test(`networks of ${SEEDS} seeds`, async () => {
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    await simulateFlows(seed).catch((error: Error) =>
+      assert.unreachable(`${seed}: ${error.message}`),
+    );
+  }
+});
+
+test.run();
