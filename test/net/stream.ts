@@ -22,9 +22,9 @@ import { ALL_ACCESS } from '../support/pair.js';
 
 const PORT = 7000;
 const REGION_BYTES = 2 ** 20;
-const MEMORY_BYTES = 128 * 2 ** 20;
-/** Packets kept ahead of a gap. */
-const REORDER_PACKETS = 128;
+const MEMORY_BYTES = 512 * 2 ** 20;
+/** Packets kept ahead of a gap, of all queue pairs together. */
+const REORDER_PACKETS = 8192;
 /** Between READs of the probe. */
 const PROBE_MILLIS = 2;
 const SLICE_MILLIS = 100;
@@ -67,10 +67,10 @@ interface Target {
 const open = (address: string): Promise<Context> =>
   openDevice({ address, memoryBytes: MEMORY_BYTES });
 
-const capOf = (depth: number) => ({
+const capOf = (depth: number, qps: number) => ({
   maxSendWr: depth,
   maxRecvWr: 1,
-  reorderPackets: REORDER_PACKETS,
+  reorderPackets: Math.floor(REORDER_PACKETS / qps),
 });
 
 async function serve(address: string): Promise<void> {
@@ -85,7 +85,7 @@ async function serve(address: string): Promise<void> {
     const privateData = Buffer.alloc(12);
     privateData.writeBigUInt64BE(mr.addr);
     privateData.writeUInt32BE(mr.rkey, 8);
-    const qp = { cap: capOf(16) };
+    const qp = { cap: capOf(16, Buffer.from(request.privateData).readUInt32BE()) };
     request
       .accept({ privateData, qp, responderResources: 16 })
       .then((connection) => connection.disconnected)
@@ -114,10 +114,13 @@ class Sender {
   async run(remote: string): Promise<StreamResult> {
     const { qps, depth, seconds, probes } = this.#options;
     const target = { address: remote, port: PORT };
+    const privateData = Buffer.alloc(4);
+    privateData.writeUInt32BE(qps);
     const make = (requests: number): Promise<RdmaConnection> =>
       connect(target, {
         context: this.#context,
-        qp: { cap: capOf(requests) },
+        privateData,
+        qp: { cap: capOf(requests, qps) },
         initiatorDepth: 16,
         cqe: 2 * requests,
       });
