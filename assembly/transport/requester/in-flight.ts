@@ -272,7 +272,10 @@ export function oldestLost(qp: QueuePair): u32 {
   for (let from: u32 = 0; from < span; from += 64) {
     const first = psnAdd(qp.psnArrived, from);
     const lost = bitsFrom(qp.lostMap, qp.flightMax, first);
-    if (lost != 0) return psnAdd(first, <u32>ctz<u64>(lost)) + 1;
+    if (lost == 0) continue;
+    // Behind the next PSN there are bits of packets that were withdrawn.
+    const away = from + <u32>ctz<u64>(lost);
+    return away < span ? psnAdd(qp.psnArrived, away) + 1 : 0;
   }
   return 0;
 }

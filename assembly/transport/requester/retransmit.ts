@@ -93,14 +93,13 @@ export function sendRepairs(context: Context, qp: QueuePair, quantum: u32): u32 
     const isFirst = lost == qp.repairPsn || lost == qp.psnArrived + 1;
     if (!isFirst && !windowOpenToRepair(qp)) break;
     qp.repairPsn = 0;
-    if (lost == 0) {
+    const psn = psnAdd(lost - 1, 0);
+    const away = psnDistance(qp.psnUnacked, psn);
+    if (lost == 0 || away >= psnDistance(qp.psnUnacked, qp.psnNext)) {
       // What was lost is withdrawn, and about to be sent anyway.
       forgetFlight(qp);
       break;
     }
-    const psn = psnAdd(lost - 1, 0);
-    const away = psnDistance(qp.psnUnacked, psn);
-    if (away >= psnDistance(qp.psnUnacked, qp.psnNext)) continue;
     resend(context, qp, psn);
     sent++;
   }
@@ -141,12 +140,18 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
   qp.psnNext = psn;
   seekSge(sendCursor(qp), sgesOf(request), request.sgeCount, qp.sendOffset);
+  let isSent = true;
   if (isOf(request, Operation.DATA)) {
     const asks = psn == qp.psnUnacked || qp.sendOffset % (readPackets(context, qp) * qp.mtu) == 0;
     if (asks) writeSingle(context, qp, request, readLength(context, qp, request));
-  } else if (awaitsData(request)) {
-    if (!writeSingle(context, qp, request, request.length)) return;
-  } else if (!sendData(context, qp, request, true)) return;
+  } else if (awaitsData(request)) isSent = writeSingle(context, qp, request, request.length);
+  else isSent = sendData(context, qp, request, true);
+  if (!isSent) {
+    // The request has failed: nothing from this packet on is in flight any more.
+    forgetFlight(qp);
+    if (psnCompare(psn, qp.psnArrived) < 0) missAgain(qp, qp.psnUnacked);
+    return;
+  }
   qp.sendNext = next;
   qp.sendOffset = offset;
   qp.sendSgeIndex = sgeIndex;
