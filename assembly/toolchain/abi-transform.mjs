@@ -22,7 +22,7 @@ const KINDS = new Map([
 ]);
 
 /** Names of constants that the host needs beside enums and structs: sizes of variable things. */
-const CONSTANT = /_(SIZE|MAX|COUNT|PORT|KEYS|QPNS?|PACKETS|PKEY|CREDITS|PATH|HOLDER)$/;
+const CONSTANT = /_(SIZE|MAX|COUNT|PORT|KEYS|QPNS?|PACKETS|PKEY|CREDITS|PATH|TIMER|STATES|HOLDER)$/;
 
 function ownElements(program) {
   return [...program.elementsByName.values()].filter((e) => !e.internalName.startsWith('~'));

@@ -8,7 +8,7 @@ import { testsOnWire } from '../support/tests-in.js';
 const test = testsOnWire();
 
 const FIRST = 0x100;
-/** What stays open, however many notifications arrive (window.ts). */
+/** What stays open, however many notifications arrive (path-control.ts). */
 const LEAST_PACKETS = 4;
 
 function notify(wire: Wire, count: number): void {
@@ -27,7 +27,7 @@ test('any number of notifications leaves four packets of the window', (wire) => 
   assert.is(posted(wire, 16), LEAST_PACKETS);
 });
 
-test('notifications while packets are under way halve the window once', (wire) => {
+test('notifications while packets are in flight lower the window once', (wire) => {
   const open = posted(wire, 64);
   notify(wire, 100);
   wire.sendPacket({

@@ -233,6 +233,47 @@ function answers(below: Below, lane: number): Action[] {
   return actions;
 }
 
+/** Requests of several packets, of which maps say which have arrived, soon or late or never. */
+function losses(below: Below, lane: number): Action[] {
+  const { RDMA_WRITE, RDMA_READ, SEND } = WrOpcode;
+  const actions: Action[] = below(3) > 0 ? [connect(below, lane)] : [];
+  for (let count = 2 + below(4); count > 0; count--) {
+    const opcode = pick(below, [RDMA_WRITE, RDMA_WRITE, SEND, RDMA_READ]);
+    const length = pick(below, [8, 600, 1500, 3000, 9000]);
+    actions.push([Kind.SEND, lane, opcode, length, 1, 0, 0, 2], [Kind.TIME, 1 + below(300)]);
+  }
+  for (let count = 2 + below(6); count > 0; count--) {
+    const isMap = below(4) > 0;
+    const opcode = isMap ? Opcode.MSP_SELECTIVE_ACKNOWLEDGE : Opcode.RC_ACKNOWLEDGE;
+    const psn = pick(below, [0, 0, 0, 1, 2, 3]);
+    const syndrome = isMap ? pick(below, [0x61, 0x61, 0x20]) : 0;
+    const map = pick(below, [1, 2, 3, 4, 6, 8, 12, below(64)]);
+    const head = [Kind.PACKET, lane, opcode, PsnBase.UNACKED, psn, 0, 0, 0];
+    actions.push(trimmed([...head, 0, syndrome, 0, map]));
+    const micros = pick(below, [0, 1, 5, 50, 500, 5000, 50_000]);
+    if (micros > 0) actions.push([Kind.TIME, micros]);
+  }
+  return actions;
+}
+
+/** A retransmission that proves needless, and then packets that may be as late. */
+function late(below: Below, lane: number): Action[] {
+  const micros = pick(below, [100, 1000, 1000, 20_000]);
+  const ack = [Kind.PACKET, lane, Opcode.RC_ACKNOWLEDGE, PsnBase.MAX];
+  const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  const overtaken = [Kind.PACKET, lane, opcode, PsnBase.UNACKED, 0, 0, 0, 0, 0, 0x61, 0, 1];
+  const one = [Kind.SEND, lane, WrOpcode.RDMA_WRITE, 8, 1, 0, 0, 2];
+  const actions: Action[] = [connect(below, lane), one, [Kind.TIME, micros], ack];
+  for (let count = 2 + below(3); count > 0; count--) {
+    actions.push(one, [Kind.TIME, 1 + below(3)], one, [Kind.TIME, micros], overtaken);
+    const more = pick(below, [0, 1, micros >> 5, micros >> 3, micros >> 1, 2 * micros]);
+    if (more > 0) actions.push([Kind.TIME, more]);
+    if (below(4) === 0) actions.push(overtaken);
+    actions.push(ack);
+  }
+  return actions;
+}
+
 /** Requests that come ahead of what is expected, in any order, and then what was missing. */
 function gaps(below: Below, lane: number): Action[] {
   const { RC_RDMA_READ_REQUEST: read, RC_FETCH_ADD: add, RC_SEND_ONLY: toReceive } = Opcode;
@@ -399,7 +440,9 @@ export function receiveStep(below: Below, lane: number): readonly Action[] {
   if (dice < 4) return below(3) > 0 ? bindings(below, other) : layouts(below, other);
   if (dice < 44) return [packet(below, other)];
   if (dice < 50) return below(8) === 0 ? run(below, other) : burst(below, other);
-  if (dice < 55) return answers(below, other);
+  if (dice < 53) return answers(below, other);
+  if (dice < 54) return losses(below, other);
+  if (dice < 55) return late(below, other);
   if (dice < 56) return roundTrips(below, other);
   if (dice < 59) return gaps(below, other);
   if (dice < 66) return message(below, other);

@@ -136,6 +136,7 @@ const RECEIVE_FILES = new Set(
     'queue/receive-queue',
     'requester/congestion-window',
     'responder/reorder-buffer',
+    'requester/in-flight',
     'requester/retransmit',
     'responder/fast-path',
     'shared/send-buffer',

@@ -3,6 +3,13 @@ import {
   CompletionQueueLayout,
   ContextLayout,
   ContextSlotLayout,
+  PATH_STATES,
+  PATH_STATE_SIZE,
+  PATH_TIMER,
+  PathLayout,
+  PathStateLayout,
+  QUEUE_PAIR_PATH,
+  QUEUE_PAIR_TIMER,
   QpState,
   QpType,
   QueuePairLayout,
@@ -15,8 +22,6 @@ import type { Lane, World } from './world.js';
 
 type QueuePairStruct = Struct<typeof QueuePairLayout>;
 
-/** A queue pair's timer lies behind its struct (queue-pair.ts `TIMER`). */
-const TIMER = 480;
 /** The link of a list's last member (memory/list.ts). */
 const LIST_END = 1;
 const COMPLETION_SIZE = 64;
@@ -114,14 +119,50 @@ function checkLists(world: World): void {
   for (const { qp, struct } of world.lanes) {
     demand(waiting.has(qp.handle) === (struct.readyLink !== 0), 'a link without its ready list');
     demand(delayed.has(qp.handle) === (struct.delayedAckLink !== 0), 'a link without its list');
-    const timer = structAt(memory, TimerNodeLayout, qp.handle + TIMER);
+    const timer = structAt(memory, TimerNodeLayout, qp.handle + QUEUE_PAIR_TIMER);
     if (timer.slot !== 0) timers++;
     else demand(timer.deadline === 0n, 'a timer with a deadline is not in the wheel');
   }
+  for (let index = 0; index < PATH_STATES; index++) {
+    const state = context.pathStates + index * PATH_STATE_SIZE;
+    const { slot, deadline } = structAt(memory, TimerNodeLayout, state + PATH_TIMER);
+    if (slot !== 0) timers++;
+    else demand(deadline === 0n, 'the timer of a path has a deadline and is not in the wheel');
+  }
+  checkPaths(world);
   const wheel = structAt(memory, TimerWheelLayout, context.timers);
   demand(wheel.count === timers, `${wheel.count} timers in the wheel, ${timers} expected`);
   const slot = structAt(memory, ContextSlotLayout, context.slot);
   demand((slot.activity & 1) === 0, 'the engine never left its call');
+}
+
+/** What a path counts is what its queue pairs have. */
+function checkPaths(world: World): void {
+  const { memory } = world.device.arena;
+  const paths = new Map<
+    number,
+    { inFlight: number; busy: number; granted: number; users: number }
+  >();
+  for (const { qp, struct } of world.lanes) {
+    const { state } = structAt(memory, PathLayout, qp.handle + QUEUE_PAIR_PATH);
+    if (state === 0) continue;
+    const sum = paths.get(state) ?? { inFlight: 0, busy: 0, granted: 0, users: 0 };
+    paths.set(state, sum);
+    sum.inFlight += struct.flightNoted;
+    sum.busy += struct.flightNoted > 0 ? 1 : 0;
+    sum.granted += struct.begins;
+    sum.users++;
+  }
+  for (const [at, sum] of paths) {
+    const state = structAt(memory, PathStateLayout, at);
+    for (const field of ['inFlight', 'busy', 'granted', 'users'] as const) {
+      const [counted, expected] = [state[field], sum[field]];
+      demand(
+        counted === expected,
+        `a path counts ${counted} ${field}, its queue pairs ${expected}`,
+      );
+    }
+  }
 }
 
 /** `hostile`: the application scribbles in its rings, so what they hold proves nothing. */

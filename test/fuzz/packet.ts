@@ -122,6 +122,8 @@ function plausibleSize(world: World, lane: Lane, wanted: Wanted): number {
   const { struct } = lane;
   if (!(flags & PacketFlag.PAYLOAD)) return 0;
   if (opcode === Opcode.RC_ATOMIC_WRITE) return 8;
+  // The header has 128 bits of the map.
+  if (opcode === Opcode.MSP_SELECTIVE_ACKNOWLEDGE) return 0;
   if (flags & PacketFlag.RESPONSE) return responseSize(world, lane, psn);
   if (!(flags & PacketFlag.END)) return struct.mtu;
   if (flags & PacketFlag.START || !(flags & PacketFlag.WRITE)) return 8;

@@ -263,6 +263,7 @@ export class World {
       rdAtomicMax: 4,
       sendBuffers: 4,
       windowPackets: 512,
+      initialWindowPackets: 512,
     });
     if (shares) distrustPrograms(context.device);
     return new World(context, clock, link, family, authentic);

@@ -151,7 +151,7 @@ const ENGINE: readonly (readonly [name: string, where: string, source: string, b
     [
       'a packet that is kept stays when another one comes with its PSN',
       'keepAhead',
-      'dropAhead(qp, bit);',
+      'drop(qp, psn);',
       '',
     ],
     [
@@ -172,13 +172,13 @@ const ENGINE: readonly (readonly [name: string, where: string, source: string, b
       'job.kind == <u32>PacketFlag.READ && awaitsSign(context, qp)',
       'false',
     ],
+    ['congestion notifications close the window', 'cutWindow', 'cutPath(context, qp);', ''],
     [
-      'congestion notifications close the window',
-      'cutWindow',
-      'max<u32>(qp.congestionWindow >> 1, LEAST)',
-      'min<u32>(qp.congestionWindow >> 1, LEAST)',
+      'each congestion notification lowers the window',
+      'cutPath',
+      'state.cutMicros == 0 || micros > max<u32>(state.roundTripMicros, 1000)',
+      'true',
     ],
-    ['each congestion notification halves the window', 'cutWindow', 'qp.cutPending = 1;', ''],
     [
       'auth: a forged number moves the window',
       'openPacket',

@@ -218,9 +218,7 @@ class Finder {
       (ts.isBinaryExpression(parent) &&
         parent.right === node &&
         parent.operatorToken.kind === SyntaxKind.EqualsToken);
-    const value = BigInt(node.text);
-    const next = value === WORD_MAX ? value - 1n : value + 1n;
-    if (isUsed) this.#add('constant', 'choice', node, String(next));
+    if (isUsed) this.#add('constant', 'choice', node, another(node.text));
   }
 
   #return(node: ts.ReturnStatement): void {
@@ -245,6 +243,13 @@ class Finder {
     if (list.length > 1 && !guardsNull(node, this.#source))
       this.#add('jump', 'statement', node, '');
   }
+}
+
+/** Another number than this one: the next, or twice a fraction. */
+function another(text: string): string {
+  if (/[.e]/.test(text)) return String(2 * Number(text));
+  const value = BigInt(text);
+  return String(value === WORD_MAX ? value - 1n : value + 1n);
 }
 
 /** Is it a jump without a value? */

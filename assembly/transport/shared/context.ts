@@ -300,7 +300,7 @@ export class PathState {
   heldLast: usize;
 }
 /** The struct above, then a timer. */
-const PATH_TIMER: u32 = 184;
+export const PATH_TIMER: u32 = 184;
 export const PATH_STATE_SIZE: u32 = 216;
 /** Entries, a power of two; a hash of the GID selects where the peer's is looked for. */
 export const PATH_STATES: u32 = 256;

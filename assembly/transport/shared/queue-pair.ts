@@ -249,7 +249,7 @@ export class QueuePair {
 }
 
 /** The struct above, then a timer and a path. */
-const TIMER: usize = 512;
+export const QUEUE_PAIR_TIMER: u32 = 512;
 export const QUEUE_PAIR_PATH: u32 = 544;
 export const QUEUE_PAIR_SIZE: u32 = 704;
 
@@ -351,11 +351,11 @@ export const CHUNK_SIZE: u32 = 4;
 
 /** The timer of a queue pair: retransmission, or the wait after an RNR NAK. */
 export function timerOf(qp: QueuePair): TimerNode {
-  return changetype<TimerNode>(changetype<usize>(qp) + TIMER);
+  return changetype<TimerNode>(changetype<usize>(qp) + <usize>QUEUE_PAIR_TIMER);
 }
 
 export function queuePairOfTimer(node: TimerNode): QueuePair {
-  return changetype<QueuePair>(changetype<usize>(node) - TIMER);
+  return changetype<QueuePair>(changetype<usize>(node) - <usize>QUEUE_PAIR_TIMER);
 }
 
 /** Packets of a message of `length` bytes; an empty message has one packet. */
