@@ -140,7 +140,7 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
   qp.psnNext = psn;
   seekSge(sendCursor(qp), sgesOf(request), request.sgeCount, qp.sendOffset);
-  let isSent = true;
+  let isSent: bool = true;
   if (isOf(request, Operation.DATA)) {
     const asks = psn == qp.psnUnacked || qp.sendOffset % (readPackets(context, qp) * qp.mtu) == 0;
     if (asks) writeSingle(context, qp, request, readLength(context, qp, request));
