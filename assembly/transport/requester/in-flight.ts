@@ -7,7 +7,7 @@
  * Rings of `flightMax` packets, by PSN: the time of the last transmission, whose lowest bit is 1
  * for a retransmission, and a bit for each that has arrived or is lost.
  */
-import { bitRingBytes, bitsFrom, clearBit, isBitSet, setBit } from '../../memory/bit-ring';
+import { bitsFrom, clearBit, isBitSet, setBit } from '../../memory/bit-ring';
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { Context } from '../shared/context';
 import {
@@ -136,10 +136,9 @@ function noteTime(context: Context, qp: QueuePair, psn: u32): void {
 
 /** Nothing that is in flight counts any more: it is sent again, from the oldest on. */
 export function forgetFlight(qp: QueuePair): void {
-  if (qp.flightMax == 0) return;
   // A late acknowledgement may pass over packets that were withdrawn: their bits would be counted.
-  memory.fill(qp.arrivedMap, 0, bitRingBytes(qp.flightMax));
-  memory.fill(qp.lostMap, 0, bitRingBytes(qp.flightMax));
+  // The map of lost packets follows that of arrived ones.
+  memory.fill(qp.arrivedMap, 0, qp.flightMax >> 2);
   qp.arrivedCount = 0;
   qp.lostCount = 0;
   qp.arrivedLast = qp.psnArrived;
