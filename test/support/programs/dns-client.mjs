@@ -1,4 +1,5 @@
-// A DNS client: ADDRESS PORT COUNT. That many names at once, then one until there is an answer.
+// A DNS client: ADDRESS PORT COUNT. Asks for some seconds, then that many names at once, then one
+// until there is an answer.
 import dns2 from 'dns2';
 
 const [address, port, count] = process.argv.slice(2);
@@ -11,6 +12,11 @@ async function ask(number, timeout) {
   answers++;
 }
 
+for (const end = Date.now() + 3000; Date.now() < end;) {
+  await ask(254, 500).catch(() => {});
+  await new Promise((resolve) => setTimeout(resolve, 20));
+}
+answers = 0;
 for (let number = 0; number < Number(count); number++) void ask(number, 0);
 for (let isTold = false; !isTold;) {
   isTold = await ask(255, 5000).then(

@@ -1,0 +1,122 @@
+/*
+ * A child of fork has copies of registered memory, as ibv_fork_init promises, and no device.
+ *
+ * Registered pages are shared mappings, so both processes run on the same pages until the child has
+ * replaced them. If they include the stack, neither may use it meanwhile: fork runs on another
+ * stack, and the parent waits for the child.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include "internal.h"
+
+#define STACK_BYTES (512 * 1024)
+
+static pid_t (*real_fork)(void);
+
+static struct {
+	ucontext_t program;
+	ucontext_t aside;
+	int pipe[2];
+	pid_t child;
+	int error;
+} forking;
+
+static void in_child(void)
+{
+	char done = vb_memory_separate() == 0;
+	vb_sidecar_leave();
+	(void)!write(forking.pipe[1], &done, 1);
+	close(forking.pipe[0]);
+	close(forking.pipe[1]);
+	pthread_mutex_init(&vb_memory_lock, NULL);
+	/* Pages that are still the parent's would be overwritten by both. */
+	if (!done)
+		_exit(127);
+}
+
+static void in_parent(void)
+{
+	char done = 0;
+	close(forking.pipe[1]);
+	/* A child that died closes its end, too. */
+	while (read(forking.pipe[0], &done, 1) < 0 && errno == EINTR)
+		continue;
+	close(forking.pipe[0]);
+}
+
+static void fork_aside(void)
+{
+	forking.child = real_fork();
+	forking.error = errno;
+	if (forking.child == 0)
+		in_child();
+	else if (forking.child > 0)
+		in_parent();
+	else {
+		close(forking.pipe[0]);
+		close(forking.pipe[1]);
+	}
+}
+
+static pid_t fork_with_memory(void)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK;
+	void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+	if (stack == MAP_FAILED)
+		return -1;
+	if (vb_pipe(forking.pipe)) {
+		munmap(stack, STACK_BYTES);
+		return -1;
+	}
+	getcontext(&forking.aside);
+	forking.aside.uc_stack.ss_sp = stack;
+	forking.aside.uc_stack.ss_size = STACK_BYTES;
+	forking.aside.uc_link = &forking.program;
+	makecontext(&forking.aside, fork_aside, 0);
+	swapcontext(&forking.program, &forking.aside);
+	munmap(stack, STACK_BYTES);
+	errno = forking.error;
+	return forking.child;
+}
+
+VB_EXPORT pid_t fork(void)
+{
+	if (!real_fork)
+		real_fork = (pid_t (*)(void))dlsym(RTLD_NEXT, "fork");
+	if (vb.owner != getpid())
+		return real_fork();
+	pthread_mutex_lock(&vb_memory_lock);
+	bool used = vb_memory_used();
+	pid_t child = used ? fork_with_memory() : real_fork();
+	if (child == 0 && !used) {
+		vb_sidecar_leave();
+		pthread_mutex_init(&vb_memory_lock, NULL);
+	} else if (child != 0)
+		pthread_mutex_unlock(&vb_memory_lock);
+	return child;
+}
+
+VB_EXPORT int ibv_fork_init(void)
+{
+	return 0;
+}
+
+VB_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+	return IBV_FORK_UNNEEDED;
+}
+
+/* Of providers, for memory that they share with a device. */
+VB_EXPORT int ibv_dontfork_range(void *base, size_t size)
+{
+	return 0;
+}
+
+VB_EXPORT int ibv_dofork_range(void *base, size_t size)
+{
+	return 0;
+}

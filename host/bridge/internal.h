@@ -1,0 +1,236 @@
+/* What the files of the library share. Layouts of the engine: build/bridge/abi.h (header.mjs). */
+#ifndef VERBENA_INTERNAL_H
+#define VERBENA_INTERNAL_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "abi.h"
+
+#define VB_EXPORT __attribute__((visibility("default")))
+#define VB_PAGE 4096ul
+/* Descriptors of ours lie above those that programs count on. */
+#define VB_FD_FIRST 400
+
+/* ---- sidecar.c: the process that has the device */
+struct vb {
+	/* The process that started the sidecar; a child of fork has none yet. */
+	pid_t owner;
+	/* Grows with each sidecar of this process image: what belongs to an older one is dead. */
+	unsigned generation;
+	int socket;
+	int memory;
+	int wake;
+	/* The file of a device with a name, or -1. */
+	int shared_file;
+	uint64_t shared;
+	char *base;
+	size_t bytes;
+	uint64_t hello[HELLO_WORDS];
+	/* The other side needs a processor of few. */
+	bool few_processors;
+};
+extern struct vb vb;
+
+/* Starts the sidecar once. 0 or an errno. */
+int vb_start(void);
+/* One control verb: 0 or an errno, which is in `errno` as well. */
+int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *results,
+	    int result_count);
+#define VB_CALL(operation, results, result_count, ...)                                     \
+	({                                                                                 \
+		const uint64_t vb_arguments[] = { __VA_ARGS__ };                           \
+		vb_call(operation, vb_arguments, sizeof vb_arguments / 8, results,         \
+			result_count);                                                     \
+	})
+/* A line for the user on standard error. */
+void vb_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool vb_debugging(void);
+/* In a child of fork: the device is its parent's. */
+void vb_sidecar_leave(void);
+/* A pipe whose writing end is the sidecar's: it opens it by its number while `ends[1]` is open. */
+int vb_pipe(int ends[2]);
+/* An object of the sidecar's that writes its events into a pipe: what to read, and its number. */
+int vb_make_channel(uint32_t operation, int *fd, uint64_t *handle);
+/* Reads one event of the sidecar's from such a pipe. 0, or -1 with errno. */
+int vb_read_event(int fd, void *event, size_t size);
+
+static inline void *vb_at(uint64_t address)
+{
+	return vb.base + address;
+}
+
+/* Words that both processes use. */
+static inline uint32_t vb_load(const void *word)
+{
+	return __atomic_load_n((const uint32_t *)word, __ATOMIC_SEQ_CST);
+}
+static inline void vb_store(void *word, uint32_t value)
+{
+	__atomic_store_n((uint32_t *)word, value, __ATOMIC_SEQ_CST);
+}
+static inline uint32_t vb_exchange(void *word, uint32_t value)
+{
+	return __atomic_exchange_n((uint32_t *)word, value, __ATOMIC_SEQ_CST);
+}
+
+/* ---- handles.c: objects by the sidecar's number */
+int vb_handle_put(uint64_t handle, void *object);
+void *vb_handle_hold(uint64_t handle, void (*hold)(void *object, uint64_t type), uint64_t type);
+void vb_handle_drop(uint64_t handle);
+void vb_handles_forget(void);
+
+/* ---- memory.c: registered pages lie in the device's memory */
+/* Where [address, address + length) lies there, after moving its pages; 0 and errno. */
+uint64_t vb_memory_place(uintptr_t address, size_t length, bool writes);
+void vb_memory_hold(uint64_t linear, size_t length, int change);
+int vb_memory_begin(void);
+/* Whether any page of the program is in the device's memory. */
+bool vb_memory_used(void);
+/* Gives this process copies of its own of all pages; only one thread runs. 0 or an errno. */
+int vb_memory_separate(void);
+extern pthread_mutex_t vb_memory_lock;
+
+/* ---- objects.c, regions.c, queues.c, work-ex.c, device.c */
+struct vb_mr {
+	struct ibv_mr mr;
+	uint64_t linear;
+	uint64_t iova;
+};
+
+struct vb_ah {
+	struct ibv_ah ah;
+	uint32_t address;
+};
+
+/* Asynchronous events that the program has, which keep their object from being destroyed. */
+struct vb_events {
+	pthread_mutex_t lock;
+	pthread_cond_t acknowledged;
+	unsigned unacknowledged;
+};
+
+struct vb_srq {
+	struct ibv_srq srq;
+	uint32_t address;
+	pthread_mutex_t lock;
+	struct vb_events events;
+};
+
+struct vb_cq {
+	struct ibv_cq_ex cq;
+	uint32_t address;
+	/* Polls in vain since the last completion. */
+	unsigned vain;
+	uint32_t tail;
+	unsigned events_taken;
+	pthread_mutex_t lock;
+	struct vb_events events;
+	struct abi_work_completion current;
+};
+
+struct vb_qp {
+	struct ibv_qp_ex qp;
+	uint32_t address;
+	struct abi_queue_pair rings;
+	uint32_t seen_tail;
+	pthread_mutex_t send_lock;
+	pthread_mutex_t receive_lock;
+	bool extended;
+	bool signals_all;
+	/* Between ibv_wr_start and ibv_wr_complete. */
+	uint32_t batch;
+	int batch_error;
+	struct abi_work_request *current;
+	struct abi_work_request scratch;
+	struct ibv_qp_cap cap;
+	struct ibv_ah_attr ah;
+	struct vb_events events;
+};
+
+struct vb_context {
+	/* The last member: programs compute its address from the context's. */
+	uint64_t handle;
+	struct verbs_context verbs;
+};
+
+static inline struct vb_context *vb_context_of(struct ibv_context *context)
+{
+	struct verbs_context *verbs = verbs_get_ctx(context);
+	return (struct vb_context *)((char *)verbs - offsetof(struct vb_context, verbs));
+}
+
+extern struct ibv_device vb_device;
+void vb_events_init(struct vb_events *events);
+void vb_events_wait(struct vb_events *events);
+struct ibv_qp *vb_qp_make(struct ibv_context *context, struct ibv_qp_init_attr_ex *attributes,
+			  uint64_t cm_id);
+void vb_qp_forget(struct ibv_qp *qp);
+/* The same attributes in their longer form; without `pd` the id's domain is meant. */
+static inline struct ibv_qp_init_attr_ex vb_extended(const struct ibv_qp_init_attr *attr,
+						     struct ibv_pd *pd)
+{
+	return (struct ibv_qp_init_attr_ex){
+		.qp_context = attr->qp_context,
+		.send_cq = attr->send_cq,
+		.recv_cq = attr->recv_cq,
+		.srq = attr->srq,
+		.cap = attr->cap,
+		.qp_type = attr->qp_type,
+		.sq_sig_all = attr->sq_sig_all,
+		.comp_mask = pd ? IBV_QP_INIT_ATTR_PD : 0,
+		.pd = pd,
+	};
+}
+struct ibv_qp *vb_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+struct ibv_cq_ex *vb_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+struct ibv_srq *vb_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
+uint64_t vb_channel_handle(struct ibv_comp_channel *channel);
+
+uint32_t vb_qp_state(struct vb_qp *qp);
+struct abi_work_request *vb_send_slot(struct vb_qp *qp, uint32_t ahead);
+void vb_send_commit(struct vb_qp *qp, uint32_t count);
+void vb_put_bind(struct abi_work_request *entry, uint32_t key, uint32_t target,
+		 const struct ibv_mw_bind_info *info);
+void vb_poll_pause(struct vb_cq *cq);
+int vb_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int vb_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int vb_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int vb_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+int vb_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+int vb_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+void vb_qp_ex_init(struct ibv_qp_ex *qp);
+
+struct ibv_mw *vb_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int vb_dealloc_mw(struct ibv_mw *mw);
+struct ibv_mr *vb_alloc_null_mr(struct ibv_pd *pd);
+struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+int vb_free_dm(struct ibv_dm *dm);
+struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
+			    unsigned int access);
+int vb_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+		 struct ibv_sge *list, uint32_t count);
+struct ibv_td *vb_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int vb_dealloc_td(struct ibv_td *td);
+struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *context,
+				      struct ibv_parent_domain_init_attr *attr);
+
+/* NULL, and errno is set. */
+static inline void *vb_null(int error)
+{
+	errno = error;
+	return NULL;
+}
+
+/* The verbs return an errno; the programs of rdma-core print `errno`. */
+static inline int vb_errno(int error)
+{
+	if (error)
+		errno = error;
+	return error;
+}
+
+#endif

@@ -1,0 +1,66 @@
+/** What `verbena run` tells the library and its sidecar, by the environment of the program. */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { RefusalError } from '../errors/errors.js';
+import { loadPosix } from '../link/posix.js';
+
+export interface RunOptions {
+  readonly address: string;
+  /** Processes with the same name share a device. */
+  readonly name?: string;
+  /** Memory of the device. */
+  readonly memoryBytes: number;
+  readonly icrc?: 'needed' | 'always';
+  /** Percent of the packets that the device sends, and the seed. */
+  readonly faults: { readonly [kind: string]: number };
+  /** A capture of all packets. */
+  readonly pcap?: string;
+}
+
+const VARIABLE = 'VERBENA_RUN_OPTIONS';
+
+/** The library that the build compiles from host/bridge/*.c. */
+export const LIBRARY = fileURLToPath(new URL('../../bridge/libverbena-bridge.so', import.meta.url));
+const SIDECAR = fileURLToPath(new URL('./sidecar.js', import.meta.url));
+
+/** Why this machine cannot run C programs on a device. Rejects with RefusalError. */
+export async function checkMachine(library = LIBRARY): Promise<void> {
+  const { platform, arch } = process;
+  if (platform !== 'linux' || arch !== 'x64') {
+    throw new RefusalError('EOPNOTSUPP', `is for linux-x64, and this is ${platform}-${arch}`);
+  }
+  if (!existsSync(library)) {
+    throw new RefusalError(
+      'ENOENT',
+      `${library} is not there: install gcc, libc6-dev, libibverbs-dev and librdmacm-dev ` +
+        '(apt-get install), then build again (npm run build)',
+    );
+  }
+  const { reason } = await loadPosix();
+  if (reason !== undefined) throw new RefusalError('EOPNOTSUPP', `needs koffi: ${reason}`);
+}
+
+/** The environment of a program that is to have a device. */
+export function environmentOf(options: RunOptions): NodeJS.ProcessEnv {
+  const { env } = process;
+  const preload = [LIBRARY, env['LD_PRELOAD']].filter((name) => name).join(':');
+  return {
+    ...env,
+    LD_PRELOAD: preload,
+    VERBENA_RUN_NODE: process.execPath,
+    VERBENA_RUN_SIDECAR: SIDECAR,
+    VERBENA_RUN_PARENT: String(process.pid),
+    VERBENA_RUN_ADDRESS: options.address,
+    [VARIABLE]: JSON.stringify(options),
+  };
+}
+
+/** What `environmentOf` wrote. */
+export function readOptions(): RunOptions {
+  return JSON.parse(process.env[VARIABLE] ?? '{}') as RunOptions;
+}
+
+/** The process that the sidecar serves. */
+export function ownerOf(): number {
+  return Number(process.env['VERBENA_RUN_OWNER']);
+}

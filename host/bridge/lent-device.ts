@@ -1,0 +1,130 @@
+/** The device of a sidecar: opened as the command line asked, lent to the program. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LinkError } from '../errors/errors.js';
+import { pcapFile, pcapLink } from '../link/capture/pcap.js';
+import { faultLink } from '../link/faults/fault.js';
+import type { Link } from '../link/link.js';
+import { UdpLink } from '../link/udp/udp.js';
+import type { Context } from '../verbs/context.js';
+import { openDevice } from '../verbs/open-device.js';
+import type { RunOptions } from './launch.js';
+import { DESCRIPTORS } from './operations.js';
+
+/** Tables for programs of any size; they cost address space until they are used. */
+const LIMITS = {
+  queuePairsMax: 4096,
+  completionQueuesMax: 4096,
+  regionsMax: 16384,
+  protectionDomainsMax: 1024,
+};
+/** Memory for queues and tables: an eighth, but at least this. */
+const QUEUE_BYTES_MIN = 16 * 2 ** 20;
+const QUEUE_SHARE = 8;
+/** With a name: memory of this process alone, for its queues. */
+const LOCAL_BYTES = 2 ** 28;
+/** A process's part of the memory of a device with a name. */
+const PROCESS_SHARE = 4;
+const AREA_BYTES_MIN = 2 ** 20;
+/** The sidecar of a program that ended a moment ago may still have the address. */
+const BIND_ATTEMPTS = 40;
+const BIND_RETRY_MILLIS = 25;
+const PAGE = 4096;
+const WINDOW_BYTES_MIN = 65536;
+const WINDOWS_MAX = 4096;
+
+export interface Area {
+  /** Where pages of the program lie in the device's memory, and how many bytes there are. */
+  readonly address: number;
+  readonly bytes: number;
+  /** A power of two (memory.c). */
+  readonly windowBytes: number;
+}
+
+function hasFaults({ faults }: RunOptions): boolean {
+  return Object.entries(faults).some(([name, value]) => name !== 'seed' && value > 0);
+}
+
+/** The link that captures and injects faults; undefined: the device has a thread of its own. */
+function makeLink(options: RunOptions): Link | undefined {
+  const { address, faults, pcap } = options;
+  if (pcap === undefined && !hasFaults(options)) return undefined;
+  let link: Link = new UdpLink({ address });
+  // Nearest to the wire: the capture has what travelled.
+  if (pcap !== undefined) link = pcapLink(link, pcapFile(pcap));
+  if (!hasFaults(options)) return link;
+  const { loss = 0, duplicate = 0, reorder = 0, corrupt = 0, seed } = faults;
+  return faultLink(link, {
+    loss: loss / 100,
+    duplication: duplicate / 100,
+    reordering: reorder / 100,
+    corruption: corrupt / 100,
+    ...(seed === undefined ? {} : { seed }),
+  });
+}
+
+async function openOnce(options: RunOptions): Promise<Context> {
+  const { address, name, memoryBytes, icrc } = options;
+  const lending = {
+    memoryDescriptor: DESCRIPTORS.MEMORY,
+    wakeDescriptor: DESCRIPTORS.WAKE,
+  };
+  const shape = { ...LIMITS, memoryBytes, lending, ...(icrc && { icrc }) };
+  if (name !== undefined) {
+    return openDevice({ ...shape, name, address, localMemoryBytes: LOCAL_BYTES });
+  }
+  const link = makeLink(options);
+  if (!link) return openDevice({ ...shape, address });
+  try {
+    return await openDevice({ ...shape, link, sharedArrayBuffer: true });
+  } catch (error) {
+    // The capture's file is open.
+    await link.close();
+    throw error;
+  }
+}
+
+/** Rejects as `openDevice`. */
+export async function openLentDevice(options: RunOptions): Promise<Context> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await openOnce(options);
+    } catch (error) {
+      const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
+      if (!isTaken || attempt === BIND_ATTEMPTS) throw error;
+      await sleep(BIND_RETRY_MILLIS);
+    }
+  }
+}
+
+function windowBytes(bytes: number): number {
+  return Math.max(WINDOW_BYTES_MIN, 2 ** Math.ceil(Math.log2(bytes / WINDOWS_MAX)));
+}
+
+/** Takes the memory for pages of the program. Throws RefusalError ENOMEM. */
+export function takeArea(context: Context, options: RunOptions): Area {
+  const { arena } = context.device;
+  const area = (bytes: number): Area => {
+    const size = windowBytes(bytes);
+    const whole = Math.floor(bytes / size) * size;
+    const { byteOffset } = context.alloc(whole + PAGE);
+    return { address: Math.ceil(byteOffset / PAGE) * PAGE, bytes: whole, windowBytes: size };
+  };
+  if (options.name === undefined) {
+    const free = arena.heap.bytesFree;
+    const queues = Math.max(QUEUE_BYTES_MIN, Math.floor(free / QUEUE_SHARE));
+    // Queues lie below, where the heap looks first.
+    const below = context.alloc(queues);
+    try {
+      return area(free - queues - 2 * PAGE);
+    } finally {
+      context.free(below);
+    }
+  }
+  for (let bytes = Math.floor(options.memoryBytes / PROCESS_SHARE); ; bytes /= 2) {
+    try {
+      return area(bytes);
+    } catch (error) {
+      if (bytes < AREA_BYTES_MIN) throw error;
+    }
+  }
+}

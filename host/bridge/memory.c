@@ -1,0 +1,582 @@
+/*
+ * Registered pages are pages of the device's memory: their contents are copied there, and the
+ * device's pages are mapped in their place. So device and program see the same bytes.
+ *
+ * The device's memory for pages is divided into windows. A window belongs to the range of program
+ * addresses that it was first used for, and neighbours of that range get the neighbouring windows.
+ * So each page has one place, and ranges that overlap in any way need no page to move twice. Pages
+ * stay where they are when regions end; windows without a region are emptied when no window is
+ * free.
+ *
+ * While a page is copied, stores of other threads to it wait in a handler of SIGSEGV: the page is
+ * read-only in between.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/single_threaded.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "internal.h"
+
+#ifndef __x86_64__
+#error "verbena run: the library is for linux-x64"
+#endif
+
+#define SEGMENTS_MAX 512
+/* Room below a range's windows for neighbours: its own size, and this part of all windows. */
+#define ROOM_SHARE 32
+
+/* A part of a range whose pages lie in one mapping. */
+struct segment {
+	uintptr_t start;
+	uintptr_t end;
+	int rights;
+	bool shared;
+	/* Where its first page lies in the device's memory; 0: elsewhere. */
+	uint64_t linear;
+};
+
+/* A window: the program's range that it belongs to, 0 for none, and the regions in it. */
+struct window {
+	uintptr_t range;
+	uint32_t regions;
+};
+
+pthread_mutex_t vb_memory_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct window *windows;
+static size_t window_count;
+static bool used;
+static dev_t device;
+static ino_t inode;
+
+static uint64_t area(void)
+{
+	return vb.hello[HELLO_AREA];
+}
+
+static uintptr_t window_bytes(void)
+{
+	return vb.hello[HELLO_WINDOW_BYTES];
+}
+
+int vb_memory_begin(void)
+{
+	struct stat status = { 0 };
+	fstat(vb.shared_file >= 0 ? vb.shared_file : vb.memory, &status);
+	device = status.st_dev;
+	inode = status.st_ino;
+	free(windows);
+	window_count = vb.hello[HELLO_AREA_BYTES] / window_bytes();
+	windows = calloc(window_count, sizeof *windows);
+	used = false;
+	return windows ? 0 : ENOMEM;
+}
+
+bool vb_memory_used(void)
+{
+	return used;
+}
+
+/* The file that has pages of the area, and where in it. */
+static int file_of(uint64_t linear, off_t *offset)
+{
+	*offset = linear - (vb.shared_file >= 0 ? vb.shared : 0);
+	return vb.shared_file >= 0 ? vb.shared_file : vb.memory;
+}
+
+/* ---- /proc/self/maps */
+
+/* Lines of the file, one by one, without memory from the heap, which may be what is moving. */
+struct lines {
+	int fd;
+	size_t at;
+	size_t length;
+	char buffer[8192];
+};
+
+static bool next_line(struct lines *lines, char *line, size_t size)
+{
+	size_t length = 0;
+	for (;;) {
+		if (lines->at == lines->length) {
+			ssize_t got = read(lines->fd, lines->buffer, sizeof lines->buffer);
+			if (got <= 0)
+				return false;
+			lines->length = got;
+			lines->at = 0;
+		}
+		char one = lines->buffer[lines->at++];
+		if (one == '\n')
+			break;
+		if (length + 1 < size)
+			line[length++] = one;
+	}
+	line[length] = 0;
+	return true;
+}
+
+/* One line: start-end rights offset device inode path. */
+static bool parse_line(const char *line, struct segment *found, bool *huge)
+{
+	unsigned long start, end, offset, number;
+	unsigned major, minor;
+	char rights[5];
+	int path = 0;
+	if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &start, &end, rights, &offset, &major,
+		   &minor, &number, &path) < 7)
+		return false;
+	*found = (struct segment){ .start = start, .end = end };
+	found->rights = (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) |
+			(rights[2] == 'x' ? PROT_EXEC : 0);
+	found->shared = rights[3] == 's';
+	*huge = strncmp(line + path, "/anon_hugepage", 14) == 0;
+	dev_t maps_device = ((dev_t)(major & 0xfff) << 8) | (minor & 0xff) |
+			    ((dev_t)(minor & ~0xffu) << 12);
+	if (number == inode && maps_device == device && found->shared)
+		found->linear = offset + (vb.shared_file >= 0 ? vb.shared : 0);
+	return true;
+}
+
+/* The device's memory as this library uses it. */
+static bool is_base(const struct segment *one)
+{
+	uintptr_t base = (uintptr_t)vb.base;
+	return one->start >= base && one->start < base + vb.bytes;
+}
+
+typedef bool (*choose)(const struct segment *one, uint64_t from, uint64_t to);
+
+/*
+ * The mappings that `wanted` chooses of those that meet [start, end), cut to it but for huge pages,
+ * which move whole. Returns their number, or -1 with errno.
+ */
+static int find_segments(uintptr_t start, uintptr_t end, struct segment *list, choose wanted,
+			 uint64_t from, uint64_t to)
+{
+	static struct lines lines;
+	char line[512];
+	int count = 0;
+	lines.at = lines.length = 0;
+	lines.fd = syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	if (lines.fd < 0)
+		return -1;
+	while (count < SEGMENTS_MAX && next_line(&lines, line, sizeof line)) {
+		struct segment one;
+		bool huge;
+		if (!parse_line(line, &one, &huge) || one.end <= start || one.start >= end)
+			continue;
+		if (wanted && !wanted(&one, from, to))
+			continue;
+		if (one.start < start && !huge) {
+			if (one.linear)
+				one.linear += start - one.start;
+			one.start = start;
+		}
+		if (one.end > end && !huge)
+			one.end = end;
+		list[count++] = one;
+	}
+	close(lines.fd);
+	return count;
+}
+
+/* ---- moving pages */
+
+static struct {
+	uintptr_t start;
+	uintptr_t end;
+	int active;
+	/* Moves that have ended. */
+	unsigned ended;
+	struct sigaction before;
+} moving;
+
+/* The last fault of this thread, and the moves that had ended then. */
+static __thread struct {
+	uintptr_t at;
+	unsigned ended;
+} fault __attribute__((tls_model("initial-exec")));
+
+/*
+ * A store to a page that is being copied waits. A signal may come after the end of its move, so each
+ * store is repeated once; a fault that comes again without a move in between is the program's own.
+ */
+static void wait_for_move(int signal, siginfo_t *info, void *context)
+{
+	uintptr_t at = (uintptr_t)info->si_addr;
+	if (at >= moving.start && at < moving.end)
+		while (__atomic_load_n(&moving.active, __ATOMIC_ACQUIRE))
+			sched_yield();
+	unsigned ended = __atomic_load_n(&moving.ended, __ATOMIC_ACQUIRE);
+	if (fault.at != at || fault.ended != ended) {
+		fault.at = at;
+		fault.ended = ended;
+		return;
+	}
+	if (moving.before.sa_flags & SA_SIGINFO)
+		moving.before.sa_sigaction(signal, info, context);
+	else if (moving.before.sa_handler == SIG_DFL || moving.before.sa_handler == SIG_IGN)
+		/* The store is repeated, and ends the program. */
+		sigaction(SIGSEGV, &moving.before, NULL);
+	else
+		moving.before.sa_handler(signal);
+}
+
+static bool has_stack_pointer(uintptr_t start, uintptr_t end)
+{
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	/* The frames of the calls below this one, too. */
+	return here >= start && here - 65536 < end;
+}
+
+/*
+ * Writes `length` bytes at `at` to the file, and maps the file in their place. Nothing is written to
+ * memory between the two calls: the pages may be this very stack. Returns `at`, or a negated errno.
+ */
+static long swap_pages(uintptr_t at, size_t length, int fd, off_t offset, int rights)
+{
+	register long rax __asm__("rax") = SYS_pwrite64;
+	register long rdi __asm__("rdi") = fd;
+	register long rsi __asm__("rsi") = at;
+	register long rdx __asm__("rdx") = length;
+	register long r10 __asm__("r10") = offset;
+	register long r8 __asm__("r8") = fd;
+	register long r9 __asm__("r9") = offset;
+	register long r12 __asm__("r12") = rights;
+	__asm__ volatile("syscall\n\t"
+			 "cmp %%rdx, %%rax\n\t"
+			 "jne 1f\n\t"
+			 "mov %%rsi, %%rdi\n\t"
+			 "mov %%rdx, %%rsi\n\t"
+			 "mov %%r12, %%rdx\n\t"
+			 "mov %[flags], %%r10d\n\t"
+			 "mov %[mmap], %%eax\n\t"
+			 "syscall\n"
+			 "1:"
+			 : "+r"(rax), "+r"(rdi), "+r"(rsi), "+r"(rdx), "+r"(r10)
+			 : "r"(r8), "r"(r9), "r"(r12), [flags] "i"(MAP_SHARED | MAP_FIXED),
+			   [mmap] "i"(SYS_mmap)
+			 : "rcx", "r11", "memory", "cc");
+	return rax;
+}
+
+/* Makes other threads' stores to [start, end) wait. False: this thread's stack is there. */
+static bool hold_stores(const struct segment *one)
+{
+	if (__libc_single_threaded || has_stack_pointer(one->start, one->end))
+		return false;
+	if (!(one->rights & PROT_WRITE))
+		return false;
+	/* On the program's signal stack, if it has one: its stack may be among the pages. */
+	struct sigaction handler = { .sa_sigaction = wait_for_move,
+				     .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK };
+	struct sigaction now;
+	moving.start = one->start;
+	moving.end = one->end;
+	__atomic_store_n(&moving.active, 1, __ATOMIC_RELEASE);
+	/* The handler stays: a signal of this move may be delivered later. */
+	sigaction(SIGSEGV, NULL, &now);
+	if (now.sa_sigaction != wait_for_move) {
+		moving.before = now;
+		sigaction(SIGSEGV, &handler, NULL);
+	}
+	mprotect((void *)one->start, one->end - one->start, one->rights & ~PROT_WRITE);
+	return true;
+}
+
+static void release_stores(const struct segment *one, bool moved)
+{
+	if (!moved)
+		mprotect((void *)one->start, one->end - one->start, one->rights);
+	__atomic_add_fetch(&moving.ended, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&moving.active, 0, __ATOMIC_RELEASE);
+}
+
+/* Moves the pages of a mapping to `linear`. 0 or an errno. */
+static int move_pages(const struct segment *one, uint64_t linear)
+{
+	off_t offset;
+	int fd = file_of(linear, &offset);
+	size_t length = one->end - one->start;
+	sigset_t all, before;
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	bool held = hold_stores(one);
+	long at = swap_pages(one->start, length, fd, offset, one->rights);
+	bool moved = at == (long)one->start;
+	if (held)
+		release_stores(one, moved);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!moved)
+		return at < 0 ? -at : EFAULT;
+	/* Two mappings: mremap, as realloc calls it, cannot grow over the device's next pages. */
+	if (length > VB_PAGE)
+		madvise((void *)(one->end - VB_PAGE), VB_PAGE, MADV_DONTDUMP);
+	return 0;
+}
+
+/* Gives the program pages of its own with the same contents. 0 or an errno. */
+static int move_back(const struct segment *one)
+{
+	size_t length = one->end - one->start;
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	void *copy = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, -1, 0);
+	if (copy == MAP_FAILED)
+		return errno;
+	bool held = hold_stores(one);
+	memcpy(copy, vb_at(one->linear), length);
+	mprotect(copy, length, one->rights);
+	void *at = mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)one->start);
+	int error = at == MAP_FAILED ? errno : 0;
+	if (held)
+		release_stores(one, error == 0);
+	return error;
+}
+
+/* ---- windows */
+
+static size_t window_of(uint64_t linear)
+{
+	return (linear - area()) / window_bytes();
+}
+
+/* Whether the windows from `first` on are free, or belong to these ranges already. */
+static bool fits(size_t first, uintptr_t range, size_t count)
+{
+	if (first > window_count || count > window_count - first)
+		return false;
+	for (size_t i = 0; i < count; i++, range += window_bytes())
+		if (windows[first + i].range && windows[first + i].range != range)
+			return false;
+	return true;
+}
+
+/* A range must not have two windows. */
+static bool conflicts(size_t first, uintptr_t range, size_t count)
+{
+	uintptr_t end = range + count * window_bytes();
+	for (size_t i = 0; i < window_count; i++) {
+		uintptr_t owner = windows[i].range;
+		if (owner >= range && owner < end &&
+		    i != first + (owner - range) / window_bytes())
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The first window for a range without neighbours, or window_count: in the longest run of free
+ * ones, with room for neighbours below, and the rest of the run whole above it.
+ */
+static size_t longest_run(size_t count)
+{
+	size_t best = window_count, most = 0, begin = 0;
+	for (size_t i = 0; i <= window_count; i++) {
+		if (i < window_count && !windows[i].range)
+			continue;
+		if (i - begin > most) {
+			most = i - begin;
+			best = begin;
+		}
+		begin = i + 1;
+	}
+	if (most < count)
+		return window_count;
+	size_t room = (most - count) / 2, wanted = count + window_count / ROOM_SHARE;
+	return best + (room < wanted ? room : wanted);
+}
+
+/* The first window for `count` ranges from `range` on; window_count: there is none. */
+static size_t choose_windows(uintptr_t range, size_t count)
+{
+	size_t nearest = window_count;
+	uintptr_t distance = UINTPTR_MAX;
+	for (size_t i = 0; i < window_count; i++) {
+		if (!windows[i].range)
+			continue;
+		uintptr_t owner = windows[i].range;
+		uintptr_t apart = owner > range ? owner - range : range - owner;
+		size_t shift = apart / window_bytes();
+		if (apart >= distance || (owner > range && shift > i))
+			continue;
+		size_t first = owner > range ? i - shift : i + shift;
+		if (!fits(first, range, count))
+			continue;
+		nearest = first;
+		distance = apart;
+	}
+	if (nearest < window_count && !conflicts(nearest, range, count))
+		return nearest;
+	size_t first = longest_run(count);
+	return first < window_count && !conflicts(first, range, count) ? first : window_count;
+}
+
+static bool lies_in(const struct segment *one, uint64_t from, uint64_t to)
+{
+	return one->linear && !is_base(one) && one->linear < to &&
+	       one->linear + (one->end - one->start) > from;
+}
+
+/* All pages of the program in [from, to) of the device's memory become its own. */
+static int separate(uint64_t from, uint64_t to)
+{
+	static struct segment found[SEGMENTS_MAX];
+	for (;;) {
+		int count = find_segments(0, UINTPTR_MAX, found, lies_in, from, to);
+		if (count <= 0)
+			return count < 0 ? errno : 0;
+		for (int i = 0; i < count; i++) {
+			int error = move_back(&found[i]);
+			if (error)
+				return error;
+		}
+	}
+}
+
+/* Empties the windows without a region. Returns their number. */
+static size_t sweep(void)
+{
+	size_t emptied = 0;
+	for (size_t i = 0; i < window_count; i++) {
+		uintptr_t range = windows[i].range;
+		if (!range || windows[i].regions || has_stack_pointer(range, range + window_bytes()))
+			continue;
+		uint64_t linear = area() + i * window_bytes();
+		off_t offset;
+		int fd = file_of(linear, &offset);
+		if (separate(linear, linear + window_bytes()))
+			continue;
+		if (vb.shared_file < 0)
+			fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+				  window_bytes());
+		windows[i].range = 0;
+		emptied++;
+	}
+	return emptied;
+}
+
+static void complain_full(uintptr_t address, size_t length)
+{
+	/* Programs try again and again. */
+	static bool told;
+	size_t taken = 0;
+	if (told)
+		return;
+	told = true;
+	for (size_t i = 0; i < window_count; i++)
+		taken += windows[i].regions != 0;
+	vb_complain("ibv_reg_mr: no place for %zu bytes at 0x%lx: %zu of %zu MiB for registered "
+		    "memory are in use; start with a larger --memory (at most 4G), or register "
+		    "less (ENOMEM)",
+		    length, (unsigned long)address, taken * window_bytes() >> 20,
+		    window_count * window_bytes() >> 20);
+}
+
+/* Takes windows for [start, end). Returns the place of `start`, or 0. */
+static uint64_t take_windows(uintptr_t start, uintptr_t end)
+{
+	uintptr_t range = start & ~(window_bytes() - 1);
+	size_t count = (end - range + window_bytes() - 1) / window_bytes();
+	size_t first = choose_windows(range, count);
+	if (first == window_count && sweep() > 0)
+		first = choose_windows(range, count);
+	if (first == window_count)
+		return 0;
+	for (size_t i = 0; i < count; i++)
+		windows[first + i].range = range + i * window_bytes();
+	return area() + first * window_bytes() + (start - range);
+}
+
+/* Checks that the program may register these mappings, which must have no gap. 0 or an errno. */
+static int check_segments(const struct segment *list, int count, uintptr_t start, uintptr_t end,
+			  bool writes)
+{
+	uintptr_t at = start;
+	for (int i = 0; i < count; i++) {
+		if (list[i].start > at || !(list[i].rights & PROT_READ))
+			return EFAULT;
+		if (writes && !(list[i].rights & PROT_WRITE))
+			return EFAULT;
+		/* Other processes, or a file, would no longer see the program's stores. */
+		if (list[i].shared && !list[i].linear)
+			return EOPNOTSUPP;
+		at = list[i].end;
+	}
+	return at >= end ? 0 : EFAULT;
+}
+
+static uint64_t place(uintptr_t start, uintptr_t end, bool writes)
+{
+	static struct segment found[SEGMENTS_MAX];
+	int count = find_segments(start, end, found, NULL, 0, 0);
+	int error = count < 0 ? errno : check_segments(found, count, start, end, writes);
+	if (error) {
+		if (error == EOPNOTSUPP)
+			vb_complain("ibv_reg_mr: 0x%lx is memory that is shared with a file or "
+				    "another process; register private memory (EOPNOTSUPP)",
+				    (unsigned long)start);
+		errno = error;
+		return 0;
+	}
+	/* Huge pages move whole. */
+	uintptr_t first = found[0].start < start ? found[0].start : start;
+	uintptr_t last = found[count - 1].end > end ? found[count - 1].end : end;
+	uint64_t linear = take_windows(first, last);
+	if (linear == 0) {
+		complain_full(start, end - start);
+		errno = ENOMEM;
+		return 0;
+	}
+	for (int i = 0; i < count && !error; i++) {
+		uint64_t target = linear + (found[i].start - first);
+		if (found[i].linear != target)
+			error = move_pages(&found[i], target);
+	}
+	used = true;
+	errno = error;
+	return error ? 0 : linear + (start - first);
+}
+
+uint64_t vb_memory_place(uintptr_t address, size_t length, bool writes)
+{
+	uintptr_t start = address & ~(VB_PAGE - 1);
+	/* A child of fork: the memory file is its parent's. */
+	if (vb.owner != getpid()) {
+		errno = EIO;
+		return 0;
+	}
+	if (length == 0 || length > vb.bytes || address + length + VB_PAGE < address) {
+		errno = length > vb.bytes ? ENOMEM : EINVAL;
+		if (errno == ENOMEM)
+			complain_full(address, length);
+		return 0;
+	}
+	uintptr_t end = (address + length + VB_PAGE - 1) & ~(VB_PAGE - 1);
+	uint64_t linear = place(start, end, writes);
+	return linear ? linear + (address - start) : 0;
+}
+
+/* A region begins (1) or ends (-1) there. */
+void vb_memory_hold(uint64_t linear, size_t length, int change)
+{
+	if (length == 0 || linear < area())
+		return;
+	size_t last = window_of(linear + length - 1);
+	for (size_t i = window_of(linear); i <= last && i < window_count; i++)
+		windows[i].regions += change;
+}
+
+int vb_memory_separate(void)
+{
+	return separate(area(), area() + window_count * window_bytes());
+}

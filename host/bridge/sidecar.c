@@ -1,0 +1,365 @@
+/*
+ * The sidecar is a Node process that has the device. It starts with the first verb, as an orphan in
+ * a session of its own: no SIGCHLD, no result for wait(), no ctrl-C. It ends when the socket to
+ * this process closes, however this process ends.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "internal.h"
+
+/* With so few processors a program that polls must let the sidecar run. */
+#define FEW_PROCESSORS 4
+
+struct vb vb = { .socket = -1, .memory = -1, .wake = -1, .shared_file = -1 };
+
+/* The program ends with `verbena run`, also if that is killed: no one would wait for it. */
+__attribute__((constructor)) static void end_with_parent(void)
+{
+	const char *parent = getenv("VERBENA_RUN_PARENT");
+	if (parent && strtol(parent, NULL, 10) == getppid())
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+static pthread_mutex_t call_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void vb_complain(const char *format, ...)
+{
+	char line[600];
+	va_list list;
+	va_start(list, format);
+	vsnprintf(line, sizeof line, format, list);
+	va_end(list);
+	dprintf(STDERR_FILENO, "verbena run: %s\n", line);
+}
+
+bool vb_debugging(void)
+{
+	const char *value = getenv("VERBENA_DEBUG");
+	return value && *value == '1';
+}
+
+static int transfer(int fd, void *bytes, size_t length, bool sends)
+{
+	for (char *at = bytes; length > 0;) {
+		ssize_t done = sends ? send(fd, at, length, MSG_NOSIGNAL) : recv(fd, at, length, 0);
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done <= 0)
+			return EIO;
+		at += done;
+		length -= done;
+	}
+	return 0;
+}
+
+/* The words of a reply behind the first two. Returns their number, or -1. */
+static int receive_reply(uint64_t *words, int *error)
+{
+	uint64_t head[2];
+	if (transfer(vb.socket, head, sizeof head, false))
+		return -1;
+	if (head[0] < sizeof head || head[0] > MESSAGE_WORDS * 8 || head[0] % 8)
+		return -1;
+	size_t length = head[0] - sizeof head;
+	if (transfer(vb.socket, words, length, false))
+		return -1;
+	*error = (int)head[1];
+	return length / 8;
+}
+
+/* A refusal: its sentence follows its length. */
+static void report_refusal(uint32_t operation, const uint64_t *words, int count)
+{
+	size_t most = count > 1 ? (count - 1) * 8 : 0;
+	size_t length = count > 0 && words[0] < most ? words[0] : most;
+	/* Programs try what a device may not have: their own sentence is enough. */
+	const char *sentence = (const char *)(words + 1);
+	if (operation == OP_HELLO)
+		vb_complain("%.*s", (int)length, sentence);
+	else if (vb_debugging())
+		vb_complain("operation %u: %.*s", operation, (int)length, sentence);
+}
+
+int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *results,
+	    int result_count)
+{
+	uint64_t request[MESSAGE_WORDS], reply[MESSAGE_WORDS];
+	int error = EIO;
+	if (count > MESSAGE_WORDS - 2)
+		return vb_errno(EINVAL);
+	/* A child of fork: the socket is its parent's. */
+	if (operation != OP_HELLO && vb.owner != getpid())
+		return vb_errno(EIO);
+	request[0] = (2 + count) * 8;
+	request[1] = operation;
+	if (count > 0)
+		memcpy(request + 2, arguments, count * 8);
+	pthread_mutex_lock(&call_lock);
+	int got = transfer(vb.socket, request, request[0], true) ? -1 :
+								   receive_reply(reply, &error);
+	if (got >= 0 && error == 0 && result_count > 0) {
+		memset(results, 0, result_count * 8);
+		memcpy(results, reply, (got < result_count ? got : result_count) * 8);
+	}
+	pthread_mutex_unlock(&call_lock);
+	if (got >= 0 && error)
+		report_refusal(operation, reply, got);
+	return vb_errno(error);
+}
+
+int vb_pipe(int ends[2])
+{
+	return pipe2(ends, O_CLOEXEC) ? errno : 0;
+}
+
+int vb_make_channel(uint32_t operation, int *fd, uint64_t *handle)
+{
+	int ends[2];
+	int error = vb_pipe(ends);
+	if (error)
+		return error;
+	error = VB_CALL(operation, handle, 1, ends[1]);
+	close(ends[1]);
+	if (error)
+		close(ends[0]);
+	else
+		*fd = ends[0];
+	return error;
+}
+
+static bool sidecar_lives(void)
+{
+	char one;
+	return recv(vb.socket, &one, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+}
+
+int vb_read_event(int fd, void *event, size_t size)
+{
+	ssize_t got = read(fd, event, size);
+	if (got == (ssize_t)size)
+		return 0;
+	/* Another thread has destroyed the channel. A read of the kernel's never returns then. */
+	while (got == 0 && sidecar_lives())
+		pause();
+	if (got == 0)
+		errno = EIO;
+	return -1;
+}
+
+/* Moves a descriptor above those that the program counts on. */
+static int lift(int fd)
+{
+	int lifted = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, VB_FD_FIRST);
+	if (fd >= 0)
+		close(fd);
+	return lifted;
+}
+
+/* What the sidecar starts with, at this side. */
+struct ends {
+	int socket;
+	int memory;
+	int wake;
+	int pipe;
+};
+
+/* In the child of a program with threads: system calls only. Does not return. */
+static void become_sidecar(const struct ends *ends, char *const argv[], char *const environment[])
+{
+	/* An intermediate process, so that init or a subreaper is the parent. */
+	long child = syscall(SYS_clone, 0, 0, 0, 0, 0);
+	if (child != 0)
+		_exit(child < 0);
+	setsid();
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	/* The program's input and output would stay open for their readers. */
+	int null = open("/dev/null", O_RDWR);
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	if (!vb_debugging())
+		dup2(null, STDERR_FILENO);
+	const int from[] = { ends->socket, ends->memory, ends->wake, ends->pipe };
+	for (int i = 0; i < 4; i++)
+		if (dup2(from[i], SIDECAR_SOCKET + i) < 0)
+			_exit(1);
+	if (syscall(SYS_close_range, SIDECAR_PIPE + 1, ~0u, 0) < 0)
+		for (int fd = SIDECAR_PIPE + 1; fd < 4096; fd++)
+			close(fd);
+	execve(argv[0], argv, environment);
+	_exit(1);
+}
+
+/* The environment without what loads this library. The caller frees the list. */
+static char **sidecar_environment(char *more)
+{
+	int count = 0;
+	while (environ[count])
+		count++;
+	char **list = calloc(count + 2, sizeof *list);
+	if (!list)
+		return NULL;
+	int kept = 0;
+	for (int i = 0; i < count; i++)
+		if (strncmp(environ[i], "LD_PRELOAD=", 11) && strncmp(environ[i], "NODE_OPTIONS=", 13))
+			list[kept++] = environ[i];
+	list[kept] = more;
+	return list;
+}
+
+static int spawn(const struct ends *ends, const char *node, const char *script)
+{
+	char owner[64];
+	snprintf(owner, sizeof owner, "VERBENA_RUN_OWNER=%d", getpid());
+	char *argv[] = { (char *)node, "--no-warnings", (char *)script, NULL };
+	char **environment = sidecar_environment(owner);
+	if (!environment)
+		return ENOMEM;
+	/* Without a signal at its end: the program's wait() does not see it. */
+	long child = syscall(SYS_clone, 0, 0, 0, 0, 0);
+	if (child == 0)
+		become_sidecar(ends, argv, environment);
+	int error = child < 0 ? errno : 0;
+	int status = 0;
+	while (!error && waitpid(child, &status, __WALL) < 0)
+		if (errno != EINTR)
+			error = errno;
+	free(environment);
+	return error ? error : status ? EAGAIN : 0;
+}
+
+/* Opens all that both sides have. 0 or an errno. */
+static int open_ends(struct ends *theirs, int *pipe_end)
+{
+	int sockets[2], pipes[2];
+	vb.memory = lift(memfd_create("verbena", MFD_CLOEXEC));
+	vb.wake = lift(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+	if (vb.memory < 0 || vb.wake < 0)
+		return errno;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets))
+		return errno;
+	vb.socket = lift(sockets[0]);
+	theirs->socket = lift(sockets[1]);
+	if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK))
+		return errno;
+	theirs->pipe = lift(pipes[0]);
+	*pipe_end = lift(pipes[1]);
+	theirs->memory = vb.memory;
+	theirs->wake = vb.wake;
+	return vb.socket < 0 || theirs->socket < 0 || theirs->pipe < 0 || *pipe_end < 0 ? EMFILE : 0;
+}
+
+static void close_end(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static int map_memory(const char *path)
+{
+	const int rights = PROT_READ | PROT_WRITE;
+	vb.bytes = vb.hello[HELLO_MEMORY_BYTES];
+	vb.base = mmap(NULL, vb.bytes, rights, MAP_SHARED | MAP_NORESERVE, vb.memory, 0);
+	if (vb.base == MAP_FAILED)
+		return errno;
+	vb.shared = vb.hello[HELLO_SHARED];
+	if (vb.shared == 0)
+		return 0;
+	vb.shared_file = lift(open(path, O_RDWR | O_CLOEXEC));
+	if (vb.shared_file < 0)
+		return errno;
+	size_t length = vb.bytes - vb.shared;
+	void *at = mmap(vb.base + vb.shared, length, rights, MAP_SHARED | MAP_FIXED, vb.shared_file, 0);
+	return at == MAP_FAILED ? errno : 0;
+}
+
+static int greet(void)
+{
+	uint64_t reply[MESSAGE_WORDS];
+	int error = vb_call(OP_HELLO, NULL, 0, reply, MESSAGE_WORDS);
+	if (error)
+		return error;
+	memcpy(vb.hello, reply, sizeof vb.hello);
+	char path[(MESSAGE_WORDS - HELLO_WORDS) * 8] = "";
+	uint64_t length = reply[HELLO_WORDS];
+	if (length >= sizeof path - 8)
+		return EINVAL;
+	memcpy(path, reply + HELLO_WORDS + 1, length);
+	return map_memory(path);
+}
+
+static int start(void)
+{
+	const char *node = getenv("VERBENA_RUN_NODE"), *script = getenv("VERBENA_RUN_SIDECAR");
+	struct ends theirs = { -1, -1, -1, -1 };
+	int pipe_end = -1;
+	if (!node || !script)
+		return ENODEV;
+	int error = open_ends(&theirs, &pipe_end);
+	if (!error)
+		error = spawn(&theirs, node, script);
+	close_end(&theirs.socket);
+	close_end(&theirs.pipe);
+	if (!error)
+		error = greet();
+	if (!error)
+		error = vb_memory_begin();
+	if (!error && !vb.hello[HELLO_HAS_THREAD]) {
+		close_end(&vb.wake);
+		vb.wake = pipe_end;
+		pipe_end = -1;
+	}
+	close_end(&pipe_end);
+	if (error) {
+		close_end(&vb.socket);
+		close_end(&vb.memory);
+		close_end(&vb.wake);
+		close_end(&vb.shared_file);
+		return error;
+	}
+	vb.few_processors = sysconf(_SC_NPROCESSORS_ONLN) <= FEW_PROCESSORS;
+	vb.generation++;
+	vb.owner = getpid();
+	return 0;
+}
+
+int vb_start(void)
+{
+	pthread_mutex_lock(&start_lock);
+	int error = vb.owner == getpid() ? 0 : start();
+	pthread_mutex_unlock(&start_lock);
+	return error;
+}
+
+/* In a child of fork, before the program's code runs: the sidecar is its parent's. */
+void vb_sidecar_leave(void)
+{
+	pthread_mutex_init(&call_lock, NULL);
+	pthread_mutex_init(&start_lock, NULL);
+	close_end(&vb.socket);
+	close_end(&vb.memory);
+	close_end(&vb.wake);
+	close_end(&vb.shared_file);
+	/* Objects of the parent: their rings are empty here and their queue pairs in RESET. */
+	mmap(vb.base, vb.bytes, PROT_READ | PROT_WRITE,
+	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+	vb_handles_forget();
+	vb.owner = 0;
+}

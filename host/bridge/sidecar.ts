@@ -1,0 +1,121 @@
+/**
+ * The process that has the device of one program (host/bridge/sidecar.c starts it): a Verbena
+ * device on memory that the program maps as well. It ends with the program.
+ */
+import { CONTROL_SLEEPING, CONTROL_BLOCK_BYTES } from '../engine/control-block.js';
+import { Socket } from 'node:net';
+import type { Context } from '../verbs/context.js';
+import { connectionHandlers, idQueuePairs } from './connection-handlers.js';
+import {
+  ControlChannel,
+  wordsOf,
+  type Handler,
+  type Handlers,
+  type Word,
+} from './control-channel.js';
+import { openLentDevice, takeArea, type Area } from './lent-device.js';
+import { ownerOf, readOptions } from './launch.js';
+import { ObjectTable } from './object-table.js';
+import { DESCRIPTORS, HELLO } from './operations.js';
+import {
+  AsyncEvents,
+  completionHandlers,
+  gidWords,
+  queuePairHandlers,
+  regionHandlers,
+  srqHandlers,
+  windowHandlers,
+} from './verb-handlers.js';
+
+/** Where the words lie by which the program wakes the engine. */
+function controlAddress(context: Context): number {
+  const { arena, controlAddress } = context.device;
+  if (controlAddress !== undefined) return controlAddress;
+  // No thread: the program's doorbells come through the pipe.
+  const address = arena.heap.alloc(CONTROL_BLOCK_BYTES);
+  const { words } = arena.memory;
+  const sleeping = (address + CONTROL_SLEEPING) >> 2;
+  const { exports } = arena;
+  const { engine, clock } = context.device;
+  Atomics.store(words, sleeping, 1);
+  new Socket({ fd: DESCRIPTORS.PIPE, readable: true, writable: false }).on('data', () => {
+    // Before the look: a doorbell behind it writes to the pipe again.
+    Atomics.store(words, sleeping, 1);
+    exports.postDoorbells(engine.context, clock.now());
+    engine.drain();
+  });
+  return address;
+}
+
+function helloWords(context: Context, area: Area): Word[] {
+  const { device, local } = context;
+  const limits = context.queryDevice();
+  const [gidLow, gidHigh] = gidWords(local.gid);
+  const values: { readonly [Name in (typeof HELLO)[number]]: Word } = {
+    GID_LOW: gidLow,
+    GID_HIGH: gidHigh,
+    MEMORY_BYTES: device.arena.memory.bytes.length,
+    CONTEXT: device.engine.context,
+    CONTROL: controlAddress(context),
+    AREA: area.address,
+    AREA_BYTES: area.bytes,
+    WINDOW_BYTES: area.windowBytes,
+    SHARED: device.shared?.segment.address ?? 0,
+    MAX_QP: limits.maxQp,
+    MAX_QP_WR: limits.maxQpWr,
+    MAX_SGE: limits.maxSge,
+    MAX_CQ: limits.maxCq,
+    MAX_CQE: limits.maxCqe,
+    MAX_MR: limits.maxMr,
+    MAX_PD: limits.maxPd,
+    MAX_QP_RD_ATOM: limits.maxQpRdAtom,
+    MAX_SRQ: limits.maxSrq,
+    MAX_SRQ_WR: limits.maxSrqWr,
+    MAX_AH: limits.maxAh,
+    MAX_MCAST: limits.maxMcastQpAttach,
+    DEVICE_CAP_FLAGS: limits.deviceCapFlags >>> 0,
+    ACTIVE_MTU: context.queryPort().activeMtu,
+    MAX_INLINE_DATA: limits.maxInlineData,
+    MAX_DM_BYTES: context.queryDeviceEx().maxDmSize,
+    HAS_THREAD: device.controlAddress === undefined ? 0 : 1,
+  };
+  const path = new TextEncoder().encode(device.shared?.segment.path ?? '');
+  return [...HELLO.map((name) => values[name]), ...wordsOf(path)];
+}
+
+/** Every operation is refused for the reason that the device does not open. */
+function refuseAll(error: unknown): Handlers {
+  const refuse: Handler = () => {
+    throw error;
+  };
+  return new Proxy({}, { get: () => refuse }) as Handlers;
+}
+
+async function serve(): Promise<void> {
+  const options = readOptions();
+  let context: Context;
+  try {
+    context = await openLentDevice(options);
+  } catch (error) {
+    new ControlChannel(DESCRIPTORS.SOCKET, refuseAll(error), () => process.exit(1));
+    return;
+  }
+  const end = (): void => void context.close().finally(() => process.exit(0));
+  const hello = helloWords(context, takeArea(context, options));
+  const objects = new ObjectTable();
+  const station = { context, objects, owner: ownerOf() };
+  const events = new AsyncEvents(objects);
+  void events.follow(context);
+  const handlers: Handlers = {
+    HELLO: () => hello,
+    ...regionHandlers(station),
+    ...windowHandlers(station),
+    ...completionHandlers(station, events),
+    ...queuePairHandlers(station, events, idQueuePairs(objects)),
+    ...srqHandlers(station, events),
+    ...connectionHandlers(station),
+  };
+  new ControlChannel(DESCRIPTORS.SOCKET, handlers, end);
+}
+
+await serve();

@@ -1,0 +1,39 @@
+/** The options of `verbena run`. */
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import type { FaultPercents } from '../base/open-device.js';
+import { addFaultOptions, localAddress, size } from '../base/options.js';
+
+export interface RunCliOptions extends FaultPercents {
+  readonly address: string;
+  readonly name?: string;
+  readonly memory?: number;
+  readonly icrc: 'needed' | 'always';
+  readonly pcap?: string;
+}
+
+/** Below them there is no room for tables and queues; above them, no address of the engine. */
+const MEMORY_MIN = 64 * 2 ** 20;
+const MEMORY_MAX = 2 ** 32;
+
+function icrc(text: string): 'needed' | 'always' {
+  if (text === 'needed' || text === 'always') return text;
+  throw new InvalidArgumentError('It must be needed or always.');
+}
+
+export function addRunOptions(command: Command): Command {
+  command
+    .option('--address <address>', 'local address of the device', localAddress, '127.0.0.1')
+    .option('--name <name>', 'device that processes with this name share (default: one each)')
+    .option(
+      '--memory <size>',
+      'memory that programs can register, with tables and queues (default: 2G, with --name 1G)',
+      size(MEMORY_MIN, MEMORY_MAX),
+    )
+    .addOption(
+      new Option('--icrc <how>', 'needed or always: ICRC also where both sides omit it')
+        .argParser(icrc)
+        .default('needed'),
+    )
+    .option('--pcap <file>', 'capture every packet');
+  return addFaultOptions(command);
+}

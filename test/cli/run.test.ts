@@ -1,0 +1,245 @@
+/** `verbena run`: refusals, and C programs that are compiled here. */
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  readFileSync,
+  readdirSync,
+  writeFileSync,
+} from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { LIBRARY, environmentOf } from '../../host/bridge/launch.js';
+import { checkProgram, findProgram } from '../../host/cli/run/program-file.js';
+import { RefusalError } from '../../host/index.js';
+import { root } from '../support/paths.js';
+import { Workspace, type Ended, type Program } from '../support/processes.js';
+
+const test = suite('cli/run');
+
+/** Built where gcc and the headers of rdma-core are; elsewhere `run` refuses in words. */
+const isBuilt = existsSync(LIBRARY);
+const ADDRESS = '127.74.0.';
+const ENDING_MILLIS = 5000;
+
+/** A program of test/cli/run; undefined where nothing can be compiled: the refusal is checked. */
+async function compile(space: Workspace, name: string): Promise<string | undefined> {
+  if (!isBuilt) {
+    const { code, stderr } = await space.run('run', process.execPath, '--version');
+    assert.is(code, 1);
+    assert.match(stderr, /^verbena run: .*(npm run build|linux-x64).*\n$/);
+    return undefined;
+  }
+  const source = fileURLToPath(new URL(`test/cli/run/${name}.c`, root));
+  const file = space.path(name);
+  const words = ['-D_GNU_SOURCE', '-O1', '-Wall', source, '-o', file, '-libverbs', '-lpthread'];
+  execFileSync('gcc', words, { stdio: ['ignore', 'inherit', 'inherit'] });
+  return file;
+}
+
+/** Sidecars of programs whose device is at this address. */
+function sidecarsOf(address: string): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((name) => {
+      try {
+        const command = readFileSync(`/proc/${name}/cmdline`, 'latin1');
+        const environment = readFileSync(`/proc/${name}/environ`, 'latin1');
+        return command.includes('/sidecar.js') && environment.includes(`"${address}"`);
+      } catch {
+        return false;
+      }
+    })
+    .map(Number);
+}
+
+async function untilNoSidecar(address: string): Promise<void> {
+  const deadline = performance.now() + ENDING_MILLIS;
+  while (sidecarsOf(address).length > 0 && performance.now() < deadline) await sleep(20);
+  assert.equal(sidecarsOf(address), []);
+}
+
+test('registered memory: overlaps, neighbours, churn, refusals and fork', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'memory');
+    if (!program) return;
+    const address = `${ADDRESS}1`;
+    const { code, stdout, stderr } = await space.run('run', '--address', address, program);
+    assert.is(code, 0, stderr);
+    assert.equal(stdout.trim().split('\n'), [
+      'overlaps: success, 0 wrong',
+      'neighbour: 0 stores lost',
+      'churn: 0 wrong',
+      'refusals: gap EFAULT, empty EINVAL, read-only EFAULT, shared EOPNOTSUPP, huge ENOMEM; to read: yes',
+      'fork: child ended 7, heap 1 x, success',
+    ]);
+    assert.match(stderr, /no place for 1099511627776 bytes .*--memory/);
+    assert.match(stderr, /shared with a file or another process/);
+    await untilNoSidecar(address);
+  }));
+
+test('a fault of the program’s own ends it, also after pages have moved', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'memory');
+    if (!program) return;
+    const words = ['run', '--address', `${ADDRESS}2`, '--', program, 'crash'];
+    const { code, stderr } = await space.run(...words);
+    assert.is(code, 139, stderr);
+  }));
+
+/** gcc's run-time library for AddressSanitizer; undefined: the compiler has none. */
+function sanitizer(): string | undefined {
+  const file = execFileSync('gcc', ['-print-file-name=libasan.so'], { encoding: 'utf8' }).trim();
+  return existsSync(file) ? file : undefined;
+}
+
+test('the library makes no wrong access to memory, as AddressSanitizer sees it', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'memory');
+    const runtime = program && sanitizer();
+    if (!program || !runtime) return;
+    const folder = fileURLToPath(new URL('host/bridge/', root));
+    const sources = readdirSync(folder).filter((name) => name.endsWith('.c'));
+    const library = space.path('library.so');
+    const abi = fileURLToPath(new URL('build/bridge', root));
+    const flags = ['-O1', '-fPIC', '-shared', '-fvisibility=hidden', '-fsanitize=address'];
+    const files = sources.map((name) => `${folder}${name}`);
+    execFileSync('gcc', ['-std=gnu11', ...flags, `-I${abi}`, ...files, '-o', library, '-lpthread']);
+    const options = { address: `${ADDRESS}3`, memoryBytes: 2 ** 30, faults: {} };
+    const variables = Object.entries({
+      ...environmentOf(options),
+      LD_PRELOAD: `${runtime}:${library}`,
+      // The program frees nothing at its end.
+      ASAN_OPTIONS: 'detect_leaks=0',
+    }).map(([name, value]) => `${name}=${value}`);
+    const ended = await space.startProcess('env', ['-i', ...variables, program]).ended;
+    assert.is(ended.code, 0, ended.stderr);
+    assert.match(ended.stdout, /fork: child ended 7, heap 1 x, success/);
+    assert.not.match(ended.stderr, /ERROR: AddressSanitizer/);
+  }));
+
+test('the sidecar is no child of the program, and ends however the program or run ends', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'process');
+    if (!program) return;
+    const ends: readonly [NodeJS.Signals, number][] = [
+      ['SIGTERM', 143],
+      ['SIGINT', 130],
+      ['SIGKILL', 137],
+    ];
+    for (const [index, [signal, exitCode]] of ends.entries()) {
+      const address = `${ADDRESS}${10 + index}`;
+      const running = space.start('run', '--address', address, program);
+      await running.printed('stdout', /xrcd: .*\n/);
+      assert.match(running.stdout, /children: ECHILD, 0 signals; contexts: two/);
+      assert.match(running.stdout, /xrcd: refused EOPNOTSUPP/);
+      assert.is(sidecarsOf(address).length, 1);
+      const child = childOf(running);
+      // SIGKILL cannot be forwarded: the program gets it itself.
+      if (signal === 'SIGKILL') process.kill(child, signal);
+      else running.kill(signal);
+      const { code } = await running.ended;
+      assert.is(code, exitCode);
+      await untilNoSidecar(address);
+    }
+    const address = `${ADDRESS}15`;
+    const running = space.start('run', '--address', address, program);
+    await running.printed('stdout', /xrcd: .*\n/);
+    running.kill('SIGKILL');
+    // The program had the same standard output: it is closed once both have ended.
+    assert.is((await running.ended).signal, 'SIGKILL');
+    await untilNoSidecar(address);
+  }));
+
+/** Process id of the program of a `verbena run`. */
+function childOf({ pid }: Program): number {
+  const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  return Number(text.trim().split(' ')[0]);
+}
+
+test('ibv_devinfo prints the device, or run says that there is no such program', () =>
+  Workspace.use(async (space) => {
+    if (!isBuilt) return void (await compile(space, 'memory'));
+    const found = process.env['PATH']!.split(':').some((one) => existsSync(`${one}/ibv_devinfo`));
+    const address = `${ADDRESS}20`;
+    const { code, stdout, stderr } = await space.run('run', '--address', address, 'ibv_devinfo');
+    if (!found) return assert.match(stderr, /no program ibv_devinfo in PATH/);
+    assert.is(code, 0, stderr);
+    assert.match(stdout, /hca_id:\tverbena0/);
+    assert.match(stdout, /node_guid:\t+0200:0000:7f4a:0014/);
+  }));
+
+test('a device that does not open is reported with the reason', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'memory');
+    if (!program) return;
+    const { code, stderr } = await space.run('run', '--address', '192.0.2.222', program);
+    assert.is(code, 1);
+    assert.match(stderr, /^verbena run: .*192\.0\.2\.222.*EADDRNOTAVAIL/m);
+  }));
+
+test('the exit code is the program’s', () =>
+  Workspace.use(async (space) => {
+    if (!isBuilt) return void (await compile(space, 'memory'));
+    const words = ['run', '--', process.execPath, '-e', 'process.exit(7)'];
+    const { code }: Ended = await space.run(...words);
+    assert.is(code, 7);
+  }));
+
+function refusalOf(action: () => unknown): RefusalError {
+  try {
+    action();
+  } catch (error) {
+    assert.instance(error, RefusalError);
+    return error as RefusalError;
+  }
+  throw new Error('it was accepted');
+}
+
+test('a program is refused if it is missing, or if the loader would ignore the library for it', () =>
+  Workspace.use(async (space) => {
+    const copy = space.path('node');
+    copyFileSync('/proc/self/exe', copy);
+    chmodSync(copy, 0o4755);
+    const setuid = refusalOf(() => checkProgram(copy));
+    assert.is(setuid.code, 'EPERM');
+    assert.match(setuid.message, /setuid or setgid.*run a copy without that bit/);
+    const still = space.path('static');
+    const header = Buffer.alloc(64);
+    header.writeUInt32LE(0x464c457f);
+    header.writeUInt16LE(62, 18);
+    writeFileSync(still, header, { mode: 0o755 });
+    const linked = refusalOf(() => checkProgram(still));
+    assert.is(linked.code, 'EOPNOTSUPP');
+    assert.match(linked.message, /linked statically/);
+    const script = space.path('script');
+    writeFileSync(script, '#!/bin/sh\nexit 0\n', { mode: 0o755 });
+    checkProgram(findProgram(script));
+    assert.is(refusalOf(() => findProgram('no-such-program')).code, 'ENOENT');
+    chmodSync(script, 0o644);
+    // A process of root may run no file without an x either.
+    assert.is(refusalOf(() => findProgram(script)).code, 'EACCES');
+  }));
+
+test('a shared device has no faults and no capture', () =>
+  Workspace.use(async (space) => {
+    const words = ['run', '--name', 'n', '--loss', '1', process.execPath];
+    const { code, stderr } = await space.run(...words);
+    assert.is(code, 2);
+    assert.match(stderr, /^verbena run: --name: is not available with --pcap or faults\n$/);
+  }));
+
+test('an option of the program is its own', () =>
+  Workspace.use(async (space) => {
+    if (!isBuilt) return void (await compile(space, 'memory'));
+    const { code, stdout } = await space.run('run', process.execPath, '--version');
+    assert.is(code, 0);
+    assert.is(stdout.trim(), process.version);
+    const { stderr } = await space.run('run', '--icrc', 'never', process.execPath);
+    assert.match(stderr, /It must be needed or always/);
+  }));
+
+test.run();

@@ -1,0 +1,252 @@
+/**
+ * `verbena run`: programs of Debian's packages, unmodified, on Verbena's devices: both sides, and
+ * against Verbena's own commands. No root, no kernel module, no guest.
+ */
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import * as assert from 'uvu/assert';
+import { root } from '../support/paths.js';
+import { Workspace } from '../support/processes.js';
+import { bounded, nextAddresses, runPair, type Pair } from './bridge/pair.js';
+import type { Group, Report, Tool } from './group.js';
+import { PYTHON, run, withFolder } from './tools.js';
+
+const files = fileURLToPath(new URL('test/interop/bridge/', root));
+const RUNS = 50;
+const AT_A_TIME = 2;
+const LOSS = ['--loss', '1', '--seed', '7'];
+
+function debian(name: string, aptPackage: string): Tool {
+  const version = async () => {
+    await run('sh', ['-c', `command -v ${name}`]);
+    return (await run('dpkg-query', ['-W', '-f=${Version}', aptPackage])).stdout;
+  };
+  return { name, aptPackage, version };
+}
+
+const pyverbs: Tool = {
+  name: 'pyverbs',
+  aptPackage: 'python3-pyverbs',
+  version: async () => {
+    await run(PYTHON, ['-c', 'import pyverbs.device']);
+    return (await run('dpkg-query', ['-W', '-f=${Version}', 'python3-pyverbs'])).stdout;
+  },
+};
+
+/** TCP ports of servers: one for each pair, so that none waits for another's. */
+let port = 27_300;
+
+/** A program that both sides start, the client with the server's address behind. */
+function both(command: string, flag = '-p'): Pair {
+  const tcp = port++;
+  const line = `${command} ${flag} ${tcp}`;
+  return { server: line, client: `${line} SERVER`, ready: { tcp } };
+}
+
+/** The same, whose handshake is the connection manager's. */
+function connected(command: string): Pair {
+  const line = `${command} -p ${port++}`;
+  return { server: line, client: `${line} SERVER`, ready: 'cm' };
+}
+
+const PINGPONGS = ['rc', 'uc', 'ud', 'srq'];
+
+const PERFTESTS = [
+  ...['ib_write_bw', 'ib_write_bw -c UC', 'ib_write_bw -q 8', 'ib_write_bw -b', 'ib_write_bw -s 2'],
+  ...['ib_write_bw -s 8388608 -n 6', 'ib_write_lat', 'ib_write_lat -c UC', 'ib_write_lat -s 65536'],
+  ...['ib_read_bw', 'ib_read_bw -q 8', 'ib_read_bw -e', 'ib_read_lat', 'ib_read_lat -s 65536'],
+  ...['ib_send_bw', 'ib_send_bw -c UC', 'ib_send_bw -c UD', 'ib_send_bw -e', 'ib_send_bw -q 8'],
+  ...['ib_send_bw -s 2', 'ib_send_bw -b', 'ib_send_lat', 'ib_send_lat -c UC', 'ib_send_lat -c UD'],
+  ...['ib_send_lat -e', 'ib_atomic_bw', 'ib_atomic_lat', 'ib_atomic_bw -A FETCH_AND_ADD'],
+];
+const CONNECTED = ['ib_write_bw', 'ib_write_lat', 'ib_read_bw', 'ib_send_bw', 'ib_send_lat'];
+
+function perftest(command: string): string {
+  return `${command}${command.includes(' -n ') ? '' : ' -n 100'} -F -d verbena0`;
+}
+
+const RPING: Pair = {
+  server: 'rping -s -a 0.0.0.0 -v -V -C 5 -S 4000',
+  client: 'rping -c -a SERVER -v -V -C 5 -S 4000',
+  ready: 'cm',
+  prints: /rdma-ping-4/,
+  // The server's code says that the client has disconnected.
+  serverCodes: [255],
+};
+
+const CM: readonly (readonly [string, Pair])[] = [
+  ['rping', RPING],
+  [
+    'rping with another process of the same device',
+    { ...RPING, options: ['--name', `bridge-${process.pid}`], isOneDevice: true },
+  ],
+  ['ucmatose', { server: 'ucmatose -c 4', client: 'ucmatose -s SERVER -c 4', ready: 'cm' }],
+  ['ucmatose -m', { server: 'ucmatose -m', client: 'ucmatose -s SERVER -m', ready: 'cm' }],
+  ['udaddy', { server: 'udaddy', client: 'udaddy -s SERVER', ready: 'cm' }],
+  [
+    'rdma_server and rdma_client',
+    { server: 'rdma_server', client: 'rdma_client -s SERVER', ready: 'cm' },
+  ],
+];
+
+/** A check that has not run yet. */
+type Check = readonly [name: string, run: () => Promise<void>];
+
+function pairCheck(name: string, pair: Pair, env?: string[]): Check {
+  return [name, () => runPair(pair, env)];
+}
+
+/** Programs mostly wait for each other, so that two checks at a time take little more than one. */
+async function runChecks(report: Report, checks: readonly Check[]): Promise<void> {
+  const left = checks[Symbol.iterator]();
+  const worker = async (): Promise<void> => {
+    for (const [name, run] of left) await report.check(name, run);
+  };
+  await Promise.all(Array.from({ length: AT_A_TIME }, worker));
+}
+
+function singleCheck(name: string, words: readonly string[], expected: RegExp): Check {
+  const runOne = () =>
+    Workspace.use(async (space) => {
+      const [address] = nextAddresses();
+      const { code, stdout, stderr } = await bounded(
+        space.start('run', '--address', address, ...words),
+      );
+      assert.is(code, 0, stderr);
+      assert.match(stdout, expected);
+    });
+  return [name, runOne];
+}
+
+function pingpongChecks(): Check[] {
+  const checks: Check[] = [];
+  const add = (name: string, pair: Pair): void => void checks.push(pairCheck(name, pair));
+  for (const kind of PINGPONGS) {
+    const program = `ibv_${kind}_pingpong -g 0 -n 200`;
+    add(program, both(`${program} -c`));
+    add(`${program} -e`, both(`${program} -e`));
+    // The size that rdma-core 44 has for datagrams.
+    const ours = `pingpong --${kind} -n 200${kind === 'ud' ? ' -s 1024' : ''}`;
+    const tcp = port++;
+    add(`${program}, client of verbena pingpong`, {
+      server: `${ours} --bind SERVER -p ${tcp}`,
+      client: `${program} -p ${tcp} SERVER`,
+      ours: 'server',
+      ready: { tcp },
+    });
+    const served = port++;
+    add(`${program}, server of verbena pingpong`, {
+      server: `${program} -p ${served}`,
+      client: `${ours} --bind CLIENT -p ${served} SERVER`,
+      ours: 'client',
+      ready: { tcp: served },
+    });
+  }
+  add('ibv_rc_pingpong, 1 MiB', both('ibv_rc_pingpong -g 0 -n 20 -c -s 1048576'));
+  return checks;
+}
+
+function lossChecks(): Check[] {
+  const checks: Check[] = [];
+  const add = (name: string, pair: Pair): void => void checks.push(pairCheck(name, pair));
+  const lossy = (pair: Pair): Pair => ({ ...pair, options: LOSS });
+  const commands = ['ibv_rc_pingpong -g 0 -n 200 -c', 'ibv_srq_pingpong -g 0 -n 200'];
+  for (const command of commands) add(`1 % loss: ${command}`, lossy(both(command)));
+  for (const command of ['ib_write_bw', 'ib_read_lat', 'ib_send_bw', 'ib_atomic_lat']) {
+    const pair = lossy(both(perftest(command)));
+    add(`1 % loss: ${command}`, pair);
+  }
+  add('1 % loss: rping', lossy(RPING));
+  add('1 % loss: ucmatose', lossy(CM[2]![1]));
+  return checks;
+}
+
+async function checkRuns(report: Report): Promise<void> {
+  await report.check(`${RUNS} runs of ibv_rc_pingpong`, async () => {
+    let left = RUNS;
+    const worker = async (): Promise<void> => {
+      while (left-- > 0) await runPair(both('ibv_rc_pingpong -g 0 -n 100 -c'));
+    };
+    await Promise.all(Array.from({ length: AT_A_TIME }, worker));
+  });
+}
+
+const UCX_ENV = ['UCX_NET_DEVICES=verbena0:1', 'UCX_LOG_LEVEL=error', 'UCX_WARN_UNUSED_ENV_VARS=n'];
+
+function ucxChecks(): Check[] {
+  const checks: Check[] = [];
+  const add = (name: string, pair: Pair, env: string[]): void =>
+    void checks.push(pairCheck(name, pair, env));
+  const tests = ['tag_lat', 'tag_bw', 'ucp_am_lat', 'ucp_put_lat', 'ucp_get', 'ucp_fadd'];
+  for (const test of tests) {
+    const pair = both(`ucx_perftest -t ${test} -n 100 -w 10`);
+    const tls = 'UCX_TLS=rc_verbs,ud_verbs,self';
+    add(`ucx_perftest ${test} over rc_verbs`, pair, [...UCX_ENV, tls]);
+  }
+  const pair = both('ucx_perftest -t tag_lat -n 100 -w 10');
+  const tls = 'UCX_TLS=ud_verbs,self';
+  add('ucx_perftest tag_lat over ud_verbs', pair, [...UCX_ENV, tls]);
+  return checks;
+}
+
+function libfabricCheck(): Check {
+  const tcp = port++;
+  const command = 'fi_pingpong -p verbs;ofi_rxd -e rdm -I 20 -S 1024 -c';
+  return pairCheck('fi_pingpong verbs;ofi_rxd', {
+    server: `${command} -B ${tcp}`,
+    client: `${command} -P ${tcp} SERVER`,
+    ready: { tcp },
+  });
+}
+
+async function checkMpi(report: Report): Promise<void> {
+  await withFolder(async (folder) => {
+    const program = join(folder, 'ring');
+    const made = await report.check('mpicc compiles a program', async () => {
+      await run('mpicc', ['-o', program, join(files, 'ring.c')]);
+    });
+    if (!made) return;
+    const env = [...UCX_ENV, 'UCX_TLS=rc_verbs,ud_verbs,self', 'OMPI_MCA_pml=ucx'];
+    const mpi = ['mpirun', '--allow-run-as-root', '--oversubscribe', '--mca', 'btl', '^openib,ofi'];
+    for (const ranks of ['2', '4']) {
+      const device = ['--name', `mpi-${process.pid}-${ranks}`, '--memory', '1G'];
+      const words = ['--', 'env', ...env, 'OMPI_MCA_btl_base_verbose=0', ...mpi, '-np', ranks];
+      const done = new RegExp(`(rank \\d: sum \\d+, 0 wrong bytes\\s+){${ranks}}`);
+      const name = `mpirun -np ${ranks} over UCX on one device`;
+      await report.check(...singleCheck(name, [...device, ...words, program], done));
+    }
+  });
+}
+
+export const bridgeGroup: Group = {
+  name: 'bridge',
+  tools: [
+    debian('ibv_rc_pingpong', 'ibverbs-utils'),
+    debian('ib_send_lat', 'perftest'),
+    debian('rping', 'rdmacm-utils'),
+    debian('ucx_perftest', 'ucx-utils'),
+    debian('fi_pingpong', 'libfabric-bin'),
+    debian('mpirun', 'openmpi-bin'),
+    debian('mpicc', 'libopenmpi-dev'),
+    pyverbs,
+  ],
+  async run(report) {
+    const script = ['--', PYTHON, join(files, 'loopback.py')];
+    await runChecks(report, [
+      singleCheck('ibv_devices', ['ibv_devices'], /verbena0/),
+      singleCheck('ibv_devinfo -v', ['--', 'ibv_devinfo', '-v'], /RoCE v2/),
+      ...pingpongChecks(),
+      ...PERFTESTS.map((command) => pairCheck(command, both(perftest(command)))),
+      ...CONNECTED.map((command) =>
+        pairCheck(`${command} -R`, connected(perftest(`${command} -R`))),
+      ),
+      ...CM.map(([name, pair]) => pairCheck(name, pair)),
+      ...ucxChecks(),
+      libfabricCheck(),
+      singleCheck('pyverbs: a WRITE by loopback', script, /verbena0 bridge/),
+      ...lossChecks(),
+    ]);
+    await checkMpi(report);
+    await checkRuns(report);
+  },
+};

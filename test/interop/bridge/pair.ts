@@ -1,0 +1,114 @@
+/** Two programs, each with `verbena run` on an address of its own. */
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Workspace, type Ended, type Program } from '../../support/processes.js';
+
+const SECONDS_MAX = 40;
+const POLL_MILLIS = 20;
+/** From the device's socket to rdma_listen. */
+const LISTEN_MILLIS = 400;
+const TCP_LISTEN = '0A';
+
+let last = 0;
+
+/** Two addresses that no other test has, and no pair before. */
+export function nextAddresses(): [string, string] {
+  last += 1;
+  const [high, low] = [last >> 6, last & 63];
+  return [`127.73.${high}.${2 * low + 1}`, `127.73.${high}.${2 * low + 2}`];
+}
+
+/** Does any process listen at this TCP port? */
+function listens(port: number): boolean {
+  const hex = port.toString(16).toUpperCase().padStart(4, '0');
+  const pattern = new RegExp(`:${hex} [0-9A-F]+:0000 ${TCP_LISTEN} `);
+  return ['tcp', 'tcp6'].some((name) => pattern.test(readFileSync(`/proc/net/${name}`, 'utf8')));
+}
+
+/** Does any process have UDP port 4791 of this address? */
+function hasDevice(address: string): boolean {
+  const bytes = address.split('.').reverse().map(Number);
+  const hex = bytes.map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  return readFileSync('/proc/net/udp', 'utf8').includes(`${hex.toUpperCase()}:12B7`);
+}
+
+/** How a server is known to wait for its client. */
+export type Ready = { readonly tcp: number } | 'cm';
+
+export async function untilReady(server: Program, address: string, ready: Ready): Promise<void> {
+  const deadline = performance.now() + SECONDS_MAX * 1000;
+  const isReady = () => (ready === 'cm' ? hasDevice(address) : listens(ready.tcp));
+  let ended = false;
+  void server.ended.then(() => (ended = true));
+  while (!isReady()) {
+    if (ended || performance.now() > deadline) throw new Error(`no server:\n${server.stderr}`);
+    await sleep(POLL_MILLIS);
+  }
+  if (ready === 'cm') await sleep(LISTEN_MILLIS);
+}
+
+export interface Pair {
+  readonly server: string;
+  readonly client: string;
+  readonly ready: Ready;
+  /** Options of `verbena run` at both sides. */
+  readonly options?: readonly string[];
+  /** Commands of `verbena` itself in place of programs. */
+  readonly ours?: 'server' | 'client';
+  /** Both devices are one, at the first address. */
+  readonly isOneDevice?: boolean;
+  /** Exit codes of the server besides 0. */
+  readonly serverCodes?: readonly number[];
+  /** What the client prints. */
+  readonly prints?: RegExp;
+}
+
+function words(text: string, addresses: readonly [string, string]): string[] {
+  return text.replaceAll('SERVER', addresses[0]).replaceAll('CLIENT', addresses[1]).split(' ');
+}
+
+function said({ code, signal, stdout, stderr }: Ended): string {
+  return `${code ?? signal}\n${stdout.slice(-800)}\n${stderr.slice(-800)}`;
+}
+
+/** Ends a program that hangs. */
+export async function bounded(program: Program): Promise<Ended> {
+  // `verbena run` passes it to its program.
+  const timer = setTimeout(() => program.kill('SIGTERM'), SECONDS_MAX * 1000);
+  try {
+    return await program.ended;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** What a client says to a REJ for an invalid service id. */
+const NOT_LISTENING = /RDMA_CM_EVENT_REJECTED[;,] error:? 8\b/;
+
+/** Runs both to their end. Throws when one fails. */
+export async function runPair(pair: Pair, env: readonly string[] = []): Promise<void> {
+  const addresses = nextAddresses();
+  const { options = [], isOneDevice, serverCodes = [], prints } = pair;
+  await Workspace.use(async (space) => {
+    const start = (side: 'server' | 'client', address: string): Program => {
+      const line = words(pair[side], addresses);
+      if (pair.ours === side) return space.start(...line);
+      return space.start('run', '--address', address, ...options, '--', 'env', ...env, ...line);
+    };
+    const server = start('server', addresses[0]);
+    await untilReady(server, addresses[0], pair.ready);
+    const startClient = (): Program => start('client', isOneDevice ? addresses[0] : addresses[1]);
+    const deadline = performance.now() + SECONDS_MAX * 1000;
+    let ended = await bounded(startClient());
+    // The server has a device, and did not listen yet: it has seen no request.
+    while (NOT_LISTENING.test(ended.stderr + ended.stdout) && performance.now() < deadline) {
+      await sleep(LISTEN_MILLIS);
+      ended = await bounded(startClient());
+    }
+    if (ended.code !== 0) throw new Error(`client: ${said(ended)}\nserver:\n${server.stdout}`);
+    if (prints && !prints.test(ended.stdout)) throw new Error(`client: ${said(ended)}`);
+    const served = await bounded(server);
+    const isGood = served.code === 0 || serverCodes.includes(served.code ?? -1);
+    if (!isGood) throw new Error(`server: ${said(served)}`);
+  });
+}
