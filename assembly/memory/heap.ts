@@ -197,6 +197,19 @@ function unlink(arena: Arena, index: u32): void {
   state.blockFree = index;
 }
 
+/** Does another slot hold the block of that byte? From the entries: the lists may be incomplete. */
+export function isHeldBesides(arena: Arena, address: u32, slot: u32): bool {
+  for (let index: u32 = 1; index <= arena.blocksMax; index++) {
+    const block = blockAt(arena, index);
+    if (!isSound(arena, block) || address - block.start >= block.size || !isHeld(block)) continue;
+    for (let other: u32 = 0; other < arena.contextsMax; other++) {
+      if (other != slot && isHolder(block, other)) return true;
+    }
+  }
+  // Threads of one process: the memory is that of the thread that opened the device.
+  return arena.blocksMax == 0;
+}
+
 /** A dead slot holds nothing any more. The lists are to be made anew afterwards. */
 export function letGoOfAll(arena: Arena, slot: u32): void {
   for (let index: u32 = 1; index <= arena.blocksMax; index++) letGo(blockAt(arena, index), slot);

@@ -10,7 +10,11 @@ import { structAt, type Struct } from './struct.js';
 
 const ALIGNMENT = 64;
 
+/** Gives memory storage before it is used. Throws RefusalError ENOSPC. */
+type Commit = (address: number, bytes: number) => void;
+
 export class SharedHeap implements UserHeap {
+  readonly #commit: Commit | undefined;
   readonly #arena: ArenaMemory;
   readonly #context: number;
   readonly #parameters: number;
@@ -18,8 +22,12 @@ export class SharedHeap implements UserHeap {
   /** What is held of others' memory: where it begins for us, and where their block does. */
   readonly #held = new Map<number, number>();
 
-  /** `context`: the address of the one that holds what is handed out. */
-  constructor(arena: ArenaMemory, context: number) {
+  /**
+   * `context`: the address of the one that holds what is handed out. `commit`: gives a range
+   * storage; undefined: all memory has it.
+   */
+  constructor(arena: ArenaMemory, context: number, commit?: Commit) {
+    this.#commit = commit;
     this.#arena = arena;
     this.#context = context;
     this.#parameters = arena.heap.alloc(BlockParametersLayout.size);
@@ -31,6 +39,36 @@ export class SharedHeap implements UserHeap {
   }
 
   alloc(size: number): number {
+    const address = this.#take(size);
+    const { dirty } = this.#struct;
+    try {
+      this.#commit?.(address, size);
+    } catch (error) {
+      this.free(address);
+      throw error;
+    }
+    this.#arena.memory.bytes.fill(0, address, address + dirty);
+    return address;
+  }
+
+  /**
+   * The same without storage: the caller gives each part storage before it is used (`commit`).
+   * What was used before is zero.
+   */
+  reserve(size: number): number {
+    const address = this.#take(size);
+    const { dirty } = this.#struct;
+    this.commit(address, dirty);
+    this.#arena.memory.bytes.fill(0, address, address + dirty);
+    return address;
+  }
+
+  /** Gives a range storage, where memory has none before. Throws RefusalError ENOSPC. */
+  commit(address: number, bytes: number): void {
+    if (bytes > 0) this.#commit?.(address, bytes);
+  }
+
+  #take(size: number): number {
     const struct = this.#struct;
     struct.length = size;
     struct.alignment = ALIGNMENT;
@@ -42,9 +80,7 @@ export class SharedHeap implements UserHeap {
           'all), or no entry for one more; the process that makes the device says how much there is',
       );
     }
-    const { address, dirty } = struct;
-    this.#arena.memory.bytes.fill(0, address, address + dirty);
-    return address;
+    return struct.address;
   }
 
   /**

@@ -11,8 +11,10 @@ import type { EngineMemory } from '../../engine/memory.js';
 import { LockTimeout } from './lock-timeout.js';
 
 /** Control verbs that read or change the shared tables: all that create or destroy an object. */
-const LOCKED =
-  /^((de)?alloc|(at|de)tach|create|destroy|(re)?reg|kill|arena[BR]|pool(Open|Close|AddU|RemoveU))/;
+const LOCKED = new RegExp(
+  '^((de)?alloc|(at|de)tach|create|destroy|(re)?reg|kill|keep|arena[BR]|' +
+    'pool(Open|Close|AddU|RemoveU))',
+);
 
 /** Exports that are polled under the lock until other engines have left their calls. */
 const ASKED = ['mrReleased', 'mrRevoked', 'mrReregistered', 'mrLayoutReleased'] as const;

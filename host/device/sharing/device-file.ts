@@ -39,6 +39,8 @@ const JOIN = LOCKS;
 const TABLES = LOCKS + 1;
 const SLOTS = LOCKS + 16;
 const SLOTS_MAX = 256;
+/** Of the block count of a file (stat(2)). */
+const STAT_BLOCK_BYTES = 512;
 /** What the kernel has no room for now it may have at once. */
 const LOCK_ATTEMPTS = 3;
 /** How long others may take to come or go. */
@@ -99,13 +101,30 @@ export class DeviceFile {
   }
 
   /**
-   * Allocates the whole storage of a new file: a hole that cannot be filled later would kill the
+   * Gives a new file its size, and its first bytes storage. Throws RefusalError ENOSPC.
+   */
+  allocate(bytes: number, first: number): void {
+    this.#grow(first, () => ftruncateSync(this.#fd, bytes));
+  }
+
+  /** May parts of the file have no storage yet? */
+  get isSparse(): boolean {
+    const { blocks, size } = fstatSync(this.#fd);
+    return blocks * STAT_BLOCK_BYTES < size;
+  }
+
+  /**
+   * Gives a range of the file storage, before any use: a hole that cannot be filled would kill the
    * process that touches it. Throws RefusalError ENOSPC.
    */
-  allocate(bytes: number): void {
+  commit(offset: number, bytes: number): void {
+    this.#grow(bytes, () => undefined, offset);
+  }
+
+  #grow(bytes: number, before: () => void, offset = 0): void {
     try {
-      ftruncateSync(this.#fd, bytes);
-      this.posix.allocateFile(this.#fd, bytes);
+      before();
+      this.posix.allocateFile(this.#fd, bytes, offset);
     } catch (error) {
       const { code } = error as PosixError;
       if (code !== 'ENOSPC' && code !== 'EFBIG' && code !== 'ENOMEM' && code !== 'EDQUOT')

@@ -16,6 +16,7 @@ import {
   KeyKind,
   KeyNoteLayout,
   KeyState,
+  LocalEndpointLayout,
   ProtectionDomainLayout,
   SlotState,
 } from '#build/abi.js';
@@ -53,6 +54,10 @@ export interface ProcessReport {
   /** Packets for it that arrived at another process's socket; and those that were lost so. */
   readonly mail: number;
   readonly mailDropped: number;
+  /** Requests that it has executed without packets (the local path). */
+  readonly localRequests: number;
+  /** Its queue pairs that other processes of the device reach without packets. */
+  readonly localEndpoints: number;
 }
 
 export interface DomainReport {
@@ -160,7 +165,7 @@ export class DeviceTables {
       CONTEXT_SLOT_SIZE,
     );
     let slot = -1;
-    for (const { state, pid, since, mail, mailDropped } of slots) {
+    for (const { state, pid, since, mail, mailDropped, localRequests } of slots) {
       slot++;
       if (state === SlotState.FREE) continue;
       const own = taken.filter(({ owner }) => owner === slot);
@@ -181,6 +186,8 @@ export class DeviceTables {
         heldBytes,
         mail,
         mailDropped,
+        localRequests: Number(localRequests),
+        localEndpoints: this.#countEndpoints(slot),
       });
     }
     return {
@@ -193,6 +200,14 @@ export class DeviceTables {
       keys: taken.length,
       keysMax: regionsMax,
     };
+  }
+
+  #countEndpoints(slot: number): number {
+    const { localEndpoints, localEndpointsMax } = this.#arena;
+    const start = localEndpoints - this.#header.address;
+    const first = start + slot * localEndpointsMax * LocalEndpointLayout.size;
+    const all = [...this.#all(LocalEndpointLayout, first, localEndpointsMax)];
+    return all.filter(({ qpn }) => qpn !== 0).length;
   }
 
   #domains(taken: readonly { readonly pd: number }[]): DomainReport[] {

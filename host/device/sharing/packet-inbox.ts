@@ -12,6 +12,8 @@ import {
   INBOX_PACKET_SIZE,
   InboxEntryLayout,
   InboxState,
+  WORD_WAIT_SIZE,
+  WordWaitLayout,
 } from '#build/abi.js';
 import type { EngineMemory } from '../../engine/memory.js';
 import { structAt } from '../../engine/struct.js';
@@ -56,6 +58,9 @@ export class PacketInbox {
   readonly #services: ServiceTable;
   readonly #wake: (port: number) => void;
   #seen: number;
+  /** Index of the first entry of word-waits.ts; wake-ups of our waits that were passed on. */
+  readonly #waits: number;
+  #noticed: number;
 
   constructor({ memory, arena, slot, wake }: PacketInboxOptions) {
     const struct = structAt(memory, ArenaLayout, arena);
@@ -69,6 +74,8 @@ export class PacketInbox {
     this.#services = new ServiceTable(memory, struct.services, struct.servicesMax);
     this.#wake = wake;
     this.#seen = this.#mail;
+    this.#waits = struct.wordWaits >>> 2;
+    this.#noticed = Atomics.load(this.#words, this.#notice(slot));
   }
 
   /** The same receiver, spared of what is not for us. */
@@ -100,6 +107,7 @@ export class PacketInbox {
 
   /** Hands what others brought to the receiver. Returns how many packets. */
   collect(receiver: Collector): number {
+    this.#passNotice();
     const mail = this.#mail;
     if (mail === this.#seen) return 0;
     this.#seen = mail;
@@ -122,13 +130,39 @@ export class PacketInbox {
   /** This thread is about to sleep: a sender will wake it. False: a packet arrived meanwhile. */
   fallAsleep(): boolean {
     Atomics.store(this.#words, this.#field(this.#slot, 'sleeping'), 1);
-    if (this.#mail === this.#seen) return true;
+    if (this.#mail === this.#seen && !this.#passNotice()) return true;
     this.awake();
     return false;
   }
 
+  /** Wakes the waits for words of the threads of this process. False: no new wake-up arrived. */
+  #passNotice(): boolean {
+    const notice = this.#notice(this.#slot);
+    const noticed = Atomics.load(this.#words, notice);
+    if (noticed === this.#noticed) return false;
+    this.#noticed = noticed;
+    Atomics.notify(this.#words, notice);
+    return true;
+  }
+
+  /** The waits of another process have a new notice (word-waits.ts). */
+  wakeWaits(slot: number): void {
+    if (Atomics.exchange(this.#words, this.#field(slot, 'sleeping'), 0) !== 1) return;
+    const port = this.#words[this.#field(slot, 'wakePort')]!;
+    if (port > 0 && port < 65536) this.#wake(port);
+  }
+
+  #notice(slot: number): number {
+    return this.#waits + ((slot * WORD_WAIT_SIZE + WordWaitLayout.fields.notice[0]) >>> 2);
+  }
+
   awake(): void {
     Atomics.store(this.#words, this.#field(this.#slot, 'sleeping'), 0);
+  }
+
+  /** Wakes the thread of another process. */
+  wake(port: number): void {
+    this.#wake(port);
   }
 
   get #mail(): number {

@@ -11,7 +11,7 @@ import {
   DeviceHeaderLayout,
 } from '#build/abi.js';
 import { ArenaMemory, type SharedLimits } from '../../engine/arena.js';
-import { EngineMemory, MEMORY_BYTES_MAX } from '../../engine/memory.js';
+import { EngineMemory, MEMORY_BYTES_MAX, type BackMemory } from '../../engine/memory.js';
 import { SharedHeap } from '../../engine/shared-heap.js';
 import { structAt } from '../../engine/struct.js';
 import { checkWhole } from '../../errors/check-whole.js';
@@ -39,11 +39,15 @@ export interface SharedOptions {
   readonly processesMax?: number | undefined;
   /** The creator's choice of memory of each process for its queues. Default 64 MiB. */
   readonly localMemoryBytes?: number | undefined;
+  /** The creator's choice of how far the device's memory may grow. Default: memoryBytes. */
+  readonly memoryBytesMax?: number | undefined;
   /** Where it is thought to be; left out, wherever it is. */
   readonly address?: string | undefined;
   readonly port?: number | undefined;
   /** Drawn by each process that opens; used if it creates the device. */
   readonly deviceId: bigint;
+  /** Storage of the memory of this process alone. Default: the system's. */
+  readonly back?: BackMemory | undefined;
 }
 
 /** What the process that makes a device decides for all. */
@@ -87,6 +91,8 @@ interface Found {
   /** Address of the shared memory in all processes, and its size. */
   readonly sharedAddress: number;
   readonly sharedBytes: number;
+  /** Of a new device: bytes that have storage from the begin. */
+  readonly committedBytes: number;
   readonly isNew: boolean;
   readonly local: Endpoint | undefined;
   readonly deviceId: bigint;
@@ -103,6 +109,8 @@ export class SharedDevice {
   readonly #file: DeviceFile;
   readonly #found: Found;
   readonly #lock: ArenaLock;
+  /** Undefined: the whole file has storage. */
+  readonly #commit: ((address: number, bytes: number) => void) | undefined;
   #lookedMillis = 0;
 
   private constructor(file: DeviceFile, name: string, memory: EngineMemory, found: Found) {
@@ -113,7 +121,16 @@ export class SharedDevice {
     this.local = local;
     this.deviceId = deviceId;
     this.slot = takeSlot(file, found);
-    this.arena = ArenaMemory.attach(memory, sharedAddress, limits, this.slot, isNew);
+    const commit = (address: number, bytes: number): void =>
+      file.commit(address - sharedAddress, bytes);
+    this.#commit = file.isSparse ? commit : undefined;
+    this.arena = ArenaMemory.attach(
+      memory,
+      sharedAddress,
+      limits,
+      this.slot,
+      isNew ? commit : undefined,
+    );
     const { holder, state } = structAt(memory, ArenaLayout, this.arena.address);
     const word = state + ArenaLayout.fields.lock[0];
     const { exports, address } = this.arena;
@@ -158,8 +175,8 @@ export class SharedDevice {
     removeDeadFiles(posix, directory);
     try {
       const found = file.size === 0 ? describe(defaults, options) : read(file, sizes, options);
-      if (found.isNew) file.allocate(found.sharedBytes);
-      const memory = makeMemory(posix, file, found);
+      if (found.isNew) file.allocate(found.sharedBytes, found.committedBytes);
+      const memory = makeMemory(posix, file, found, options.back);
       const shared = new SharedDevice(file, name, memory, found);
       for (let attempt = 0; attempt < BEGIN_ATTEMPTS; attempt++) {
         if (shared.members.begin(since)) return shared;
@@ -173,6 +190,12 @@ export class SharedDevice {
       abandon(file);
       throw error;
     }
+  }
+
+  /** File and address of the shared memory: another process can map it, too (host/bridge). */
+  get segment(): { readonly path: string; readonly address: number; readonly bytes: number } {
+    const { sharedAddress, sharedBytes } = this.#found;
+    return { path: this.#file.path, address: sharedAddress, bytes: sharedBytes };
   }
 
   /**
@@ -190,7 +213,7 @@ export class SharedDevice {
     }
     const elsewhere =
       (asked.address !== undefined && !Gid.parse(asked.address).equals(local.gid)) ||
-      (asked.port !== undefined && asked.port !== local.port);
+      (asked.port !== undefined && asked.port !== 0 && asked.port !== local.port);
     if (elsewhere) throw new RefusalError('EINVAL', `the device ${this.name} is at ${local}`);
     return { ...udp, address: `${local.gid}`, port: local.port, reusePort: true };
   }
@@ -209,7 +232,7 @@ export class SharedDevice {
     if (this.#found.isNew) this.#writeHeader(local);
     this.members.enter(socket, wakePort);
     this.arena.exports = this.#lock.guard(this.arena.exports);
-    this.arena.userHeap = new SharedHeap(this.arena, context);
+    this.arena.userHeap = new SharedHeap(this.arena, context, this.#commit);
     this.members.start();
     this.#file.leave();
   }
@@ -329,15 +352,19 @@ function describe(sizes: SharedSizes, options: SharedOptions): Found {
   const sharedAddress = Math.ceil(localMemoryBytes / PAGE) * PAGE;
   const most = MEMORY_BYTES_MAX - PAGE - sharedAddress;
   checkWhole('memoryBytes', sizes.memoryBytes, PAGE, most);
-  const sharedBytes = Math.ceil(sizes.memoryBytes / PAGE) * PAGE;
-  return { limits, sharedAddress, sharedBytes, isNew: true, local: undefined, deviceId };
+  const { memoryBytesMax = sizes.memoryBytes } = options;
+  checkWhole('memoryBytesMax', memoryBytesMax, sizes.memoryBytes, most);
+  const committedBytes = Math.ceil(sizes.memoryBytes / PAGE) * PAGE;
+  const sharedBytes = Math.ceil(memoryBytesMax / PAGE) * PAGE;
+  const place = { limits, sharedAddress, sharedBytes, committedBytes };
+  return { ...place, isNew: true, local: undefined, deviceId };
 }
 
 /** The values of the header, if they are valid and sufficient for the options. */
 function read(
   file: DeviceFile,
   sizes: Asked,
-  { processesMax, localMemoryBytes }: SharedOptions,
+  { processesMax, localMemoryBytes, memoryBytesMax }: SharedOptions,
 ): Found {
   const header = file.readHeader();
   const wrong = (what: string): RefusalError =>
@@ -357,6 +384,7 @@ function read(
   ) as unknown as SharedLimits;
   const enough: readonly [name: string, asked: number | undefined, there: number][] = [
     ['memoryBytes', sizes.memoryBytes, fileBytes],
+    ['memoryBytesMax', memoryBytesMax, fileBytes],
     ['regionsMax', sizes.regionsMax, limits.regionsMax],
     ['protectionDomainsMax', sizes.protectionDomainsMax, limits.protectionDomainsMax],
     ['poolUsersMax', sizes.poolUsersMax, limits.poolUsersMax],
@@ -375,7 +403,8 @@ function read(
   gid.setBigUint64(8, header.localGid1, true);
   const local = new Endpoint(new Gid(new Uint8Array(gid.buffer)), header.localPort);
   const { deviceId } = header;
-  return { limits, sharedAddress, sharedBytes: fileBytes, isNew: false, local, deviceId };
+  const place = { limits, sharedAddress, sharedBytes: fileBytes, committedBytes: 0 };
+  return { ...place, isNew: false, local, deviceId };
 }
 
 /** Memory of our own, and the file behind it. */
@@ -383,11 +412,12 @@ function makeMemory(
   posix: Posix,
   file: DeviceFile,
   { sharedAddress, sharedBytes }: Found,
+  back: BackMemory | undefined,
 ): EngineMemory {
   const bytes = sharedAddress + sharedBytes;
   let memory: EngineMemory;
   try {
-    memory = EngineMemory.create(bytes, true);
+    memory = EngineMemory.create(bytes, true, back);
   } catch (error) {
     const sentence = `the system gives no ${bytes} bytes of WebAssembly memory`;
     throw new RefusalError('ENOMEM', sentence, { cause: error });

@@ -1,0 +1,316 @@
+/**
+ * A heap in a protection domain (seed 000): memory that all threads and processes of a shared
+ * domain allocate from, under one key. `pd.heap` creates it, or opens the one that another process
+ * has created.
+ */
+import {
+  AccessFlag,
+  ArenaLayout,
+  CONTEXT_SLOT_SIZE,
+  ContextSlotLayout,
+  KeyNoteLayout,
+  KeyState,
+  DOMAIN_HOLDER,
+  RootKind,
+} from '#build/abi.js';
+import { checkKeys } from '../../base/options.js';
+import type { WaitLimits } from '../../base/wait-limits.js';
+import { SharedHeap } from '../../engine/shared-heap.js';
+import { structAt } from '../../engine/struct.js';
+import { checkWhole } from '../../errors/check-whole.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import type { Context } from '../context.js';
+import type { ProtectionDomain } from '../domains/protection-domain.js';
+import { Key } from '../regions/key.js';
+import { refuse } from '../refuse.js';
+import type { HeapMembers } from './heap-lock.js';
+import { HeapTable, heapBytes, spansIn, tableBytes } from './heap-table.js';
+import { usageOf, type HeapUsage } from './heap-usage.js';
+import { SPAN_BYTES, UNIT_BYTES } from './size-classes.js';
+import { SlabHeap } from './slab-heap.js';
+
+/** Options of `pd.heap`. */
+export interface HeapOptions {
+  /** Tells heaps of one domain apart: 1 to 64 bytes. Default `heap`. */
+  readonly name?: string;
+  /**
+   * Bytes that allocations may take in all, a multiple of 65536 after rounding up. The creator
+   * decides; its table takes a sixteenth more. Of a device that grows (`memoryBytesMax`), storage is
+   * taken a megabyte at a time. Default 16 MiB.
+   */
+  readonly reserve?: number;
+  /** Rights of its key, made of AccessFlag. The creator decides. Default: all but FLUSH. */
+  readonly access?: number;
+}
+
+/** Options of an allocation. */
+export interface HeapAllocOptions {
+  /** A power of two from 64 to 65536. Default 64. */
+  readonly alignment?: number;
+  /** True: the memory outlives this process, until a process frees it. Default false. */
+  readonly common?: boolean;
+}
+
+const RESERVE = 16 * 2 ** 20;
+const ACCESS =
+  AccessFlag.LOCAL_WRITE |
+  AccessFlag.REMOTE_WRITE |
+  AccessFlag.REMOTE_READ |
+  AccessFlag.REMOTE_ATOMIC;
+
+/** Where a heap lies, and its key. */
+interface Place {
+  readonly address: number;
+  readonly length: number;
+  readonly key: number;
+}
+
+/** A heap of a protection domain (`pd.heap`). */
+export class DomainHeap {
+  /** The key of all memory of the heap; addresses are the same in all processes. */
+  readonly key: number;
+  /** Address of its first byte, for keys. */
+  readonly address: number;
+  /** Bytes that it may have at most. */
+  readonly length: number;
+  readonly #context: Context;
+  readonly #slabs: SlabHeap;
+  readonly #words: Int32Array;
+
+  private constructor(context: Context, { address, length, key }: Place) {
+    const { memory } = context.device.arena;
+    const table = new HeapTable(new Int32Array(memory.buffer), address, spansIn(length));
+    this.#context = context;
+    this.#words = table.words;
+    const commit = (start: number, bytes: number): void =>
+      commitParts(context, table, start, bytes);
+    this.#slabs = new SlabHeap({ table, members: membersOf(context), commit });
+    this.key = key;
+    this.address = table.data;
+    this.length = table.spans * SPAN_BYTES;
+    this.#slabs.join();
+  }
+
+  /** @internal Use `pd.heap()`. */
+  static open(pd: ProtectionDomain, options: HeapOptions): DomainHeap {
+    checkKeys('heap', options, 'name reserve access');
+    const { name = 'heap', reserve = RESERVE, access = ACCESS } = options;
+    checkWhole('reserve', reserve, 1, 2 ** 32 - 2 ** 20);
+    const { context } = pd;
+    const { heaps } = context.siblings;
+    const id = `${pd.handle} ${name}`;
+    const known = heaps.get(id);
+    if (known) return known;
+    const heap = context.device.locked(() => {
+      const place = findPlace(pd, name) ?? createPlace(pd, name, reserve, access);
+      return new DomainHeap(context, place);
+    });
+    heaps.set(id, heap);
+    return heap;
+  }
+
+  /**
+   * The address of `length` bytes at a multiple of 64, with any contents. They are this process's:
+   * free when it ends, however it ends. No system call. Throws MisuseError; RefusalError ENOMEM.
+   */
+  malloc(length: number): number {
+    return this.#slabs.malloc(length);
+  }
+
+  /** `length` zero bytes. Throws MisuseError, RefusalError ENOMEM. */
+  alloc(length: number, options: HeapAllocOptions = {}): Uint8Array {
+    checkKeys('alloc', options, 'alignment common');
+    const { alignment = UNIT_BYTES, common = false } = options;
+    const isPower = Number.isInteger(Math.log2(alignment));
+    if (!isPower || alignment < UNIT_BYTES || alignment > SPAN_BYTES) {
+      const rule = `must be a power of two from ${UNIT_BYTES} to ${SPAN_BYTES}, got ${alignment}`;
+      throw new MisuseError('alignment', rule);
+    }
+    const address =
+      alignment === UNIT_BYTES
+        ? this.#slabs.malloc(length)
+        : this.#slabs.mallocAligned(length, alignment);
+    if (common) this.#slabs.assign(address, true);
+    return this.bytes(address, length).fill(0);
+  }
+
+  /**
+   * Frees an allocation, of whichever process: an address of `malloc`, or bytes of `alloc`. Peers
+   * still reach the memory by the key. Throws MisuseError (not allocated, or freed before).
+   */
+  free(allocation: number | Uint8Array): void {
+    this.#slabs.free(typeof allocation === 'number' ? allocation : allocation.byteOffset);
+  }
+
+  /** `length` bytes of the heap from an address on, allocated or not. Throws MisuseError. */
+  bytes(address: number, length: number): Uint8Array {
+    const offset = address - this.address;
+    if (!(offset >= 0 && length >= 0 && offset <= this.length - length)) {
+      throw new MisuseError('address', `${address} and ${length} bytes leave the heap`);
+    }
+    return new Uint8Array(this.#words.buffer, address, length);
+  }
+
+  /** Bytes of the allocation that begins there; 0: no allocation does. */
+  sizeOf(address: number): number {
+    return this.#slabs.sizeOf(address);
+  }
+
+  /** The allocation outlives this process, until a process frees it. Throws MisuseError. */
+  share(allocation: number | Uint8Array): void {
+    const address = typeof allocation === 'number' ? allocation : allocation.byteOffset;
+    this.#slabs.assign(address, true);
+  }
+
+  /** The allocation, of any process, is this process's and ends with it. Throws MisuseError. */
+  adopt(allocation: number | Uint8Array): void {
+    const address = typeof allocation === 'number' ? allocation : allocation.byteOffset;
+    this.#slabs.assign(address, false);
+  }
+
+  /** What each process and the common part have. Visits the whole table. */
+  usage(): HeapUsage {
+    this.#slabs.sweepDead();
+    return usageOf(this.#slabs.table);
+  }
+
+  /** Free objects in the cache of this process are free for all at once. */
+  flush(): void {
+    this.#slabs.flush();
+  }
+
+  /**
+   * Waits until the 32-bit word at `address` differs from `value`, and resolves to what it is then:
+   * at once after `notify`, otherwise within 20 ms. Rejects with MisuseError; RefusalError
+   * ETIMEDOUT; the reason of the signal.
+   */
+  async wait(address: number, value: number, limits: WaitLimits = {}): Promise<number> {
+    const index = this.#wordIndex(address);
+    const read = (): number => Atomics.load(this.#words, index);
+    const { waits } = this.#context.device;
+    await waits.until(
+      () => {
+        this.#context.checkOpen();
+        return read() !== (value | 0);
+      },
+      limits,
+      () =>
+        new RefusalError(
+          'ETIMEDOUT',
+          `wait: the word at 0x${address.toString(16)} was ${value} for ${limits.timeout} ms`,
+        ),
+    );
+    return read();
+  }
+
+  /** Wakes the waits of all threads and processes: this process has written words. */
+  notify(): void {
+    this.#context.device.waits.wakeAll();
+  }
+
+  /** Stores a 32-bit word and wakes the waits for it. Throws MisuseError. */
+  store(address: number, value: number): void {
+    Atomics.store(this.#words, this.#wordIndex(address), value);
+    this.notify();
+  }
+
+  #wordIndex(address: number): number {
+    const offset = address - this.address;
+    if (!(offset >= 0 && offset <= this.length - 4 && offset % 4 === 0)) {
+      throw new MisuseError('address', `${address} must be a multiple of 4 in the heap`);
+    }
+    return address >>> 2;
+  }
+}
+
+/** The heap that a process has created; undefined: it does not exist, or it has ended. */
+function findPlace(pd: ProtectionDomain, name: string): Place | undefined {
+  const { context } = pd;
+  const { arena, engine, share } = context.device;
+  const entry = context.roots.entry(name, RootKind.HEAP, pd.handle);
+  if (!entry) return undefined;
+  const { address, length, key } = entry;
+  const at = arena.exports.mrNote(engine.context, key);
+  const note = at === 0 ? undefined : structAt(arena.memory, KeyNoteLayout, at);
+  const isLive = note?.owner === DOMAIN_HOLDER && note.state === KeyState.LIVE;
+  if (!isLive || note.pd !== pd.handle || spansIn(length) < 1) {
+    entry.state = 0;
+    return undefined;
+  }
+  if (arena.userHeap instanceof SharedHeap) arena.userHeap.hold(address, length);
+  else if (!share) throw new RefusalError('EINVAL', `heap: "${name}" is not of this device`);
+  noteAllocation(context, { address, length, key });
+  return { address, length, key };
+}
+
+function createPlace(pd: ProtectionDomain, name: string, reserve: number, access: number): Place {
+  const { context } = pd;
+  const { device } = context;
+  const { arena, engine } = device;
+  if (device.share) {
+    const rule = 'a thread that shares the device opens heaps';
+    throw new RefusalError('EOPNOTSUPP', `heap: ${rule}; create "${name}" in the first thread`);
+  }
+  const spans = Math.ceil(reserve / SPAN_BYTES);
+  const length = heapBytes(spans);
+  const { userHeap } = arena;
+  const isShared = userHeap instanceof SharedHeap;
+  const address = isShared ? userHeap.reserve(length) : userHeap.alloc(length);
+  const table = new HeapTable(new Int32Array(arena.memory.buffer), address, spans);
+  try {
+    if (isShared) userHeap.commit(address, table.unitTable * 4 - address);
+    const wanted = {
+      iova: BigInt(table.data),
+      address: table.data,
+      length: spans * SPAN_BYTES,
+      pd: pd.handle,
+      access,
+    };
+    const key = new Key(context, wanted, 'heap', {
+      EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that this device does not know`,
+      EINVAL: 'access with REMOTE_WRITE or REMOTE_ATOMIC needs LOCAL_WRITE',
+    }).value;
+    const place = { address, length, key };
+    // The root first: if this process dies before the next call, the key ends with it.
+    context.roots.write(name, { ...place, pd: pd.handle, kind: RootKind.HEAP }, true);
+    refuse(arena.exports.setMrKept(engine.context, key), 'heap', {});
+    noteAllocation(context, place);
+    return place;
+  } catch (error) {
+    arena.userHeap.free(address);
+    throw error;
+  }
+}
+
+/** Spans of the heap are about to be used: they and their words of the table get storage. */
+function commitParts(context: Context, table: HeapTable, start: number, bytes: number): void {
+  const { userHeap } = context.device.arena;
+  if (!(userHeap instanceof SharedHeap)) return;
+  const [first, count] = [(start - table.data) / UNIT_BYTES, bytes / UNIT_BYTES];
+  userHeap.commit((table.unitTable + first) * 4, count * 4);
+  userHeap.commit(start, bytes);
+}
+
+/** Its data may be registered in parts, and is not freed by `context.free`. */
+function noteAllocation(context: Context, { address, length }: Place): void {
+  const spans = spansIn(length);
+  const data = Math.ceil((address + tableBytes(spans)) / SPAN_BYTES) * SPAN_BYTES;
+  if (context.allocations.find(data, 1)) return;
+  context.allocations.add(data, spans * SPAN_BYTES, 'memory of a heap (pd.heap): use heap.free');
+}
+
+function membersOf(context: Context): HeapMembers {
+  const { device } = context;
+  const { memory, address } = device.arena;
+  const { contextSlots, contextsMax } = structAt(memory, ArenaLayout, address);
+  const words = new Int32Array(memory.buffer);
+  const field = ContextSlotLayout.fields.incarnation[0];
+  return {
+    slot: device.slot,
+    slotsMax: contextsMax,
+    incarnation: (slot) =>
+      Atomics.load(words, (contextSlots + slot * CONTEXT_SLOT_SIZE + field) >>> 2) & 0xffff,
+    look: () => device.shared?.lookNow(),
+    describe: (slot) => device.shared?.members.describe(slot) ?? `the thread of slot ${slot}`,
+  };
+}

@@ -1,0 +1,84 @@
+/** What each process has of a heap; counted from the words of its objects, so it is exact. */
+import {
+  Kind,
+  SpanKind,
+  kindOf,
+  slotOf,
+  spanKindOf,
+  spanNumberOf,
+  type HeapTable,
+} from './heap-table.js';
+import { CLASS_UNITS, SPAN_BYTES, SPAN_UNITS, UNIT_BYTES } from './size-classes.js';
+
+/** Of `heap.usage()`. Bytes of objects, as their sizes are rounded up. */
+export interface HeapUsage {
+  readonly reserveBytes: number;
+  /** Bytes whose storage is committed. */
+  readonly grownBytes: number;
+  readonly commonBytes: number;
+  readonly commonObjects: number;
+  readonly processes: readonly HeapProcessUsage[];
+}
+
+/** Part of `HeapUsage`: one process. */
+export interface HeapProcessUsage {
+  readonly slot: number;
+  /** What ends with the process. */
+  readonly heldBytes: number;
+  /** Free bytes that the process keeps at hand; another one takes them if it finds no others. */
+  readonly cachedBytes: number;
+  /** Number of allocations. */
+  readonly objects: number;
+}
+
+/** Calls `each` with the word and the bytes of each object. */
+function forEachObject(table: HeapTable, each: (word: number, bytes: number) => void): void {
+  const grown = table.grown;
+  for (let span = 0; span < grown;) {
+    const word = table.span(span);
+    const step = table.step(span);
+    const kind = spanKindOf(word);
+    const first = span * SPAN_UNITS;
+    if (kind === SpanKind.RUN) each(table.unit(first), step * SPAN_BYTES);
+    else if (kind !== SpanKind.FREE) {
+      const size = CLASS_UNITS[spanNumberOf(word)] ?? SPAN_UNITS;
+      for (let unit = 0; unit + size <= SPAN_UNITS; unit += size) {
+        each(table.unit(first + unit), size * UNIT_BYTES);
+      }
+    }
+    span += step;
+  }
+}
+
+export function usageOf(table: HeapTable): HeapUsage {
+  const bySlot = new Map<number, { held: number; cached: number; objects: number }>();
+  let [commonBytes, commonObjects] = [0, 0];
+  forEachObject(table, (word, bytes) => {
+    const kind = kindOf(word);
+    if (kind === Kind.COMMON) {
+      commonBytes += bytes;
+      commonObjects++;
+    }
+    if (kind !== Kind.HELD && kind !== Kind.CACHED) return;
+    const entry = bySlot.get(slotOf(word)) ?? { held: 0, cached: 0, objects: 0 };
+    bySlot.set(slotOf(word), entry);
+    if (kind === Kind.CACHED) entry.cached += bytes;
+    else {
+      entry.held += bytes;
+      entry.objects++;
+    }
+  });
+  const processes = [...bySlot].map(([slot, { held, cached, objects }]) => ({
+    slot,
+    heldBytes: held,
+    cachedBytes: cached,
+    objects,
+  }));
+  return {
+    reserveBytes: table.spans * SPAN_BYTES,
+    grownBytes: table.grown * SPAN_BYTES,
+    commonBytes,
+    commonObjects,
+    processes: processes.sort((a, b) => a.slot - b.slot),
+  };
+}

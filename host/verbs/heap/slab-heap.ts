@@ -1,0 +1,399 @@
+/**
+ * A heap that several processes allocate from. Objects of up to 32 KiB lie in slabs of one size;
+ * larger ones are runs of spans. Each process has a cache of free objects of each size: an
+ * allocation from the cache is one compare-and-swap, a free another one.
+ *
+ * The word of an object is the truth (heap-table.ts). A cache only says where to look: if another
+ * process took the object meanwhile, the swap fails and the next entry is tried. Spans change under
+ * the lock of the heap.
+ */
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { HeapLock, type HeapMembers } from './heap-lock.js';
+import {
+  HEAP_MAGIC,
+  Header,
+  Kind,
+  RUN_CLASS,
+  SpanKind,
+  classOf,
+  kindOf,
+  objectWord,
+  spanKindOf,
+  spanWord,
+  type HeapTable,
+} from './heap-table.js';
+import { repairSpans, retireSlabs, sweepSlot } from './heap-repair.js';
+import {
+  CLASSES,
+  CLASS_OF,
+  CLASS_UNITS,
+  OBJECT_UNITS_MAX,
+  SPAN_BYTES,
+  SPAN_UNITS,
+  UNIT_BYTES,
+  alignedUnits,
+  objectsOf,
+} from './size-classes.js';
+
+/** Objects that a process takes from slabs at once, and bytes of them at most. */
+const BATCH_OBJECTS = 32;
+const BATCH_BYTES = 65536;
+/** A cache of one size: this many batches at most. */
+const CACHE_BATCHES = 2;
+const OBJECT_BYTES_MAX = OBJECT_UNITS_MAX * UNIT_BYTES;
+/** Spans that the heap grows by. */
+const GROW_SPANS = 16;
+
+export interface SlabHeapOptions {
+  readonly table: HeapTable;
+  readonly members: HeapMembers;
+  /** Commits storage of the device's file for these bytes. Throws RefusalError ENOSPC. */
+  readonly commit: (address: number, bytes: number) => void;
+}
+
+/** Free objects of one size that this process found first. */
+interface Cache {
+  readonly units: Int32Array;
+  readonly batch: number;
+  /** Words of an object of this size: in this cache, held by this process, free. */
+  readonly cached: number;
+  readonly held: number;
+  readonly free: number;
+  count: number;
+  /** Where the last search in slabs ended: a span, and an object there. */
+  span: number;
+  object: number;
+}
+
+export class SlabHeap {
+  readonly table: HeapTable;
+  readonly #members: HeapMembers;
+  readonly #commit: (address: number, bytes: number) => void;
+  readonly #lock: HeapLock;
+  readonly #words: Int32Array;
+  readonly #unitTable: number;
+  readonly #caches: readonly Cache[];
+  readonly #slot: number;
+  readonly #units: number;
+
+  constructor({ table, members, commit }: SlabHeapOptions) {
+    this.table = table;
+    this.#members = members;
+    this.#commit = commit;
+    this.#words = table.words;
+    this.#unitTable = table.unitTable;
+    this.#slot = members.slot;
+    this.#units = table.spans * SPAN_UNITS;
+    this.#caches = CLASS_UNITS.map((_, sizeClass) => cacheOf(sizeClass, members.slot));
+    this.#lock = new HeapLock(table.words, table.header + Header.LOCK, members, () =>
+      repairSpans(table),
+    );
+  }
+
+  /** This process takes part; the memory of a dead process in its slot becomes free. */
+  join(): void {
+    this.#lock.run(() => {
+      const { words, header } = this.table;
+      Atomics.store(words, header + Header.MAGIC, HEAP_MAGIC);
+      const member = this.table.member(this.#slot);
+      const incarnation = this.#members.incarnation(this.#slot) | 0;
+      const before = Atomics.load(words, member);
+      if (before !== 0 && Atomics.load(words, member + 1) !== incarnation)
+        sweepSlot(this.table, this.#slot);
+      Atomics.store(words, member + 1, incarnation);
+      Atomics.store(words, member, 1);
+    });
+  }
+
+  /**
+   * The address of `length` bytes that this process holds. Throws MisuseError; RefusalError ENOMEM.
+   */
+  malloc(length: number): number {
+    // Also NaN and what passes 2^32 go the long way.
+    if (!(length > 0 && length <= OBJECT_BYTES_MAX) || length % 1 !== 0) {
+      return this.#mallocRun(length);
+    }
+    const units = (length + UNIT_BYTES - 1) >>> 6;
+    const cache = this.#caches[CLASS_OF[units]!]!;
+    while (cache.count > 0) {
+      const unit = cache.units[--cache.count]!;
+      const at = this.#unitTable + unit;
+      const found = Atomics.compareExchange(this.#words, at, cache.cached, cache.held);
+      if (found === cache.cached) return this.table.data + unit * UNIT_BYTES;
+    }
+    return this.#mallocSlow(cache, CLASS_OF[units]!, length);
+  }
+
+  /** The same at a multiple of `alignment`, a power of two up to 65536. */
+  mallocAligned(length: number, alignment: number): number {
+    const units = Math.ceil(length / UNIT_BYTES);
+    return this.malloc(alignedUnits(units, alignment / UNIT_BYTES) * UNIT_BYTES);
+  }
+
+  /** Frees an allocation of any process. Throws MisuseError if no allocation begins there. */
+  free(address: number): void {
+    const unit = (address - this.table.data) / UNIT_BYTES;
+    if (!(unit >= 0 && unit < this.#units) || unit !== Math.floor(unit)) {
+      throw this.#unknown(address);
+    }
+    const at = this.#unitTable + unit;
+    const word = Atomics.load(this.#words, at);
+    const kind = kindOf(word);
+    const cache = this.#caches[classOf(word)];
+    if (kind !== Kind.HELD && kind !== Kind.COMMON) throw this.#unknown(address);
+    if (!cache) return this.#freeRun(address, unit, word);
+    if (Atomics.compareExchange(this.#words, at, word, cache.cached) !== word) {
+      throw this.#unknown(address);
+    }
+    if (cache.count === cache.units.length) this.#flush(cache, cache.batch);
+    cache.units[cache.count++] = unit;
+  }
+
+  /** Bytes of the allocation that begins there; 0: none does. */
+  sizeOf(address: number): number {
+    const unit = this.#unitOf(address);
+    if (unit === undefined) return 0;
+    const word = this.table.unit(unit);
+    if (kindOf(word) !== Kind.HELD && kindOf(word) !== Kind.COMMON) return 0;
+    if (classOf(word) < CLASSES) return CLASS_UNITS[classOf(word)]! * UNIT_BYTES;
+    const span = Math.floor(unit / SPAN_UNITS);
+    return this.table.step(span) * SPAN_BYTES;
+  }
+
+  /** Makes an allocation common, or this process's. Throws MisuseError. */
+  assign(address: number, isCommon: boolean): void {
+    const unit = this.#unitOf(address);
+    const word = unit === undefined ? 0 : this.table.unit(unit);
+    const kind = kindOf(word);
+    if (kind !== Kind.HELD && kind !== Kind.COMMON) throw this.#unknown(address);
+    const kindNow = isCommon ? Kind.COMMON : Kind.HELD;
+    const next = objectWord(kindNow, isCommon ? 0 : this.#slot, classOf(word));
+    if (!this.table.swapUnit(unit!, word, next)) throw this.#unknown(address);
+  }
+
+  /** What this process has cached is free for others. */
+  flush(): void {
+    for (const cache of this.#caches) this.#flush(cache, cache.count);
+  }
+
+  /** Reclaims what processes had that have ended. Returns how many had something. */
+  sweepDead(): number {
+    let swept = 0;
+    for (let slot = 0; slot < this.#members.slotsMax; slot++) {
+      if (!this.#isDead(slot)) continue;
+      this.#lock.run(() => {
+        if (!this.#isDead(slot)) return;
+        sweepSlot(this.table, slot);
+        Atomics.store(this.#words, this.table.member(slot), 0);
+      });
+      swept++;
+    }
+    return swept;
+  }
+
+  #isDead(slot: number): boolean {
+    const member = this.table.member(slot);
+    if (Atomics.load(this.#words, member) === 0) return false;
+    return Atomics.load(this.#words, member + 1) !== (this.#members.incarnation(slot) | 0);
+  }
+
+  #unitOf(address: number): number | undefined {
+    const offset = address - this.table.data;
+    const inside = offset >= 0 && offset < this.table.spans * SPAN_BYTES;
+    return inside && offset % UNIT_BYTES === 0 ? offset / UNIT_BYTES : undefined;
+  }
+
+  #unknown(address: number): MisuseError {
+    const number = Number.isInteger(address) ? `0x${address.toString(16)}` : String(address);
+    return new MisuseError(
+      'address',
+      `${number} is not allocated in this heap; it was freed before, or the allocation begins ` +
+        'elsewhere',
+    );
+  }
+
+  /** The cache is empty: objects of slabs, a new slab, what others have cached. */
+  #mallocSlow(cache: Cache, sizeClass: number, length: number): number {
+    this.sweepDead();
+    let reason: RefusalError | undefined;
+    const ways = [
+      (): boolean => this.table.free(sizeClass) > 0 && this.#refill(cache, sizeClass, Kind.FREE),
+      (): boolean => this.#makeSlab(cache, sizeClass),
+      (): boolean => this.#refill(cache, sizeClass, Kind.FREE),
+      (): boolean => this.#retire() && this.#makeSlab(cache, sizeClass),
+      (): boolean => this.#refill(cache, sizeClass, Kind.CACHED),
+    ];
+    for (const way of ways) {
+      try {
+        if (way()) return this.malloc(length);
+      } catch (error) {
+        if (!(error instanceof RefusalError) || error.code !== 'ENOSPC') throw error;
+        reason = error;
+      }
+    }
+    throw this.#full(length, reason);
+  }
+
+  #full(length: number, cause: RefusalError | undefined): RefusalError {
+    const { spans, grown } = this.table;
+    const why = cause ? `; it cannot grow beyond ${grown * SPAN_BYTES}: ${cause.message}` : '';
+    return new RefusalError(
+      'ENOMEM',
+      `heap: no ${length} bytes are free of its ${spans * SPAN_BYTES}${why}; free some, or ` +
+        'create it with a larger reserve',
+    );
+  }
+
+  /** Takes a batch of objects of the slabs into the cache. False: found none. */
+  #refill(cache: Cache, sizeClass: number, kind: Kind): boolean {
+    const { table } = this;
+    const grown = table.grown;
+    const before = cache.count;
+    const wanted = before + cache.batch;
+    // One more: the rest of the first span comes last.
+    for (let turn = 0; turn <= grown && cache.count < wanted; turn++) {
+      if (cache.span >= grown) cache.span = cache.object = 0;
+      if (table.span(cache.span) === spanWord(SpanKind.SLAB, sizeClass)) {
+        this.#search(cache, sizeClass, kind, wanted);
+        if (cache.object < objectsOf(sizeClass)) break;
+      }
+      cache.span++;
+      cache.object = 0;
+    }
+    const found = cache.count - before;
+    if (kind === Kind.FREE) table.addFree(sizeClass, found > 0 ? -found : -table.free(sizeClass));
+    return found > 0;
+  }
+
+  #search(cache: Cache, sizeClass: number, kind: Kind, wanted: number): void {
+    const objects = objectsOf(sizeClass);
+    const size = CLASS_UNITS[sizeClass]!;
+    for (; cache.object < objects && cache.count < wanted; cache.object++) {
+      const unit = cache.span * SPAN_UNITS + cache.object * size;
+      const word = this.table.unit(unit);
+      if (kindOf(word) !== kind || classOf(word) !== sizeClass || word === cache.cached) continue;
+      if (this.table.swapUnit(unit, word, cache.cached)) cache.units[cache.count++] = unit;
+    }
+  }
+
+  /** Divides a free span into objects. False: no span is free. */
+  #makeSlab(cache: Cache, sizeClass: number): boolean {
+    const { table } = this;
+    return this.#lock.run(() => {
+      const span = this.#freeSpans(1);
+      if (span < 0) return false;
+      table.setSpan(span, spanWord(SpanKind.CHANGING, sizeClass));
+      const size = CLASS_UNITS[sizeClass]!;
+      const objects = objectsOf(sizeClass);
+      const own = Math.min(cache.batch, objects);
+      for (let object = 0; object < objects; object++) {
+        const unit = span * SPAN_UNITS + object * size;
+        table.setUnit(unit, object < own ? cache.cached : cache.free);
+        if (object < own) cache.units[cache.count++] = unit;
+      }
+      table.setSpan(span, spanWord(SpanKind.SLAB, sizeClass));
+      table.addFree(sizeClass, objects - own);
+      return true;
+    });
+  }
+
+  /** Spans of slabs without an allocation are free for other sizes. False: all have allocations. */
+  #retire(): boolean {
+    this.flush();
+    return this.#lock.run(() => retireSlabs(this.table) > 0);
+  }
+
+  /** With the lock: the first of `count` free spans in a row; -1: there are not that many. */
+  #freeSpans(count: number): number {
+    const { table } = this;
+    // Bounded: another process may write the number of spans.
+    for (let attempt = 0; attempt <= table.spans; attempt++) {
+      const grown = table.grown;
+      let first = 0;
+      for (let index = 0; index < grown;) {
+        const isFree = spanKindOf(table.span(index)) === SpanKind.FREE;
+        index += table.step(index);
+        if (!isFree) first = index;
+        if (index - first >= count) return first;
+      }
+      if (!this.#grow(count - (grown - first))) return -1;
+    }
+    return -1;
+  }
+
+  #grow(missing: number): boolean {
+    const { table } = this;
+    const { grown, spans } = table;
+    if (spans - grown < missing) return false;
+    const more = Math.min(Math.max(missing, GROW_SPANS), spans - grown);
+    this.#commit(table.data + grown * SPAN_BYTES, more * SPAN_BYTES);
+    table.grown = grown + more;
+    return true;
+  }
+
+  #mallocRun(length: number): number {
+    if (!Number.isInteger(length) || length < 1 || length > 0xffffffff - SPAN_BYTES) {
+      throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
+    }
+    const count = Math.ceil(length / SPAN_BYTES);
+    this.sweepDead();
+    const take = (): number => this.#lock.run(() => this.#takeRun(count));
+    let span: number;
+    try {
+      span = take();
+      if (span < 0 && this.#retire()) span = take();
+    } catch (error) {
+      if (error instanceof RefusalError && error.code === 'ENOSPC') throw this.#full(length, error);
+      throw error;
+    }
+    if (span < 0) throw this.#full(length, undefined);
+    return this.table.data + span * SPAN_BYTES;
+  }
+
+  #takeRun(count: number): number {
+    const span = this.#freeSpans(count);
+    if (span < 0) return span;
+    // A run without a holder is free: repairSpans.
+    this.table.setSpan(span, spanWord(SpanKind.RUN, count));
+    this.table.setUnit(span * SPAN_UNITS, objectWord(Kind.HELD, this.#slot, RUN_CLASS));
+    return span;
+  }
+
+  #freeRun(address: number, unit: number, word: number): void {
+    const span = Math.floor(unit / SPAN_UNITS);
+    const isRun = unit % SPAN_UNITS === 0 && spanKindOf(this.table.span(span)) === SpanKind.RUN;
+    const mine = objectWord(Kind.CACHED, this.#slot, RUN_CLASS);
+    if (classOf(word) !== RUN_CLASS || !isRun || !this.table.swapUnit(unit, word, mine)) {
+      throw this.#unknown(address);
+    }
+    this.#lock.run(() => {
+      this.table.setUnit(unit, 0);
+      this.table.setSpan(span, 0);
+    });
+  }
+
+  /** The last `count` objects of the cache are free for all processes. */
+  #flush(cache: Cache, count: number): void {
+    let freed = 0;
+    for (let turn = 0; turn < count && cache.count > 0; turn++) {
+      const unit = cache.units[--cache.count]!;
+      if (this.table.swapUnit(unit, cache.cached, cache.free)) freed++;
+    }
+    if (freed > 0) this.table.addFree(classOf(cache.free), freed);
+  }
+}
+
+function cacheOf(sizeClass: number, slot: number): Cache {
+  const bytes = CLASS_UNITS[sizeClass]! * UNIT_BYTES;
+  const batch = Math.max(1, Math.min(BATCH_OBJECTS, Math.floor(BATCH_BYTES / bytes)));
+  return {
+    units: new Int32Array((CACHE_BATCHES + 1) * batch),
+    batch,
+    cached: objectWord(Kind.CACHED, slot, sizeClass),
+    held: objectWord(Kind.HELD, slot, sizeClass),
+    free: objectWord(Kind.FREE, 0, sizeClass),
+    count: 0,
+    span: 0,
+    object: 0,
+  };
+}
