@@ -1,0 +1,10 @@
+/** What lies at the begin of the symmetric memory of each PE, before that of the application. */
+
+/** Flags of teams (team.ts). */
+export const TEAMS_MAX = 64;
+export const TEAM_BYTES = 64;
+/** A word that a PE shows the others of its team. */
+export const AGREEMENT_OFFSET = TEAMS_MAX * TEAM_BYTES;
+/** A word that peers write to find out whether the PE answers. */
+export const PROBE_OFFSET = AGREEMENT_OFFSET + 8;
+export const RESERVED_BYTES = AGREEMENT_OFFSET + 64;

@@ -1,0 +1,98 @@
+/** The memory of a PE, as another one reaches it: by loads and stores, or RDMA (remote-peer.ts). */
+import type { AtomicArray } from './symmetric.js';
+
+/** An atomic operation on a word; the result is the value before it. */
+export enum Atomic {
+  FETCH = 0,
+  SET = 1,
+  ADD = 2,
+  AND = 3,
+  OR = 4,
+  XOR = 5,
+}
+
+export type Word = number | bigint;
+
+export interface Peer {
+  /** The memory itself; undefined: it is on another machine. */
+  readonly base: number | undefined;
+  /** Writes bytes. The source may change as soon as this returns. */
+  put(offset: number, source: Uint8Array): void;
+  /** Reads bytes; returns when they are there. */
+  get(offset: number, target: Uint8Array): void;
+  /** `like` says the width and the sign of the word. */
+  atomic(like: AtomicArray, offset: number, operation: Atomic, value: Word): Word;
+  compareSwap(like: AtomicArray, offset: number, condition: Word, value: Word): Word;
+  /** Returns when all that was written is there. */
+  quiet(): void;
+  /** Finds out whether the PE still answers. */
+  look(): void;
+}
+
+type Words = Readonly<Record<string, AtomicArray>>;
+
+/** A PE of this machine. */
+export class LocalPeer implements Peer {
+  readonly base: number;
+  readonly #bytes: Uint8Array;
+  readonly #words: Words;
+
+  /** `words`: views of the whole memory, by the name of their type. */
+  constructor(bytes: Uint8Array, words: Words) {
+    this.base = bytes.byteOffset;
+    this.#bytes = bytes;
+    this.#words = words;
+  }
+
+  put(offset: number, source: Uint8Array): void {
+    this.#bytes.set(source, offset);
+  }
+
+  get(offset: number, target: Uint8Array): void {
+    target.set(this.#bytes.subarray(offset, offset + target.length));
+  }
+
+  atomic(like: AtomicArray, offset: number, operation: Atomic, value: Word): Word {
+    const words = this.#words[like.constructor.name] as Int32Array;
+    const index = (this.base + offset) / like.BYTES_PER_ELEMENT;
+    return apply(words, index, operation, value as number);
+  }
+
+  compareSwap(like: AtomicArray, offset: number, condition: Word, value: Word): Word {
+    const words = this.#words[like.constructor.name] as Int32Array;
+    const index = (this.base + offset) / like.BYTES_PER_ELEMENT;
+    return Atomics.compareExchange(words, index, condition as number, value as number);
+  }
+
+  quiet(): void {}
+
+  look(): void {}
+}
+
+/** Views of all memory of a device. */
+export function wordsOf(buffer: ArrayBufferLike): Words {
+  const views = [
+    new Int32Array(buffer),
+    new Uint32Array(buffer),
+    new BigInt64Array(buffer),
+    new BigUint64Array(buffer),
+  ];
+  return Object.fromEntries(views.map((view) => [view.constructor.name, view]));
+}
+
+function apply(words: Int32Array, index: number, operation: Atomic, value: number): Word {
+  switch (operation) {
+    case Atomic.FETCH:
+      return Atomics.load(words, index);
+    case Atomic.SET:
+      return Atomics.exchange(words, index, value);
+    case Atomic.ADD:
+      return Atomics.add(words, index, value);
+    case Atomic.AND:
+      return Atomics.and(words, index, value);
+    case Atomic.OR:
+      return Atomics.or(words, index, value);
+    case Atomic.XOR:
+      return Atomics.xor(words, index, value);
+  }
+}

@@ -1,0 +1,622 @@
+/**
+ * OpenSHMEM 1.5: every PE reads and writes the symmetric memory of every other one, whose code
+ * takes no part. PEs of one machine share the memory; those of other machines are reached by RDMA.
+ */
+import { cpus } from 'node:os';
+import type { WaitLimits } from '../base/wait-limits.js';
+import { checkWhole } from '../errors/check-whole.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import { Atomic, type Peer, type Word } from './peer.js';
+import {
+  ShmemSignal,
+  arrayLike,
+  bytesOf,
+  compare,
+  offsetOf,
+  type ArrayConstructor,
+  type AtomicArray,
+  type Element,
+  type ShmemCmp,
+  type SymmetricArray,
+} from './symmetric.js';
+import { ShmemTeam } from './team.js';
+import type { World } from './world.js';
+
+/** A put stores up to 8 elements one by one: that costs less than a view of the source. */
+const FEW_ELEMENTS = 8;
+/** Types of which there is a view of the whole memory. */
+const TYPES = [
+  Int8Array,
+  Uint8Array,
+  Int16Array,
+  Uint16Array,
+  Int32Array,
+  Uint32Array,
+  Float32Array,
+  Float64Array,
+  BigInt64Array,
+  BigUint64Array,
+];
+
+/** A processing element: this process, as `init` returns it. */
+export class Shmem {
+  /** `shmem_my_pe`. */
+  readonly myPe: number;
+  /** `shmem_n_pes`. */
+  readonly nPes: number;
+  /** `SHMEM_TEAM_WORLD`: all PEs. */
+  readonly world: ShmemTeam;
+  /** `SHMEM_TEAM_SHARED`: the PEs of this machine. */
+  readonly shared: ShmemTeam;
+  readonly #world: World;
+  readonly #bytes: Uint8Array;
+  /** Views of all memory, by the type of their elements. */
+  readonly #views: ReadonlyMap<unknown, SymmetricArray>;
+  readonly #bases: readonly (number | undefined)[];
+  readonly #base: number;
+  readonly #size: number;
+  readonly #watch: NodeJS.Timeout;
+  #finalized: Promise<void> | undefined;
+
+  /** @internal Use `init`. */
+  constructor(world: World) {
+    const teams = new Map<number, ShmemTeam>();
+    this.#world = world;
+    this.myPe = world.rank;
+    this.nPes = world.size;
+    const all = Array.from({ length: world.size }, (_, rank) => rank);
+    this.world = new ShmemTeam(world, all, 0, teams);
+    this.shared = new ShmemTeam(world, world.local, 1, teams);
+    this.#bytes = new Uint8Array(world.range.buffer);
+    const { buffer } = world.range;
+    this.#views = new Map(TYPES.map((type) => [type, arrayOf(type, buffer)] as const));
+    this.#bases = world.peers.map(({ base }) => base);
+    this.#base = world.range.base;
+    this.#size = world.range.size;
+    this.#watch = setInterval(() => world.findFailed(), 100);
+    this.#watch.unref();
+  }
+
+  /** PEs that ended without `finalize`, as far as this PE knows. */
+  get failedPes(): number[] {
+    return [...this.#world.findFailed()].sort((a, b) => a - b);
+  }
+
+  /** `shmem_finalize`: waits for all PEs that have not failed, and closes the device. */
+  finalize(): Promise<void> {
+    return (this.#finalized ??= this.#end());
+  }
+
+  /** `shmem_global_exit`: ends this process at once; the launcher ends the others. */
+  globalExit(status: number): never {
+    process.exit(status);
+  }
+
+  /** `shmem_pe_accessible`: has that PE not failed? */
+  peAccessible(pe: number): boolean {
+    this.#peer(pe);
+    return !this.#world.findFailed().has(pe);
+  }
+
+  /** `shmem_addr_accessible`: is it symmetric, and the PE accessible? */
+  addrAccessible(array: SymmetricArray, pe: number): boolean {
+    const { buffer, base, size } = this.#world.range;
+    const offset = array.byteOffset - base;
+    const isInside = array.buffer === buffer && offset >= 0 && offset + array.byteLength <= size;
+    return isInside && this.peAccessible(pe);
+  }
+
+  /**
+   * `shmem_ptr`: the same elements in the memory of another PE, for plain loads and stores;
+   * undefined: it is on another machine.
+   */
+  ptr<Elements extends SymmetricArray>(array: Elements, pe: number): Elements | undefined {
+    const { base } = this.#peer(pe);
+    if (base === undefined) return undefined;
+    const offset = offsetOf(this.#world.range, array, 'array');
+    return arrayLike(array, this.#world.range.buffer, base + offset, array.length);
+  }
+
+  /**
+   * `shmem_malloc`: symmetric memory, at the same offset in all PEs; all call it with the same
+   * length. Rejects with MisuseError; RefusalError ENOMEM (SHMEM_SYMMETRIC_SIZE), ECONNRESET.
+   */
+  async malloc(length: number): Promise<Uint8Array> {
+    return this.#allocated(this.#alloc(length, 64), length);
+  }
+
+  /** `shmem_calloc`: `count` times `size` bytes, all 0. */
+  async calloc(count: number, size: number): Promise<Uint8Array> {
+    checkWhole('count', count, 0, 2 ** 32);
+    checkWhole('size', size, 0, 2 ** 32);
+    const address = this.#alloc(count * size, 64);
+    this.#bytes.fill(0, address, address + count * size);
+    return this.#allocated(address, count * size);
+  }
+
+  /** `shmem_align`: at a multiple of `alignment`, a power of two. */
+  async align(alignment: number, length: number): Promise<Uint8Array> {
+    if (!Number.isInteger(Math.log2(alignment))) {
+      throw new MisuseError('alignment', `must be a power of two, got ${alignment}`);
+    }
+    return this.#allocated(this.#alloc(length, Math.max(64, alignment)), length);
+  }
+
+  /** `shmem_realloc`: new symmetric memory with the old contents; the old memory is free. */
+  async realloc(memory: Uint8Array, length: number): Promise<Uint8Array> {
+    await this.world.sync();
+    const address = this.#alloc(length, 64);
+    const bytes = this.#bytes.subarray(address, address + length);
+    bytes.set(memory.subarray(0, Math.min(length, memory.length)));
+    this.#world.heap.free(memory.byteOffset);
+    await this.barrierAll();
+    return bytes;
+  }
+
+  /** `shmem_free`: all PEs call it. */
+  async free(memory: SymmetricArray): Promise<void> {
+    await this.barrierAll();
+    this.#world.heap.free(memory.byteOffset);
+  }
+
+  /** Symmetric elements of a type, all 0: `await shmem.array(Float64Array, 100)`. */
+  async array<Type extends new (...values: never[]) => SymmetricArray>(
+    type: Type,
+    length: number,
+  ): Promise<InstanceType<Type>> {
+    const width = (type as unknown as { readonly BYTES_PER_ELEMENT: number }).BYTES_PER_ELEMENT;
+    const { buffer, byteOffset } = await this.calloc(length, width);
+    return new (type as unknown as ArrayConstructor)(
+      buffer,
+      byteOffset,
+      length,
+    ) as InstanceType<Type>;
+  }
+
+  /**
+   * `shmem_put`, of any width: the elements of `source`, any memory, go to the symmetric `dest` of
+   * a PE. The source may change as soon as it returns. Throws MisuseError; RefusalError ECONNRESET.
+   */
+  put<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
+    const length = source.byteLength;
+    const offset = dest.byteOffset - this.#base;
+    const isInside = offset >= 0 && offset + length <= this.#size;
+    if (!isInside || dest.buffer !== this.#bytes.buffer || length > dest.byteLength) {
+      offsetOf(this.#world.range, dest, 'dest');
+      throw new MisuseError('dest', `must have at least the ${length} bytes of the source`);
+    }
+    const base = this.#bases[pe];
+    if (base === undefined) this.#peer(pe).put(offset, bytesOf(source));
+    else {
+      this.#store(base + offset, source);
+      this.#world.wake(pe);
+    }
+  }
+
+  /** `shmem_put_nbi`: the source must not change before `quiet`. Here it may. */
+  putNbi<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
+    this.put(dest, source, pe);
+  }
+
+  /** `shmem_p`: one element. */
+  p<Elements extends SymmetricArray>(dest: Elements, value: Element<Elements>, pe: number): void {
+    const base = this.#bases[pe];
+    const offset = offsetOf(this.#world.range, dest, 'dest');
+    if (base === undefined) {
+      const one = arrayLike(dest, new ArrayBuffer(dest.BYTES_PER_ELEMENT), 0, 1);
+      one[0] = value as never;
+      this.#peer(pe).put(offset, bytesOf(one));
+      return;
+    }
+    const all = this.#views.get(dest.constructor)!;
+    all[(base + offset) / dest.BYTES_PER_ELEMENT] = value as never;
+    this.#world.wake(pe);
+  }
+
+  /** `shmem_get`: elements of the symmetric `source` of a PE go to `dest`, any memory. */
+  get<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
+    const offset = offsetOf(this.#world.range, source, 'source');
+    if (dest.byteLength > source.byteLength) {
+      throw new MisuseError('source', `must have at least the ${dest.byteLength} bytes of dest`);
+    }
+    this.#peer(pe).get(offset, bytesOf(dest));
+  }
+
+  /** `shmem_get_nbi`: the elements are there after `quiet`. Here they are at once. */
+  getNbi<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
+    this.get(dest, source, pe);
+  }
+
+  /** `shmem_g`: one element. */
+  g<Elements extends SymmetricArray>(source: Elements, pe: number): Element<Elements> {
+    const one = arrayLike(source, new ArrayBuffer(source.BYTES_PER_ELEMENT), 0, 1);
+    this.get(one, source, pe);
+    return one[0] as Element<Elements>;
+  }
+
+  /**
+   * `shmem_iput`: `nelems` elements; those of `source` are `sst` apart, those of `dest` `dst`.
+   */
+  iput<Elements extends SymmetricArray>(
+    dest: Elements,
+    source: Elements,
+    dst: number,
+    sst: number,
+    nelems: number,
+    pe: number,
+  ): void {
+    checkStrides(dest, source, dst, sst, nelems);
+    const there = this.ptr(dest, pe);
+    for (let index = 0; index < nelems; index++) {
+      const value = source[index * sst] as Element<Elements>;
+      if (there) there[index * dst] = value as never;
+      else this.p(dest.subarray(index * dst, index * dst + 1) as Elements, value, pe);
+    }
+    this.#world.wake(pe);
+  }
+
+  /** `shmem_iget`. */
+  iget<Elements extends SymmetricArray>(
+    dest: Elements,
+    source: Elements,
+    dst: number,
+    sst: number,
+    nelems: number,
+    pe: number,
+  ): void {
+    checkStrides(dest, source, dst, sst, nelems);
+    let there = this.ptr(source, pe);
+    if (!there) {
+      const span = nelems === 0 ? 0 : (nelems - 1) * sst + 1;
+      there = arrayLike(source, new ArrayBuffer(span * source.BYTES_PER_ELEMENT), 0, span);
+      this.get(there, source.subarray(0, span) as Elements, pe);
+    }
+    for (let index = 0; index < nelems; index++) dest[index * dst] = there[index * sst] as never;
+  }
+
+  /**
+   * `shmem_put_signal`: a put, and then the signal of the same PE is set to `value`, or raised by
+   * it (`ShmemSignal`). A PE that sees the signal sees the elements.
+   */
+  putSignal<Elements extends SymmetricArray>(
+    dest: Elements,
+    source: Elements,
+    signal: BigUint64Array,
+    value: bigint,
+    operation: ShmemSignal,
+    pe: number,
+  ): void {
+    this.put(dest, source, pe);
+    if (operation === ShmemSignal.SET) this.atomicSet(signal, value, pe);
+    else if (operation === ShmemSignal.ADD) this.atomicAdd(signal, value, pe);
+    else throw new MisuseError('operation', `must be a ShmemSignal, got ${String(operation)}`);
+  }
+
+  /** `shmem_signal_fetch`: the signal of this PE. */
+  signalFetch(signal: BigUint64Array): bigint {
+    return this.atomicFetch(signal, this.myPe);
+  }
+
+  /** `shmem_signal_wait_until`. Resolves to the signal. */
+  async signalWaitUntil(
+    signal: BigUint64Array,
+    cmp: ShmemCmp,
+    value: bigint,
+    limits?: WaitLimits,
+  ): Promise<bigint> {
+    await this.waitUntil(signal, cmp, value, limits);
+    return this.signalFetch(signal);
+  }
+
+  /** `shmem_atomic_fetch`: the first element of `source` of a PE. Atomics take 32 and 64 bits. */
+  atomicFetch<Words extends AtomicArray>(source: Words, pe: number): Element<Words> {
+    return this.#atomic(source, Atomic.FETCH, undefined, pe);
+  }
+
+  /** `shmem_atomic_set`. */
+  atomicSet<Words extends AtomicArray>(dest: Words, value: Element<Words>, pe: number): void {
+    this.#atomic(dest, Atomic.SET, value, pe);
+  }
+
+  /** `shmem_atomic_swap`: returns the old value. */
+  atomicSwap<Words extends AtomicArray>(
+    dest: Words,
+    value: Element<Words>,
+    pe: number,
+  ): Element<Words> {
+    return this.#atomic(dest, Atomic.SET, value, pe);
+  }
+
+  /** `shmem_atomic_compare_swap`: returns the old value. */
+  atomicCompareSwap<Words extends AtomicArray>(
+    dest: Words,
+    condition: Element<Words>,
+    value: Element<Words>,
+    pe: number,
+  ): Element<Words> {
+    const offset = this.#atomicOffset(dest);
+    const before = this.#peer(pe).compareSwap(dest, offset, condition as Word, value as Word);
+    this.#world.wake(pe);
+    return before as Element<Words>;
+  }
+
+  /** `shmem_atomic_inc`. */
+  atomicInc(dest: AtomicArray, pe: number): void {
+    this.atomicFetchInc(dest, pe);
+  }
+
+  /** `shmem_atomic_fetch_inc`. */
+  atomicFetchInc<Words extends AtomicArray>(dest: Words, pe: number): Element<Words> {
+    const one = dest.BYTES_PER_ELEMENT === 8 ? 1n : 1;
+    return this.#atomic(dest, Atomic.ADD, one as Element<Words>, pe);
+  }
+
+  /** `shmem_atomic_add`. */
+  atomicAdd<Words extends AtomicArray>(dest: Words, value: Element<Words>, pe: number): void {
+    this.#atomic(dest, Atomic.ADD, value, pe);
+  }
+
+  /** `shmem_atomic_fetch_add`. */
+  atomicFetchAdd<Words extends AtomicArray>(
+    dest: Words,
+    value: Element<Words>,
+    pe: number,
+  ): Element<Words> {
+    return this.#atomic(dest, Atomic.ADD, value, pe);
+  }
+
+  /** `shmem_atomic_and`. */
+  atomicAnd<Words extends AtomicArray>(dest: Words, value: Element<Words>, pe: number): void {
+    this.#atomic(dest, Atomic.AND, value, pe);
+  }
+
+  /** `shmem_atomic_fetch_and`. */
+  atomicFetchAnd<Words extends AtomicArray>(
+    dest: Words,
+    value: Element<Words>,
+    pe: number,
+  ): Element<Words> {
+    return this.#atomic(dest, Atomic.AND, value, pe);
+  }
+
+  /** `shmem_atomic_or`. */
+  atomicOr<Words extends AtomicArray>(dest: Words, value: Element<Words>, pe: number): void {
+    this.#atomic(dest, Atomic.OR, value, pe);
+  }
+
+  /** `shmem_atomic_fetch_or`. */
+  atomicFetchOr<Words extends AtomicArray>(
+    dest: Words,
+    value: Element<Words>,
+    pe: number,
+  ): Element<Words> {
+    return this.#atomic(dest, Atomic.OR, value, pe);
+  }
+
+  /** `shmem_atomic_xor`. */
+  atomicXor<Words extends AtomicArray>(dest: Words, value: Element<Words>, pe: number): void {
+    this.#atomic(dest, Atomic.XOR, value, pe);
+  }
+
+  /** `shmem_atomic_fetch_xor`. */
+  atomicFetchXor<Words extends AtomicArray>(
+    dest: Words,
+    value: Element<Words>,
+    pe: number,
+  ): Element<Words> {
+    return this.#atomic(dest, Atomic.XOR, value, pe);
+  }
+
+  /** `shmem_fence`: puts and atomics to a PE before it arrive before those after it. */
+  fence(): void {
+    Atomics.load(this.#world.node.words, 0);
+  }
+
+  /** `shmem_quiet`: returns when all puts and atomics of this PE are where they go. */
+  quiet(): void {
+    this.#world.quiet();
+  }
+
+  /** `shmem_barrier_all`: `quiet`, and then all PEs wait for each other. */
+  barrierAll(limits?: WaitLimits): Promise<void> {
+    this.#world.quiet();
+    return this.world.sync(limits);
+  }
+
+  /** `shmem_sync_all`. */
+  syncAll(limits?: WaitLimits): Promise<void> {
+    return this.world.sync(limits);
+  }
+
+  /** `shmem_test`: how the first element of `ivar` of this PE compares. */
+  test<Words extends AtomicArray>(ivar: Words, cmp: ShmemCmp, value: Element<Words>): boolean {
+    return compare(load(ivar), cmp, value as Word);
+  }
+
+  /** `shmem_test_all`: do all elements? */
+  testAll<Words extends AtomicArray>(ivars: Words, cmp: ShmemCmp, value: Element<Words>): boolean {
+    return ivars.every((_: unknown, index: number) =>
+      compare(load(ivars, index), cmp, value as Word),
+    );
+  }
+
+  /** `shmem_test_any`: the index of an element that does; -1: none does. */
+  testAny<Words extends AtomicArray>(ivars: Words, cmp: ShmemCmp, value: Element<Words>): number {
+    for (let index = 0; index < ivars.length; index++) {
+      if (compare(load(ivars, index), cmp, value as Word)) return index;
+    }
+    return -1;
+  }
+
+  /**
+   * `shmem_wait_until`: resolves when another PE has changed the first element of `ivar` so that it
+   * compares. `limits`: timeout (milliseconds) and signal. Rejects with MisuseError; RefusalError
+   * ETIMEDOUT; the reason of the signal.
+   */
+  waitUntil<Words extends AtomicArray>(
+    ivar: Words,
+    cmp: ShmemCmp,
+    value: Element<Words>,
+    limits?: WaitLimits,
+  ): Promise<void> {
+    return this.#world.until('waitUntil', () => this.test(ivar, cmp, value), limits);
+  }
+
+  /** `shmem_wait_until_all`. */
+  waitUntilAll<Words extends AtomicArray>(
+    ivars: Words,
+    cmp: ShmemCmp,
+    value: Element<Words>,
+    limits?: WaitLimits,
+  ): Promise<void> {
+    return this.#world.until('waitUntilAll', () => this.testAll(ivars, cmp, value), limits);
+  }
+
+  /** `shmem_wait_until_any`. Resolves to the index of an element that compares. */
+  async waitUntilAny<Words extends AtomicArray>(
+    ivars: Words,
+    cmp: ShmemCmp,
+    value: Element<Words>,
+    limits?: WaitLimits,
+  ): Promise<number> {
+    let found = -1;
+    const look = (): boolean => (found = this.testAny(ivars, cmp, value)) >= 0;
+    await this.#world.until('waitUntilAny', look, limits);
+    return found;
+  }
+
+  /**
+   * `shmem_set_lock`: waits for the lock, a symmetric word that is 0 at first. A lock whose holder
+   * has failed is taken over. Rejects with RefusalError ETIMEDOUT; the reason of the signal.
+   */
+  async setLock(lock: BigInt64Array, limits?: WaitLimits): Promise<void> {
+    await this.#world.until('setLock', () => this.testLock(lock), limits);
+  }
+
+  /** `shmem_test_lock`: true if this PE has the lock now. */
+  testLock(lock: BigInt64Array): boolean {
+    const own = BigInt(this.myPe + 1);
+    const found = this.atomicCompareSwap(lock, 0n, own, 0);
+    if (found === 0n) return true;
+    const holder = Number(found) - 1;
+    if (!this.#world.failed.has(holder)) return false;
+    return this.atomicCompareSwap(lock, found, own, 0) === found;
+  }
+
+  /** `shmem_clear_lock`: all writes of this PE are there before. Throws MisuseError. */
+  clearLock(lock: BigInt64Array): void {
+    this.#world.quiet();
+    const own = BigInt(this.myPe + 1);
+    if (this.atomicCompareSwap(lock, own, 0n, 0) !== own) {
+      throw new MisuseError('lock', 'is not held by this PE; call setLock first');
+    }
+    for (let pe = 0; pe < this.nPes; pe++) this.#world.wake(pe);
+  }
+
+  /** `shmem_info_get_name`, and `shmem_info_get_version`. */
+  info(): { readonly name: string; readonly major: number; readonly minor: number } {
+    return { name: `Verbena (${cpus().length} processors)`, major: 1, minor: 5 };
+  }
+
+  /** Copies into the memory of a PE of this machine. */
+  #store(address: number, source: SymmetricArray): void {
+    const { length, BYTES_PER_ELEMENT: width } = source;
+    const all =
+      length <= FEW_ELEMENTS && address % width === 0 && this.#views.get(source.constructor);
+    if (!all) return this.#bytes.set(bytesOf(source), address);
+    const first = address / width;
+    for (let index = 0; index < length; index++) all[first + index] = source[index] as never;
+  }
+
+  #atomic<Words extends AtomicArray>(
+    words: Words,
+    operation: Atomic,
+    value: Element<Words> | undefined,
+    pe: number,
+  ): Element<Words> {
+    const offset = this.#atomicOffset(words);
+    const before = this.#peer(pe).atomic(words, offset, operation, (value ?? 0) as Word);
+    if (operation !== Atomic.FETCH) this.#world.wake(pe);
+    return before as Element<Words>;
+  }
+
+  #atomicOffset(words: AtomicArray): number {
+    if (words.length === 0) throw new MisuseError('dest', 'must have an element');
+    return offsetOf(this.#world.range, words, 'dest');
+  }
+
+  #peer(pe: number): Peer {
+    const peer = this.#world.peers[pe];
+    if (peer) return peer;
+    throw new MisuseError('pe', `must be a number from 0 to ${this.nPes - 1}, got ${pe}`);
+  }
+
+  #alloc(length: number, alignment: number): number {
+    checkWhole('length', length, 0, 2 ** 32);
+    try {
+      return this.#world.heap.alloc(length, alignment);
+    } catch (error) {
+      if (!(error instanceof RefusalError)) throw error;
+      const { bytesFree } = this.#world.heap;
+      throw new RefusalError(
+        'ENOMEM',
+        `malloc: no ${length} bytes in a row are free of the ${this.#size} of this PE ` +
+          `(${bytesFree} in all); raise SHMEM_SYMMETRIC_SIZE, or size of init`,
+        { cause: error },
+      );
+    }
+  }
+
+  async #allocated(address: number, length: number): Promise<Uint8Array> {
+    await this.barrierAll();
+    return this.#bytes.subarray(address, address + length);
+  }
+
+  async #end(): Promise<void> {
+    try {
+      const failed = this.#world.findFailed();
+      const team = failed.size === 0 ? this.world : await this.world.survivors();
+      team.quiet();
+      await team.sync();
+      this.#world.isEnding = true;
+      team.quiet();
+    } catch (error) {
+      // A PE that fails now is reported; this one ends as it wanted.
+      if (!(error instanceof RefusalError) || error.code !== 'ECONNRESET') throw error;
+    } finally {
+      clearInterval(this.#watch);
+      this.#world.node.leave();
+      await this.#world.node.context.close();
+    }
+  }
+}
+
+function arrayOf(type: unknown, buffer: ArrayBufferLike): SymmetricArray {
+  return new (type as new (buffer: ArrayBufferLike) => SymmetricArray)(buffer);
+}
+
+function load(words: AtomicArray, index = 0): Word {
+  return Atomics.load(words as Int32Array, index);
+}
+
+function checkStrides(
+  dest: SymmetricArray,
+  source: SymmetricArray,
+  dst: number,
+  sst: number,
+  nelems: number,
+): void {
+  checkWhole('nelems', nelems, 0, 2 ** 31);
+  checkWhole('dst', dst, 1, 2 ** 31);
+  checkWhole('sst', sst, 1, 2 ** 31);
+  if (nelems === 0) return;
+  if (dest.length < (nelems - 1) * dst + 1) {
+    throw new MisuseError('dest', `must have ${(nelems - 1) * dst + 1} elements for these strides`);
+  }
+  if (source.length < (nelems - 1) * sst + 1) {
+    throw new MisuseError(
+      'source',
+      `must have ${(nelems - 1) * sst + 1} elements for these strides`,
+    );
+  }
+}

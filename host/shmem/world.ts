@@ -1,0 +1,140 @@
+/** What all calls of a PE share: the memory of all PEs, waits, and which PEs have failed. */
+import { loadPosix } from '../link/posix.js';
+import type { WaitLimits } from '../base/wait-limits.js';
+import { RefusalError } from '../errors/errors.js';
+import { Heap } from '../engine/heap.js';
+import { LocalPeer, wordsOf, type Peer } from './peer.js';
+import type { NodeMemory } from './node-memory.js';
+import { RESERVED_BYTES } from './offsets.js';
+import type { SymmetricRange } from './symmetric.js';
+
+/** Looks at once, looks with the processor given up in between, and then sleep. */
+const SPINS = 200;
+const YIELDS = 40;
+/** How often a wait looks whose word a PE of another machine may write. */
+const REMOTE_LOOK_MILLIS = 1;
+
+export interface WorldOptions {
+  readonly rank: number;
+  readonly size: number;
+  readonly node: NodeMemory;
+  /** Ranks of the PEs of this machine, by their index. */
+  readonly local: readonly number[];
+  /** PEs of other machines, by rank. */
+  readonly remote: ReadonlyMap<number, Peer>;
+  /** Called once for each PE that ended without `finalize`. */
+  readonly onFailure: (rank: number) => void;
+}
+
+export class World {
+  readonly rank: number;
+  readonly size: number;
+  readonly node: NodeMemory;
+  readonly local: readonly number[];
+  readonly peers: readonly Peer[];
+  readonly range: SymmetricRange;
+  readonly heap: Heap;
+  readonly failed = new Set<number>();
+  /** All PEs have come to the end: those that close their device are no failures. */
+  isEnding = false;
+  /** Turns of the last team that had a number. */
+  readonly turns = new Map<number, number>();
+  readonly #indexOf = new Map<number, number>();
+  /** Of each PE of this machine: index of the word that says that it waits; -1: of another one. */
+  readonly #waiting: readonly number[];
+  readonly #onFailure: (rank: number) => void;
+  readonly #isAlone: boolean;
+  readonly #yield: () => void;
+
+  private constructor(options: WorldOptions, yieldProcessor: () => void) {
+    const { rank, size, node, local, remote, onFailure } = options;
+    this.rank = rank;
+    this.size = size;
+    this.node = node;
+    this.local = local;
+    this.#onFailure = onFailure;
+    this.#yield = yieldProcessor;
+    this.#isAlone = remote.size === 0;
+    local.forEach((one, index) => this.#indexOf.set(one, index));
+    const { waits } = node.context.device;
+    this.#waiting = Array.from({ length: size }, (_, one) => {
+      const index = this.#indexOf.get(one);
+      return index === undefined ? -1 : waits.waitingWord(node.slot(index));
+    });
+    const { buffer } = node.words;
+    const words = wordsOf(buffer);
+    const bytes = node.options.size;
+    this.peers = Array.from({ length: size }, (_, one) => {
+      const index = this.#indexOf.get(one);
+      if (index === undefined) return remote.get(one)!;
+      return new LocalPeer(new Uint8Array(buffer, node.base(index), bytes), words);
+    });
+    const base = this.peers[rank]!.base!;
+    this.range = { buffer, base, size: bytes };
+    this.heap = new Heap(new Uint8Array(buffer), base + RESERVED_BYTES, base + bytes);
+  }
+
+  static async create(options: WorldOptions): Promise<World> {
+    const { posix } = await loadPosix();
+    return new World(options, () => posix?.yieldProcessor());
+  }
+
+  /** A word of the symmetric memory of a PE was written: its waits look again. */
+  wake(rank: number): void {
+    const at = this.#waiting[rank]!;
+    if (at < 0 || Atomics.load(this.node.words, at) === 0) return;
+    this.node.context.device.waits.wake(this.node.slot(this.#indexOf.get(rank)!));
+  }
+
+  /** Returns when all writes of this PE are where they go. */
+  quiet(): void {
+    if (!this.#isAlone) for (const peer of this.peers) peer.quiet();
+    // Stores of this thread become visible before those that follow.
+    Atomics.load(this.node.words, 0);
+  }
+
+  /** PEs that have failed; their number may grow with time. */
+  findFailed(): ReadonlySet<number> {
+    this.node.look();
+    this.local.forEach((rank, index) => {
+      if (!this.failed.has(rank) && this.node.hasFailed(index)) this.fail(rank);
+    });
+    if (!this.#isAlone) for (const peer of this.peers) peer.look();
+    return this.failed;
+  }
+
+  fail(rank: number): void {
+    if (this.failed.has(rank)) return;
+    this.failed.add(rank);
+    if (!this.isEnding) this.#onFailure(rank);
+  }
+
+  /**
+   * Resolves when `test` is true: looks for some microseconds, then sleeps between wake-ups.
+   * `members`: rejects with RefusalError ECONNRESET if one of these PEs fails.
+   */
+  async until(
+    what: string,
+    test: () => boolean,
+    limits: WaitLimits = {},
+    members: readonly number[] = [],
+  ): Promise<void> {
+    for (let turn = 0; turn < SPINS; turn++) if (test()) return;
+    for (let turn = 0; turn < YIELDS; turn++) {
+      this.#yield();
+      if (test()) return;
+    }
+    const look = (): boolean => {
+      if (test()) return true;
+      const failed = this.findFailed();
+      const dead = members.find((rank) => failed.has(rank));
+      if (dead === undefined) return false;
+      const remedy = 'continue with a team without it (team.survivors)';
+      throw new RefusalError('ECONNRESET', `${what}: PE ${dead} has failed; ${remedy}`);
+    };
+    const late = (): Error =>
+      new RefusalError('ETIMEDOUT', `${what}: not within ${limits.timeout} ms; is a peer stopped?`);
+    const { waits } = this.node.context.device;
+    await waits.until(look, limits, late, this.#isAlone ? undefined : REMOTE_LOOK_MILLIS);
+  }
+}

@@ -1,0 +1,72 @@
+/** OpenSHMEM by four real processes: on one machine, and as on two by RDMA. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { SHMEM_CASES } from '../support/shmem-cases.js';
+import { FakeRedis, ShmemJob, type PeEnd } from '../support/shmem-job.js';
+
+const SIZE = 4;
+const NAMES = [...Object.keys(SHMEM_CASES), 'finalize'];
+
+/** What each PE said of each case. */
+function judge(ends: readonly PeEnd[], name: string): void {
+  for (const [pe, { lines, errors, code, signal }] of ends.entries()) {
+    const said = lines
+      .map((line) => JSON.parse(line) as { readonly name: string; readonly error?: string })
+      .find((line) => line.name === name);
+    assert.is(said?.error, undefined, `PE ${pe}: ${said?.error}`);
+    assert.ok(said, `PE ${pe} ended with ${code ?? signal} before: ${errors}`);
+  }
+}
+
+let local: readonly PeEnd[] = [];
+test('four PEs of one machine run all cases', async () => {
+  local = await new ShmemJob('shmem-pe.js', SIZE).ends;
+  assert.equal(
+    local.map(({ code }) => code),
+    [0, 0, 0, 0],
+    local.map(({ errors }) => errors).join(),
+  );
+});
+for (const name of NAMES) test(`one machine: ${name}`, () => judge(local, name));
+
+let remote: readonly PeEnd[] = [];
+test('four PEs of two machines run all cases', async () => {
+  const redis = await FakeRedis.open();
+  try {
+    remote = await new ShmemJob('shmem-pe.js', SIZE, (rank) => ({
+      VERBENA_SHMEM_NODE: `machine-${rank % 2}`,
+      VERBENA_SHMEM_REDIS: redis.url,
+    })).ends;
+  } finally {
+    redis.close();
+  }
+  assert.equal(
+    remote.map(({ code }) => code),
+    [0, 0, 0, 0],
+    remote.map(({ errors }) => errors).join(),
+  );
+});
+for (const name of NAMES) test(`two machines: ${name}`, () => judge(remote, name));
+
+for (const machines of [1, 2]) {
+  test(`a PE that is killed is reported, and the others go on: ${machines} machines`, async () => {
+    const redis = await FakeRedis.open();
+    const job = new ShmemJob('shmem-survivor.js', SIZE, (rank): Readonly<Record<string, string>> =>
+      machines === 1
+        ? {}
+        : { VERBENA_SHMEM_NODE: `machine-${rank % 2}`, VERBENA_SHMEM_REDIS: redis.url },
+    );
+    try {
+      const ends = await job.ends;
+      ends.forEach(({ code, signal, lines, errors }, pe) => {
+        if (pe === 1) return assert.is(signal, 'SIGKILL');
+        assert.is(code, 0, `PE ${pe}: ${errors}`);
+        assert.equal(lines, ['failed 1', 'sum 5 of 3'], `PE ${pe}: ${errors}`);
+      });
+    } finally {
+      redis.close();
+    }
+  });
+}
+
+test.run();
