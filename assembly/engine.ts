@@ -36,6 +36,7 @@ import {
   cacheModelBytes,
   initCacheModel,
 } from './region/cache-model';
+import { keepRegion } from './region/domain-region';
 import { fastRevoked, revokeFast } from './region/fast-region';
 import {
   RegionParameters,
@@ -104,10 +105,12 @@ import {
   Context,
   ContextConfig,
   contextBytes,
+  findQueuePair,
   initContext,
   pathOfTimer,
 } from './transport/shared/context';
-import { resumePath } from './transport/shared/path-control';
+import { noteRefusal } from './transport/requester/path-mtu';
+import { resumePath, seedRoundTrip } from './transport/shared/path-control';
 import { earliestDeadline, scheduleDueFences } from './transport/shared/invalidation-fence';
 import { lookForLife } from './transport/shared/keep-alive';
 import { PACKET_AUTH, rotateSendKey, setPacketAuth } from './transport/shared/packet-auth';
@@ -123,6 +126,7 @@ import {
   completionRingBytes,
   sharedRingBytes,
 } from './transport/shared/queues';
+import { addSlots, slotBytes } from './transport/shared/reorder-pool';
 import { missingAttributes } from './transport/shared/state-machine';
 import { QpState } from './transport/shared/status';
 import { dueTimer } from './transport/shared/timer-wheel';
@@ -268,6 +272,11 @@ export function regMr(context: Context, parameters: RegionParameters): u32 {
   return registerRegion(context.arena, context.slotIndex, parameters);
 }
 
+/** A region of this context belongs to its domain from now on (region/domain-region.ts). */
+export function setMrKept(context: Context, key: u32): u32 {
+  return keepRegion(context.arena, key, context.slotIndex);
+}
+
 /** Kills a key at once. Its memory may be used again when `mrReleased` says so. An Errno. */
 export function killMr(context: Context, key: u32): u32 {
   return killRegion(context.arena, key);
@@ -340,7 +349,16 @@ const FLIGHT_PACKETS: u32 = 512;
 function fitFlight(context: Context, parameters: QueuePairParameters): void {
   const usual = min<u32>(context.windowPackets, FLIGHT_PACKETS);
   parameters.flightPackets = powerOfTwo(max<u32>(max<u32>(usual, parameters.reorderPackets), 64));
-  parameters.packetSizeMax = context.packetSizeMax;
+}
+
+/** Bytes that reorder buffers take for one packet. */
+export function contextReorderSlotBytes(context: Context): u32 {
+  return slotBytes(context);
+}
+
+/** Gives the reorder buffers zero bytes, 64-byte aligned, until no queue pair keeps packets. */
+export function attachReorderBytes(context: Context, memory: usize, bytes: u32): void {
+  addSlots(context, memory, bytes);
 }
 
 export function createQp(context: Context, parameters: QueuePairParameters): u32 {
@@ -459,6 +477,17 @@ export function receivePackets(context: Context, count: u32, now: f64): void {
   enter(context.arena, context.slot);
   receiveBatch(context, count);
   leave(context.slot);
+}
+
+/** The system refused to send a packet of this queue pair, because of its length. */
+export function receiveRefusal(context: Context, qpn: u32): void {
+  const qp = findQueuePair(context, qpn);
+  if (qp != null) noteRefusal(context, qp);
+}
+
+/** A handshake with the peer of this queue pair took this number of microseconds. */
+export function setQpRoundTrip(qp: QueuePair, micros: u32): void {
+  seedRoundTrip(qp, micros);
 }
 
 /** Writes the next FLUSH for the host into a FlushRequest. 0: no FLUSH waits. */

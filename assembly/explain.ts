@@ -21,9 +21,9 @@ export function explainFields(packet: Uint8Array): string {
   return packetFields(packet.dataStart, packet.length);
 }
 
-/** A completion status (WcStatus): meaning, likely cause, remedy. */
-export function explainWcStatus(status: i32): string {
-  return wcStatusSentence(status);
+/** A completion status (WcStatus) and its vendor_err: meaning, likely cause, remedy. */
+export function explainWcStatus(status: i32, vendor: i32): string {
+  return wcStatusSentence(status, vendor);
 }
 
 /** An AETH syndrome, one byte. */

@@ -58,6 +58,12 @@ function objectSentence(event: i32): string {
       );
     case AsyncEvent.WQ_FATAL:
       return 'A work queue failed. Try: destroy and create it again, with its queue pair.';
+    case AsyncEvent.PATH_MTU_ERR:
+      return (
+        'A queue pair ended because packets of its path MTU do not get to the peer; short ones do, ' +
+        'or the system refused long ones. Try: connect with a smaller pathMtu (for ten minutes ' +
+        '"connect" does so by itself), or raise the MTU on the way.'
+      );
     default:
       return '';
   }
@@ -97,6 +103,6 @@ export function asyncEventSentence(event: i32): string {
         'address which is gone have to be made anew.'
       );
     default:
-      return 'There is no asynchronous event ' + event.toString() + '; they are 0 to 19.';
+      return 'There is no asynchronous event ' + event.toString() + '; they are 0 to 19, and 64.';
   }
 }

@@ -1,5 +1,5 @@
 /** Completion statuses: what happened, the likely cause, and what to try. */
-import { WcStatus } from '../transport/shared/status';
+import { VendorError, WcStatus } from '../transport/shared/status';
 
 /** Statuses that only the reliable datagram service of InfiniBand uses. */
 function reliableDatagramOnly(what: string): string {
@@ -126,8 +126,44 @@ function remoteSentence(status: i32): string {
   }
 }
 
-/** A completion status: what it means, the likely cause, the remedy. */
-export function wcStatusSentence(status: i32): string {
+/** What is around the payload in an IP packet: headers of IPv6, UDP and of a WRITE, ICRC. */
+const AROUND: i32 = 40 + 8 + 64;
+
+/** No answer, because packets are too long. `''`: for another reason. */
+function pathMtuSentence(vendor: i32): string {
+  const refused: i32 = VendorError.PATH_MTU_REFUSED;
+  const dropped: i32 = VendorError.PATH_MTU;
+  if (vendor < dropped) return '';
+  const mtu = vendor >= refused ? vendor - refused : vendor - dropped;
+  const smaller = mtu > 1024 ? 1024 : mtu >> 1;
+  const what =
+    vendor >= refused
+      ? 'The system refused packets of path MTU ' +
+        mtu.toString() +
+        ' (EMSGSIZE). Likely: the ' +
+        'MTU of the interface was lowered, or that of the route is smaller'
+      : 'The peer answered short packets, but none of path MTU ' +
+        mtu.toString() +
+        '. Likely: ' +
+        'an interface or a network on the way there or back has a smaller MTU and drops them';
+  return (
+    what +
+    ': they need an IP MTU of ' +
+    (mtu + AROUND).toString() +
+    ' bytes. Try: connect with ' +
+    'pathMtu MTU_' +
+    smaller.toString() +
+    ' (1024 fits an IP MTU of 1500), or raise the MTU on ' +
+    'the way.'
+  );
+}
+
+/** A completion status: what it means, the likely cause, the remedy. `vendor`: its vendor_err. */
+export function wcStatusSentence(status: i32, vendor: i32): string {
+  if (status == WcStatus.RETRY_EXC_ERR) {
+    const tooLong = pathMtuSentence(vendor);
+    if (tooLong != '') return tooLong;
+  }
   const local = localSentence(status);
   if (local != '') return local;
   const remote = remoteSentence(status);

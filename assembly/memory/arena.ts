@@ -3,9 +3,10 @@
  * `arenaInit`; every context holds its address.
  * ```
  *  | Arena | context slots | PDs | attachments | opcode table | ICRC tables | keys | key notes |
- *  | null pages | blocks | services | steering | inboxes | connections | heap of all processes |
+ *  | null pages | blocks | services | steering | inboxes | connections | endpoints | channels |
+ *  | waits for words | roots | heap of all processes |
  * ```
- * The second line but for the null pages is of arenas that several processes share; these keep
+ * From the blocks to the connections: only of arenas that several processes share; these keep
  * opcode and ICRC tables and null pages in memory of their own, with a copy of the struct.
  *
  * Reclamation. Each context publishes an epoch around every engine call (`enter`, `leave`). An
@@ -15,7 +16,17 @@
  * the key dead, or is seen in its call.
  */
 import { powerOfTwo, roundUp } from './bytes';
-import { connectionsBytes, inboxBytes, servicesBytes, steeringBytes } from './shared';
+import { localChannelsBytes } from './local-channel';
+import { localEndpointsBytes } from './local-endpoint';
+import {
+  connectionsBytes,
+  inboxBytes,
+  rootsBytes,
+  rootsCount,
+  servicesBytes,
+  steeringBytes,
+  wordWaitsBytes,
+} from './shared';
 
 export const ARENA_MAGIC: u32 = 0x56425241;
 
@@ -39,10 +50,14 @@ export class ArenaConfig {
   inboxEntries: u32;
   /** Users that pools of regions may have in all (region/pool.ts); 0: no pools. */
   poolUsersMax: u32;
+  /** Endpoints of the local path of each context (local-endpoint.ts), a power of two; 0: none. */
+  localEndpointsMax: u32;
+  /** Entries of a channel between two contexts (local-channel.ts), a power of two, or 0. */
+  localMessagesMax: u32;
 }
 
 /**
- * 192 bytes. If several processes share the arena, each keeps a copy of this struct in its private
+ * 216 bytes. If several processes share the arena, each keeps a copy of this struct in its private
  * memory, computed from the configuration: no other process can change the addresses of tables.
  * Mutable state is in `state`, the shared arena; without other processes that is this struct.
  */
@@ -113,9 +128,18 @@ export class Arena {
   /** Connections of all processes (shared.ts); number of connections orphaned so far. */
   connections: usize;
   connectionsOrphaned: u32;
-  reserved: u32;
+  /** Endpoints of the local path (local-endpoint.ts), and how many each context has. */
+  localEndpoints: usize;
+  localEndpointsMax: u32;
+  /** Channels between contexts (local-channel.ts), and entries of each. */
+  localChannels: usize;
+  localMessagesMax: u32;
+  /** Waits of contexts for words, and named roots (shared.ts). */
+  wordWaits: usize;
+  roots: usize;
+  rootsMax: u32;
 }
-export const ARENA_SIZE: u32 = 192;
+export const ARENA_SIZE: u32 = 216;
 /** As much as is copied at once: the largest path MTU. */
 export const NULL_PAGE_SIZE: u32 = 4096;
 
@@ -149,6 +173,19 @@ export class ContextSlot {
   since: u32;
   /** 1 while it takes from a pool of regions, or gives back (region/pool.ts). */
   pooling: u32;
+  /** UDP port of its device's packets. */
+  port: u32;
+  /**
+   * 1: its engine may execute requests on memory of any protection domain (the local path), so
+   * fences and reclamation wait for its calls as if it took part in each domain.
+   */
+  reaches: u32;
+  /** Requests that its engine has executed on the local path, for reports. */
+  localRequests: u64;
+  /** Counts messages and answers in channels to it (local-channel.ts). */
+  announced: u32;
+  /** Counts the contexts that ended in this slot: tells a process from the next one there. */
+  incarnation: u32;
 }
 export const CONTEXT_SLOT_SIZE: u32 = 64;
 
@@ -238,13 +275,23 @@ function layout(arena: Arena | null, base: u32, config: ArenaConfig): u32 {
   const slotsSteered = isShared ? steeringBytes(config.contextsMax) : 0;
   const inboxes = roundUp(steering + slotsSteered, 64);
   const connections = inboxes + config.contextsMax * inboxBytes(config.inboxEntries);
-  const end = connections + (isShared ? connectionsBytes(config.contextsMax) : 0);
+  const endpoints = connections + (isShared ? connectionsBytes(config.contextsMax) : 0);
+  const endpointsEnd =
+    endpoints + localEndpointsBytes(config.contextsMax, config.localEndpointsMax);
+  const channels = roundUp(endpointsEnd, 64);
+  const waits = channels + localChannelsBytes(config.contextsMax, config.localMessagesMax);
+  const roots = roundUp(waits + wordWaitsBytes(config.contextsMax), 64);
+  const end = roots + rootsBytes(config.contextsMax);
   if (arena != null) {
     arena.blocks = blocks;
     arena.services = services;
     arena.steering = steering;
     arena.inboxes = inboxes;
     arena.connections = connections;
+    arena.localEndpoints = endpoints;
+    arena.localChannels = channels;
+    arena.wordWaits = waits;
+    arena.roots = roots;
     arena.contextSlots = slots;
     arena.protectionDomains = domains;
     arena.attachments = attachments;
@@ -275,8 +322,11 @@ function configure(arena: Arena, base: u32, config: ArenaConfig): void {
   arena.blocksMax = config.blocksMax;
   arena.servicesMax = config.servicesMax;
   arena.inboxEntries = config.inboxEntries;
+  arena.localEndpointsMax = config.localEndpointsMax;
+  arena.localMessagesMax = config.localMessagesMax;
   arena.poolUsersMax = config.poolUsersMax;
   arena.poolsMax = config.poolUsersMax > 0 ? POOLS_MAX : 0;
+  arena.rootsMax = rootsCount(config.contextsMax);
   const size = layout(arena, base, config);
   arena.heapStart = base + size;
   arena.heapEnd = config.heapEnd;
@@ -369,6 +419,29 @@ export function allQuiesced(arena: Arena, epoch: u32): bool {
   return true;
 }
 
+/** Has every context that executes requests for others left the calls of before `epoch`? */
+export function allReachingPassed(arena: Arena, own: u32, epoch: u32): bool {
+  if (arena.localEndpointsMax == 0) return true;
+  for (let index: u32 = 0; index < arena.contextsMax; index++) {
+    const slot = contextSlot(arena, index);
+    if (index != own && !passed(slot, epoch) && reachesAll(slot)) return false;
+  }
+  return true;
+}
+
+/** Does the engine of this context execute requests on memory of any domain? */
+export function reachesAll(slot: ContextSlot): bool {
+  return atomic.load<u32>(changetype<usize>(slot) + offsetof<ContextSlot>('reaches')) != 0;
+}
+
+/** The engine of this context will execute requests on memory of any domain. */
+export function setReachesAll(slot: ContextSlot): void {
+  atomic.store<u32>(changetype<usize>(slot) + offsetof<ContextSlot>('reaches'), 1);
+}
+
+/** No slot has this number. */
+const NO_SLOT: u32 = 0xffffffff;
+
 /** `at` when an attachment is there, else 0: another process may have written it. */
 export function attachmentAt(arena: Arena, at: usize): usize {
   const offset = at - arena.attachments;
@@ -384,7 +457,7 @@ export function quiesced(arena: Arena, attached: usize, epoch: u32): bool {
     if (slot < arena.contextsMax && !passed(contextSlot(arena, slot), epoch)) return false;
     node = attachmentAt(arena, changetype<Attachment>(node).next);
   }
-  return true;
+  return allReachingPassed(arena, NO_SLOT, epoch);
 }
 
 function lockOf(arena: Arena): usize {

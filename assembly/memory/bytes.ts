@@ -19,6 +19,13 @@ export function copyBytes(target: usize, source: usize, length: u32): void {
   v128.store(target + end, v128.load(source + end));
 }
 
+/** The same for ranges that may overlap. */
+export function moveBytes(target: usize, source: usize, length: u32): void {
+  const overlap = target - source < <usize>length || source - target < <usize>length;
+  if (overlap) memory.copy(target, source, length);
+  else copyBytes(target, source, length);
+}
+
 function copyShort(target: usize, source: usize, length: u32): void {
   if (length >= 8) {
     const tail = load<u64>(source + length - 8);

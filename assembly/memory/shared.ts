@@ -122,6 +122,75 @@ export enum ConnectionPlace {
   ORPHANED = 3,
 }
 
+/** How a context waits for words of the shared memory: see host/device/sharing/word-waits.ts. */
+@unmanaged
+export class WordWait {
+  /** Waits that are pending. */
+  waiting: u32;
+  /** Moves on with every wake-up. */
+  notice: u32;
+  reserved0: u32;
+  reserved1: u32;
+}
+export const WORD_WAIT_SIZE: u32 = 16;
+
+/** A handle under a name: see host/verbs/domains/roots.ts. */
+@unmanaged
+export class Root {
+  /** A RootState. Written last, cleared first. */
+  state: u32;
+  /** Slot + 1 of the context that ends it, and its incarnation; 0: it ends with its domain. */
+  owner: u32;
+  incarnation: u32;
+  pd: u32;
+  address: u32;
+  length: u32;
+  key: u32;
+  /** A RootKind. */
+  kind: u32;
+  /** The handle of its domain (32 bytes) and the name (UTF-8, zeros behind). */
+  handle0: u64;
+  handle1: u64;
+  handle2: u64;
+  handle3: u64;
+  name0: u64;
+  name1: u64;
+  name2: u64;
+  name3: u64;
+  name4: u64;
+  name5: u64;
+  name6: u64;
+  name7: u64;
+}
+export const ROOT_SIZE: u32 = 128;
+
+export enum RootState {
+  FREE = 0,
+  SET = 1,
+}
+
+export enum RootKind {
+  /** What an application has put there. */
+  HANDLE = 0,
+  /** A heap of the domain. */
+  HEAP = 1,
+}
+
+/** Roots that a device has: 256 with the 32 processes that are the default. */
+export function rootsCount(contexts: u32): u32 {
+  return min<u32>(8 * contexts, 256);
+}
+
+/** Bytes of the roots: a word that moves on with every change, in a cache line, and the entries. */
+export function rootsBytes(contexts: u32): u32 {
+  return ROOTS_HEADER_SIZE + rootsCount(contexts) * <u32>offsetof<Root>();
+}
+export const ROOTS_HEADER_SIZE: u32 = 64;
+
+export function wordWaitsBytes(contexts: u32): u32 {
+  return contexts * <u32>offsetof<WordWait>();
+}
+
 /** Bytes of these tables. */
 export function connectionsBytes(contexts: u32): u32 {
   return contexts * CONNECTIONS_PER_CONTEXT_COUNT * <u32>offsetof<SharedConnection>();

@@ -16,6 +16,7 @@ import {
   lockArena,
   passed,
   quiesced,
+  reachesAll,
   unlockArena,
 } from '../memory/arena';
 import { Errno } from '../memory/errno';
@@ -205,7 +206,7 @@ export function domainQuiesced(arena: Arena, id: u32, epoch: u32): bool {
 export function blockingSlot(arena: Arena, own: u32, pd: u32, epoch: u32): u32 {
   for (let slot: u32 = 0; slot < arena.contextsMax; slot++) {
     if (slot == own || passed(contextSlot(arena, slot), epoch)) continue;
-    if (isAttached(arena, pd, slot)) return slot + 1;
+    if (reachesAll(contextSlot(arena, slot)) || isAttached(arena, pd, slot)) return slot + 1;
   }
   return 0;
 }

@@ -11,6 +11,8 @@
 import { Arena, allQuiesced, contextSlot, nextEpoch } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import { letGoOfAll, rebuildHeap } from '../memory/heap';
+import { closeChannels } from '../memory/local-channel';
+import { withdrawAllOf } from '../memory/local-endpoint';
 import { KeyKind } from './access-flag';
 import {
   KeyEntry,
@@ -25,6 +27,7 @@ import {
   takeEntry,
   unbind,
 } from './key-table';
+import { isForsaken } from './domain-region';
 import { isOrphan, isPooled, leavePools, repairPools } from './pool-repair';
 import { detachDead } from './protection-domain';
 
@@ -66,12 +69,21 @@ function isHeld(note: KeyNote): bool {
   return note.state == KeyState.LIVE || note.state == KeyState.INVALID;
 }
 
+/** Does the key there end with the slot? */
+function endsWith(arena: Arena, slot: u32, index: u32): bool {
+  const note = noteAt(arena, index);
+  if (!isHeld(note)) return false;
+  return note.owner == slot || isOrphan(arena, index) || isForsaken(arena, index, slot);
+}
+
 /**
  * Reclaims all resources of slot `slot`. EAGAIN: a living engine may still use a part of them,
  * come again.
  */
 export function reapSlot(arena: Arena, slot: u32): u32 {
   contextSlot(arena, slot).activity = 0;
+  withdrawAllOf(arena, slot);
+  closeChannels(arena, slot);
   leavePools(arena, slot);
   for (let index: u32 = 0; index <= arena.keyMask; index++) {
     if (!killOf(arena, slot, index)) return Errno.EAGAIN;
@@ -93,6 +105,7 @@ export function reapSlot(arena: Arena, slot: u32): u32 {
   letGoOfAll(arena, slot);
   rebuildHeap(arena);
   contextSlot(arena, slot).context = 0;
+  contextSlot(arena, slot).incarnation++;
   return Errno.OK;
 }
 
@@ -108,11 +121,10 @@ export function repairTables(arena: Arena): void {
 function killOf(arena: Arena, slot: u32, index: u32): bool {
   const entry = entryAt(arena, index);
   const note = noteAt(arena, index);
-  const isOwn = isHeld(note) && (note.owner == slot || isOrphan(arena, index));
-  if (!isOwn && !(atomic.load<u32>(sequenceOf(entry)) & 1)) return true;
+  if (!endsWith(arena, slot, index) && !(atomic.load<u32>(sequenceOf(entry)) & 1)) return true;
   const taken = seize(arena, entry);
   if (taken == Taken.NO) return false;
-  if (isHeld(note) && (note.owner == slot || isOrphan(arena, index))) {
+  if (endsWith(arena, slot, index)) {
     unbind(arena, note);
     entry.key = 0;
     // A pool's region is the pool's again, and opens nothing.

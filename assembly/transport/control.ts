@@ -2,9 +2,9 @@
  * Control verbs: create, modify, resize and destroy queue pairs, completion queues, shared receive
  * queues and address handles. They return an Errno; on any other than OK they have changed nothing.
  */
-import { nextBinding } from '../memory/arena';
-import { bitRingBytes } from '../memory/bit-ring';
+import { nextBinding, setReachesAll } from '../memory/arena';
 import { Errno } from '../memory/errno';
+import { slotOfNumber } from '../memory/local-endpoint';
 import {
   RING_HEADER_SIZE,
   ringCount,
@@ -20,6 +20,7 @@ import { MTU_BYTES_MAX } from '../wire/packet';
 import { PSN_MASK } from '../wire/psn';
 import { pathOfHandle } from './datagram/datagram';
 import { leaveAll } from './datagram/multicast';
+import { usesLocalPath } from './local/target';
 import { enterError } from './queue/completion';
 import { charge, openWindow } from './requester/congestion-window';
 import { noteDrained } from './requester/requester';
@@ -28,6 +29,8 @@ import { forgetDelayedAck } from './responder/delayed-ack';
 import { forgetFlushes } from './responder/flush';
 import { AddressHandle, Context, indexAt, schedule, unschedule } from './shared/context';
 import { forgetFence } from './shared/invalidation-fence';
+import { updateLocalEndpoint, withdrawAndWait } from './shared/local-endpoint';
+import { abandonMessages } from './shared/local-messages';
 import { forgetPacketAuth } from './shared/packet-auth';
 import { markOf } from './shared/packet-mark';
 import { Path, preparePath } from './shared/path';
@@ -53,6 +56,7 @@ import {
   WORK_COMPLETION_SIZE,
   WorkCompletion,
 } from './shared/queues';
+import { dropDemand, forgetAhead, noteDemand } from './shared/reorder-pool';
 import { QpAttribute, transitionAllowed } from './shared/state-machine';
 import { Mtu, QpState, QpType } from './shared/status';
 import { removeTimer } from './shared/timer-wheel';
@@ -117,6 +121,7 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   if (!special) context.queuePairFree = qp.nextFree;
   context.queuePairCount++;
   initQueuePair(qp, parameters, context.rdAtomicMax);
+  noteDemand(context, qp.reorderMax);
   qp.binding = nextBinding(context.arena);
   qp.qpn = qpn;
   ringInit(qp.sendRing);
@@ -166,6 +171,7 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   qp.receiveCq.useCount--;
   const srq = qp.srq;
   if (srq != null) srq.useCount--;
+  dropDemand(context, qp.reorderMax);
   releaseProtectionDomain(context.arena, qp.pd, context.slotIndex);
   store<u32>(indexAt(context, qp.qpn), 0);
   qp.qpn = 0;
@@ -219,11 +225,13 @@ export function modifyQueuePair(
     return Errno.OK;
   }
   if (to == QpState.ERR) {
+    withdrawAndWait(context, qp);
     enterError(context, qp);
     return Errno.OK;
   }
   applyAttributes(context, qp, attributes);
   enterState(context, qp, to, attributes.drainNotify);
+  updateLocalEndpoint(context, qp);
   schedule(context, qp);
   return Errno.OK;
 }
@@ -318,6 +326,7 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
     checksOf(qp).keepMark = markOf(qp.psnNext);
     qp.psnUnacked = qp.psnNext;
     qp.psnArrived = qp.psnNext;
+    qp.psnExecuted = qp.psnNext;
     qp.psnMax = qp.psnNext;
     qp.arrivedLast = qp.psnNext;
   }
@@ -333,6 +342,10 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   setPath(context, pathOf(qp), a);
   joinPath(context, qp, pathOf(qp), holds);
   pathOf(qp).doublesFlush = <u16>a.doublesFlush;
+  qp.localPath = u8(a.wireOnly == 0 && usesLocalPath(context, qp));
+  if (qp.localPath != 0 && slotOfNumber(qp.targetQp) != context.slotIndex) {
+    setReachesAll(context.slot);
+  }
 }
 
 /** `ibv_create_srq` over a ring: its address, or 0 when none is free or the PD is gone. */
@@ -414,9 +427,12 @@ export function resizeSharedReceiveQueue(srq: SharedReceiveQueue, ring: usize, e
 
 /** Reset or destroyed: off all lists, out of all groups, without keys; its completions are gone. */
 function removeEverywhere(context: Context, qp: QueuePair): void {
+  withdrawAndWait(context, qp);
+  abandonMessages(context, qp);
   removeTimer(context.timers, timerOf(qp));
   unschedule(context, qp);
   forgetDelayedAck(context, qp);
+  forgetAhead(context, qp);
   forgetFlushes(context, qp);
   forgetFence(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
@@ -436,7 +452,6 @@ function reset(context: Context, qp: QueuePair): void {
   memory.fill(changetype<usize>(qp) + state, 0, offsetof<QueuePair>('memoryBytes') - state);
   memory.fill(qp.resources, 0, qp.rdAtomicLimit * RESOURCE_SIZE);
   qp.message = MessageKind.NONE;
-  if (qp.reorderMax != 0) memory.fill(qp.aheadMap, 0, bitRingBytes(qp.reorderMax));
   forgetRepairs(qp);
   forgetAnswers(qp);
   // The next peer finds no window that was bound for this one.
@@ -481,8 +496,13 @@ export class QueuePairAttributes {
   ownKind: u32;
   /** AV: 1 when FLUSH requests to the peer need the ICRC of Linux rxe. */
   doublesFlush: u32;
+  /** AV: 1: both ends agreed that the link keeps bytes whole. */
+  skipsIcrc: u32;
   /** AV: UDP port that our packets leave from; 0: the one that we listen at. */
   sourcePort: u32;
+  /** AV: 1: requests go by packets even to a queue pair of this device. */
+  wireOnly: u32;
+  reserved: u32;
 }
 
 /** Fills in a path from here to that endpoint. */
@@ -494,6 +514,7 @@ export function setPath(context: Context, path: Path, a: QueuePairAttributes): v
   path.remoteGid1 = a.remoteGid1;
   path.remotePort = a.remotePort;
   path.ownKind = <u16>a.ownKind;
+  path.skipsIcrc = a.skipsIcrc != 0 ? 1 : 0;
   path.sourcePort = <u16>(a.sourcePort != 0 ? a.sourcePort : context.localPort);
   path.pseudoHeader = context.pseudoHeader;
   preparePath(context.icrcTables, path);

@@ -6,7 +6,9 @@
 import {
   aethMsn,
   aethSyndrome,
+  bthAckRequest,
   bthCongestion,
+  bthMark,
   bthOpcode,
   bthPkey,
   bthPsn,
@@ -31,11 +33,11 @@ import { NO_MSN, believesMsn } from './requester/answer-checks';
 import {
   receiveAcknowledge,
   receiveArrival,
-  receiveAtomicResponse,
   receiveCongestion,
-  receiveReadResponse,
   receiveSelectiveAck,
 } from './requester/completer';
+import { noteNeedless } from './requester/in-flight';
+import { receiveAtomicResponse, receiveReadResponse } from './requester/read-response';
 import {
   CONTINUED_LEAST,
   receiveContinued,
@@ -44,6 +46,7 @@ import {
 } from './responder/fast-path';
 import { touchAhead, touches } from './responder/prefetch';
 import { receiveRequestPacket } from './responder/responder';
+import { noteCongestion } from './responder/response';
 import { receiveUnreliable } from './responder/unreliable';
 import {
   Context,
@@ -52,9 +55,7 @@ import {
   RECEIVE_DESCRIPTOR_SIZE,
   ReceiveDescriptor,
   findQueuePair,
-  schedule,
 } from './shared/context';
-import { Aside } from './shared/keep-alive';
 import { PACKET_AUTH, PACKET_TRAILER_SIZE, openPacket } from './shared/packet-auth';
 import { Path, PseudoHeader } from './shared/path';
 import { QueuePair, pathOf } from './shared/queue-pair';
@@ -109,7 +110,7 @@ function receiveRun(
       if (together && left >= ICRC_LANES * segment) {
         const qp = findQueuePair(context, bthTargetQp(packet));
         if (qp != null && computeTogether(context, qp, descriptor, packet, segment)) {
-          computed = segment;
+          computed = pathOf(qp).skipsIcrc ? 0 : segment;
           if (receivesPlain(qp)) plain = qp;
         }
       }
@@ -305,10 +306,14 @@ function checkIcrc(
   packet: usize,
   length: u32,
 ): bool {
+  const stated = load<u32>(packet + length - ICRC_SIZE);
+  if (path.skipsIcrc && stated == 0) {
+    context.counters.icrcSkipped++;
+    return true;
+  }
   const tables = context.icrcTables;
   const isIpv4 = path.pseudoHeader == <u32>PseudoHeader.IPV4;
   const begin = receiveStart(context, path, sourcePort, length);
-  const stated = load<u32>(packet + length - ICRC_SIZE);
   const scratch = context.crcScratch;
   const difference = expectedIcrc(context, begin, packet, length) ^ stated;
   if (icrcPasses(context, path, isIpv4, difference, length)) return true;
@@ -350,9 +355,7 @@ function receiveConnected(context: Context, qp: QueuePair, packet: usize, length
     return;
   }
   if (bthCongestion(packet) & FECN && qp.type == <u32>QpType.RC) {
-    // Marked by a switch: the sender should slow down.
-    qp.asidePending |= <u8>Aside.CONGESTION;
-    schedule(context, qp);
+    noteCongestion(context, qp);
   }
   if (flags & PacketFlag.RESPONSE) receiveResponse(context, qp, packet, length, flags);
   else if (qp.type == <u32>QpType.UC) receiveUnreliable(context, qp, packet, length);
@@ -375,6 +378,7 @@ function receiveResponse(
   const table = context.opcodeTable;
   const aeth = headerIn(table, packet, Header.AETH);
   const msn: u32 = hasAeth ? aethMsn(aeth) : NO_MSN;
+  if (qp.reorderPeer != 0 && bthAckRequest(packet)) noteNeedless(context, qp);
   if (bthOpcode(packet) == <u32>Opcode.MSP_SELECTIVE_ACKNOWLEDGE) {
     if (!believesMsn(context, qp, psn, msn)) return;
     const map = headerIn(table, packet, Header.SELECTIVE_ACK);
@@ -394,17 +398,13 @@ function receiveResponse(
     context.counters.dropGhost++;
     return;
   }
+  const mark = bthMark(packet);
   if (flags & PacketFlag.ATOMIC) {
-    receiveAtomicResponse(
-      context,
-      qp,
-      psn,
-      msn,
-      loadU64(headerIn(table, packet, Header.ATOMIC_ACK_ETH)),
-    );
+    const original = loadU64(headerIn(table, packet, Header.ATOMIC_ACK_ETH));
+    receiveAtomicResponse(context, qp, psn, msn, mark, original);
     return;
   }
   const payload = packet + <usize>headersLength(context.opcodeTable, bthOpcode(packet));
   const size = payloadLength(context.opcodeTable, packet, length);
-  receiveReadResponse(context, qp, psn, msn, payload, size);
+  receiveReadResponse(context, qp, psn, msn, mark, payload, size);
 }

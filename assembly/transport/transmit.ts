@@ -3,6 +3,8 @@
  * to QUANTUM packets per turn, so a long message delays a short one of another queue pair by a few
  * packets only.
  */
+import { serveChannels } from './local/inbox';
+import { LocalTurn, beginLocalCall, pausesLocally, takeLocalTurn } from './local/local-path';
 import { failStopped } from './requester/completer';
 import { sendRequests } from './requester/requester';
 import { sendResponses } from './responder/response';
@@ -43,7 +45,9 @@ export function fillBuffer(context: Context, index: u32): u32 {
   context.bufferUsed = 0;
   context.bufferCount = 0;
   if (context.fenceFirst != 0) scheduleFenced(context);
-  while (hasRoom(context)) {
+  beginLocalCall(context);
+  serveChannels(context);
+  while (hasRoom(context) && !pausesLocally(context)) {
     const qp = takeReady(context);
     if (qp == null) break;
     // Requests first: a peer waits for them; a response only has to arrive before a timeout.
@@ -62,6 +66,13 @@ export function fillBuffer(context: Context, index: u32): u32 {
 
 /** Requests, as many as pacing allows. True when more may be sent now. */
 function sendPaced(context: Context, qp: QueuePair): bool {
+  if (qp.localPath) {
+    const turn = takeLocalTurn(context, qp);
+    if (turn != <u32>LocalTurn.PACKETS) {
+      endTurn(qp);
+      return turn == <u32>LocalTurn.MORE;
+    }
+  }
   const quantum = paceAllows(context, qp, QUANTUM);
   if (quantum == 0) {
     holdForPace(context, qp);

@@ -15,10 +15,13 @@ import {
   setRingTail,
 } from '../../memory/ring';
 import { Context, EventKind, pushEvent } from '../shared/context';
+import { withdrawEndpoint } from '../shared/local-endpoint';
+import { abandonMessages } from '../shared/local-messages';
 import { completionOpcode } from '../shared/operation';
 import { leavePath } from '../shared/path-control';
 import { QueuePair, pathOf, sendRequestAt, timerOf } from '../shared/queue-pair';
 import { CompletionQueue, CqNotify, WORK_COMPLETION_SIZE, WorkCompletion } from '../shared/queues';
+import { forgetAhead } from '../shared/reorder-pool';
 import {
   AsyncEvent,
   QpState,
@@ -115,16 +118,19 @@ function fatal(context: Context, qp: QueuePair): void {
 
 /** To ERR: stops everything and flushes both queues. Safe to call again. */
 export function enterError(context: Context, qp: QueuePair): void {
-  if (qp.state != QpState.ERR) stop(qp);
+  if (qp.state != QpState.ERR) stop(context, qp);
   flushQueues(context, qp);
 }
 
 /** Nothing more is sent, answered or waited for. */
-function stop(qp: QueuePair): void {
+function stop(context: Context, qp: QueuePair): void {
+  withdrawEndpoint(context, qp);
+  abandonMessages(context, qp);
   // Ordered before the reads of the rings below: a poster reads the state after it has posted.
   atomic.store<u32>(changetype<usize>(qp) + offsetof<QueuePair>('state'), QpState.ERR);
   cancelTimer(timerOf(qp));
   leavePath(qp, pathOf(qp));
+  forgetAhead(context, qp);
   qp.rnrWaiting = 0;
   qp.jobTail = qp.jobHead;
   qp.heldJobs = 0;
@@ -137,7 +143,7 @@ function stop(qp: QueuePair): void {
 /** Completes the oldest send request with `status`, all others with WR_FLUSH_ERR. */
 export function failOldest(context: Context, qp: QueuePair, status: u32, vendor: u32): void {
   // The state changes first: nothing that a completion sets off may find the queue pair at work.
-  stop(qp);
+  stop(context, qp);
   if (qp.sendTail != qp.sendFetched) completeSend(context, qp, status, vendor);
   flushQueues(context, qp);
 }
@@ -202,6 +208,12 @@ export function nextCompletion(context: Context, cq: CompletionQueue): WorkCompl
   const completion = changetype<WorkCompletion>(at);
   completion.timestamp = context.now;
   return completion;
+}
+
+/** Is there room for one more completion? */
+export function hasCompletionRoom(cq: CompletionQueue): bool {
+  if (cq.dead) return false;
+  return cq.ignoreOverrun != 0 || ringHead(cq.ring) - ringTail(cq.ring) < cq.entries;
 }
 
 /** Publishes the last written completion; pushes an event if the queue is armed. */

@@ -21,6 +21,14 @@ export function takeReceive(context: Context, qp: QueuePair): bool {
   return true;
 }
 
+/** Is there a receive request, in hand or posted? */
+export function hasReceive(qp: QueuePair): bool {
+  if (qp.receiveHeld) return true;
+  const srq = qp.srq;
+  if (srq != null) return ringCount(srq.ring, srq.next, srq.entries) != 0;
+  return ringCount(qp.receiveRing, qp.receiveNext, qp.receiveEntries) != 0;
+}
+
 function takeOwn(qp: QueuePair): bool {
   if (ringCount(qp.receiveRing, qp.receiveNext, qp.receiveEntries) == 0) return false;
   const source = changetype<usize>(receiveRequestAt(qp, qp.receiveNext));

@@ -42,11 +42,11 @@ export function noteAwaited(qp: QueuePair, request: SendRequest): void {
 /**
  * Does anything depend on when the last packet is acknowledged? A completion does, and the work
  * behind it; so does room for further requests. Else a peer of our own kind answers when it likes
- * (delayed-ack.ts), on a way that is known and has lost nothing.
+ * (delayed-ack.ts), on a way that is known and has lost nothing. The local path waits for it, too.
  */
 function isAwaited(qp: QueuePair): bool {
   return (
-    (qp.awaited | qp.lossy) != 0 ||
+    (qp.awaited | qp.lossy | qp.localPath) != 0 ||
     qp.reorderPeer == 0 ||
     qp.roundTripMicros == 0 ||
     qp.state != <u32>QpState.RTS ||

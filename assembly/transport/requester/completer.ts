@@ -11,8 +11,7 @@ import {
   syndromeValue,
 } from '../../wire/syndrome';
 import { completeSend, enterSendError, failOldest } from '../queue/completion';
-import { scatterResponse } from '../queue/scatter-gather';
-import { Context, schedule } from '../shared/context';
+import { Context, EventKind, pushEvent, schedule } from '../shared/context';
 import { Operation, awaitsData, isOf } from '../shared/operation';
 import {
   QueuePair,
@@ -23,7 +22,7 @@ import {
   sendRequestAt,
   timerOf,
 } from '../shared/queue-pair';
-import { QpState, QpType, WcStatus } from '../shared/status';
+import { AsyncEvent, QpState, QpType, WcStatus } from '../shared/status';
 import { collapsePath } from '../shared/path-control';
 import { armTimer, cancelTimer } from '../shared/timer-wheel';
 import { SendRequest, SendState } from '../shared/work-request';
@@ -33,7 +32,6 @@ import {
   forgetDoubt,
   inFlight,
   isPlausible,
-  noteResponse,
   takeMsn,
 } from './answer-checks';
 import {
@@ -44,14 +42,27 @@ import {
   cutWindow,
   endProbe,
   growWindow,
+  hastenTimer,
   nextDelay,
   noteLoss,
   noteSecondAnswer,
   repeatEarly,
   sendAlone,
   timeoutOf,
+  untilAnswer,
 } from './congestion-window';
-import { detectAllLosses, detectLosses, noteArrivedBefore, noteGap, untilLost } from './in-flight';
+import {
+  detectAllLosses,
+  detectLosses,
+  fitsRings,
+  noteArrivedBefore,
+  noteExecuted,
+  noteGap,
+  noteLostEarly,
+  untilLost,
+} from './in-flight';
+import { askShortly, isRefused, noteShortAnswer, passesPath, silenceOf } from './path-mtu';
+import { chunkFrom, covers, placedFrom } from './read-chunks';
 import { noteDrained } from './requester';
 import { allIsLost, goBack, repairLosses, repairOldest, takeMissing } from './retransmit';
 
@@ -60,29 +71,90 @@ const RNR_RETRY_INFINITE: u32 = 7;
 
 /**
  * Completes what an answer for everything before `psn` answers. It stops at a READ or atomic that
- * still waits for data: only its own response completes that (IBA 9.7.5.1.1). False when it did.
+ * still waits for data: only its own responses complete that (IBA 9.7.5.1.1). False when it did; a
+ * peer that does selective repeat need not answer again what is behind it.
  *
  * PSNs are compared by their distance from the oldest one in flight: a message may have 2^23
  * packets, and plain comparison ends there.
  */
-function completeBefore(context: Context, qp: QueuePair, psn: u32): bool {
+export function completeBefore(context: Context, qp: QueuePair, psn: u32): bool {
+  const oldest = qp.psnUnacked;
+  const known = psnDistance(oldest, qp.psnExecuted);
+  if (isBeyond(qp, psn, qp.psnExecuted)) qp.psnExecuted = psn;
   while (qp.sendTail != qp.sendFetched && qp.state != <u32>QpState.ERR) {
     const request = sendRequestAt(qp, qp.sendTail);
     if (request.state != <u32>SendState.STARTED) break;
-    const answered = psnDistance(qp.psnUnacked, psn);
-    // What is oldest has the oldest PSN: whatever is answered is answered beyond it.
     if (awaitsData(request)) {
-      if (answered == 0) return true;
-      if (!isAnswered(qp, request)) return false;
-      qp.chunkTail++;
+      takePlaced(context, qp);
+      // What is oldest has the oldest PSN: whatever is answered is answered beyond it.
+      if (!isOver(qp, request)) {
+        if (qp.psnUnacked == qp.psnExecuted) return true;
+        if (!isAnswered(qp, request)) {
+          const moved = psnDistance(oldest, qp.psnUnacked);
+          missesResponse(context, qp, psnAdd(oldest, max<u32>(known, moved)));
+          return false;
+        }
+        moveUnacked(context, qp, psnAdd(request.psnLast, 1));
+        qp.chunkTail = chunkFrom(qp, qp.chunkTail, qp.psnUnacked);
+      }
+    } else {
+      if (!isBeyond(qp, qp.psnExecuted, request.psnLast)) break;
+      moveUnacked(context, qp, psnAdd(request.psnLast, 1));
     }
-    const last = psnDistance(qp.psnUnacked, request.psnLast);
-    if (last >= answered) break;
-    moveUnacked(context, qp, psnAdd(request.psnLast, 1));
     completeSend(context, qp, WcStatus.SUCCESS, 0);
   }
-  moveUnacked(context, qp, psn);
+  moveUnacked(context, qp, qp.psnExecuted);
   return true;
+}
+
+/** Is `psn` behind `other`? Neither is before the oldest packet that is not acknowledged. */
+export function isBeyond(qp: QueuePair, psn: u32, other: u32): bool {
+  return psnDistance(qp.psnUnacked, psn) > psnDistance(qp.psnUnacked, other);
+}
+
+/** Is all of the oldest request acknowledged, or answered? */
+function isOver(qp: QueuePair, request: SendRequest): bool {
+  return (
+    psnDistance(request.psnFirst, qp.psnUnacked) > psnDistance(request.psnFirst, request.psnLast)
+  );
+}
+
+/** Moves on over responses of the oldest request that have been placed. */
+function takePlaced(context: Context, qp: QueuePair): void {
+  while (qp.chunkTail != qp.chunkHead) {
+    const chunk = chunkAt(qp, qp.chunkTail);
+    if (chunk.request != qp.sendTail) return;
+    const packets = placedFrom(chunk, qp.psnUnacked);
+    if (packets == 0) return;
+    moveUnacked(context, qp, psnAdd(qp.psnUnacked, packets));
+    if (covers(chunk, qp.psnUnacked)) return;
+    qp.chunkTail++;
+  }
+}
+
+/**
+ * The peer has executed more than its responses tell, and before `from` that was known. Notes what
+ * has arrived, with a peer that does selective repeat.
+ */
+function missesResponse(context: Context, qp: QueuePair, from: u32): void {
+  if (qp.reorderPeer == 0 || !fitsRings(qp)) {
+    qp.psnExecuted = qp.psnUnacked;
+    return;
+  }
+  // What was withdrawn is not in flight.
+  const end = isBeyond(qp, qp.psnExecuted, qp.psnNext) ? qp.psnNext : qp.psnExecuted;
+  const arrived = noteExecuted(context, qp, isBeyond(qp, from, end) ? end : from, end);
+  if (arrived > 0) growWindow(context, qp, arrived);
+}
+
+/** A response is missing: waits for it while it may be late, then requests it again. */
+export function repairResponses(context: Context, qp: QueuePair): void {
+  if (qp.psnExecuted == qp.psnUnacked) {
+    retryGap(context, qp);
+    return;
+  }
+  repairLosses(context, qp, detectLosses(context, qp));
+  hastenTimer(context, qp);
 }
 
 /**
@@ -94,16 +166,19 @@ function isAnswered(qp: QueuePair, request: SendRequest): bool {
 }
 
 /** Progress: the retry counts start anew. */
-function moveUnacked(context: Context, qp: QueuePair, psn: u32): void {
+export function moveUnacked(context: Context, qp: QueuePair, psn: u32): void {
   const packets = psnDistance(qp.psnUnacked, psn);
   if (packets == 0) return;
   endProbe(context, qp, psn);
   const arrived = psnDistance(qp.psnUnacked, qp.psnArrived);
+  noteLostEarly(context, qp, packets);
   if (packets > arrived) {
     growWindow(context, qp, noteArrivedBefore(context, qp, psn));
     qp.psnArrived = psn;
   }
+  if (isBeyond(qp, psn, qp.psnExecuted)) qp.psnExecuted = psn;
   qp.psnUnacked = psn;
+  passesPath(qp);
   qp.retryLeft = qp.retryLimit;
   qp.rnrRetryLeft = qp.rnrRetryLimit;
   qp.nakHandled = 0;
@@ -111,7 +186,7 @@ function moveUnacked(context: Context, qp: QueuePair, psn: u32): void {
 }
 
 /** After any answer: books, timer, and whatever may be sent now. */
-function settle(context: Context, qp: QueuePair): void {
+export function settle(context: Context, qp: QueuePair): void {
   if (qp.state == QpState.ERR) return;
   // The answer may be to packets that were about to be sent once more.
   if (psnCompare(qp.psnUnacked, qp.psnNext) > 0) goBack(qp, qp.psnUnacked);
@@ -164,7 +239,12 @@ function failUnanswered(context: Context, qp: QueuePair, status: u32): void {
   const doubted = checksOf(qp);
   const syndrome: u32 = doubted.doubtedNak;
   if (syndrome == 0 || !inFlight(qp, doubted.doubtedPsn)) {
-    failOldest(context, qp, status, 0);
+    const vendor = silenceOf(qp);
+    if (vendor != 0) {
+      context.counters.pathMtuErr++;
+      pushEvent(context, EventKind.ASYNC, AsyncEvent.PATH_MTU_ERR, changetype<usize>(qp));
+    }
+    failOldest(context, qp, status, vendor);
     return;
   }
   completeBefore(context, qp, doubted.doubtedPsn);
@@ -172,7 +252,7 @@ function failUnanswered(context: Context, qp: QueuePair, status: u32): void {
 }
 
 /** A gap: goes back once, whatever number of packets tell of the same gap. */
-function retryGap(context: Context, qp: QueuePair): void {
+export function retryGap(context: Context, qp: QueuePair): void {
   if (qp.rnrWaiting || qp.nakHandled == qp.psnUnacked + 1) return;
   noteGap(context, qp);
   noteLoss(context, qp, 1);
@@ -190,7 +270,10 @@ export function receiveAcknowledge(
 ): void {
   if (!believesMsn(context, qp, psn, msn)) return;
   if (!inFlight(qp, psn)) {
-    if (isPlausible(qp, msn)) qp.heardOldNews = 1;
+    if (isPlausible(qp, msn)) {
+      qp.heardOldNews = 1;
+      noteShortAnswer(qp);
+    }
     if (psnCompare(psn, qp.psnUnacked) > 0) context.counters.dropGhost++;
     else noteSecondAnswer(qp, psn);
     return;
@@ -209,9 +292,9 @@ export function receiveAcknowledge(
           schedule(context, qp);
         }
       } else {
-        // An ACK beyond a READ that has no data yet says that its responses were lost.
+        // An ACK beyond a READ that has no data yet says that its responses were lost, or are late.
         settle(context, qp);
-        if (qp.state != QpState.ERR) retryGap(context, qp);
+        if (qp.state != QpState.ERR) repairResponses(context, qp);
       }
       break;
     case SyndromeKind.RNR_NAK:
@@ -283,114 +366,6 @@ function statusOfNak(syndrome: u32): u32 {
   return WcStatus.BAD_RESP_ERR;
 }
 
-/** Is a response with data about what is in flight? Counts it, and takes its MSN. */
-function isAnswer(context: Context, qp: QueuePair, psn: u32, msn: u32): bool {
-  if (!inFlight(qp, psn)) {
-    noteSecondAnswer(qp, psn);
-    context.counters.dropGhost++;
-    return false;
-  }
-  forgetDoubt(qp);
-  noteResponse(qp, msn, psnDistance(qp.psnUnacked, psn) + 1);
-  return true;
-}
-
-/** A READ RESPONSE packet with `length` bytes of payload. */
-export function receiveReadResponse(
-  context: Context,
-  qp: QueuePair,
-  psn: u32,
-  msn: u32,
-  payload: usize,
-  length: u32,
-): void {
-  if (!isAnswer(context, qp, psn, msn)) return;
-  // A response answers everything before it, too.
-  completeBefore(context, qp, psn);
-  if (qp.state == QpState.ERR) return;
-  const request = sendRequestAt(qp, qp.sendTail);
-  const ours =
-    qp.sendTail != qp.sendFetched &&
-    request.state == <u32>SendState.STARTED &&
-    isOf(request, Operation.DATA | Operation.EMPTY);
-  const answered = psnDistance(qp.psnUnacked, psn);
-  if (!ours || answered > psnDistance(qp.psnUnacked, request.psnLast)) {
-    // Data for something behind an unfinished READ, or for what is no READ at all.
-    settle(context, qp);
-    if (ours && qp.state != QpState.ERR) retryGap(context, qp);
-    else context.counters.dropGhost++;
-    return;
-  }
-  if (psn != qp.psnUnacked) {
-    // Never write past a gap: drop, and ask again from the gap on.
-    settle(context, qp);
-    if (qp.state != QpState.ERR) retryGap(context, qp);
-    return;
-  }
-  takeResponse(context, qp, request, psn, payload, length);
-}
-
-function takeResponse(
-  context: Context,
-  qp: QueuePair,
-  request: SendRequest,
-  psn: u32,
-  payload: usize,
-  length: u32,
-): void {
-  const offset = psnDistance(request.psnFirst, psn) * qp.mtu;
-  const reads = isOf(request, Operation.DATA);
-  if (length != (reads ? min<u32>(qp.mtu, request.length - offset) : 0)) {
-    failOldest(context, qp, WcStatus.BAD_RESP_ERR, 0);
-    return;
-  }
-  if (!scatterResponse(context, qp, request, offset, payload, length)) {
-    failOldest(context, qp, WcStatus.LOC_PROT_ERR, 0);
-    return;
-  }
-  moveUnacked(context, qp, psnAdd(psn, 1));
-  if (qp.chunkTail != qp.chunkHead && load<u32>(chunkAt(qp, qp.chunkTail)) == psn) qp.chunkTail++;
-  if (psn == request.psnLast) completeSend(context, qp, WcStatus.SUCCESS, 0);
-  settle(context, qp);
-}
-
-/** An ATOMIC ACKNOWLEDGE packet with the original value, in the machine's order. */
-export function receiveAtomicResponse(
-  context: Context,
-  qp: QueuePair,
-  psn: u32,
-  msn: u32,
-  original: u64,
-): void {
-  if (!isAnswer(context, qp, psn, msn)) return;
-  completeBefore(context, qp, psn);
-  if (qp.state == <u32>QpState.ERR) return;
-  const request = sendRequestAt(qp, qp.sendTail);
-  const ours = qp.sendTail != qp.sendFetched && request.state == <u32>SendState.STARTED;
-  if (
-    !ours ||
-    psn != qp.psnUnacked ||
-    psn != request.psnFirst ||
-    !isOf(request, Operation.ATOMIC)
-  ) {
-    // Behind something whose data is missing, or no answer to an atomic at all.
-    settle(context, qp);
-    if (ours && awaitsData(request) && qp.state != <u32>QpState.ERR) retryGap(context, qp);
-    else context.counters.dropGhost++;
-    return;
-  }
-  // Its bytes lie in the machine's order in memory, wherever the SGEs cut them.
-  store<u64>(context.grh, original);
-  if (!scatterResponse(context, qp, request, 0, context.grh, 8)) {
-    failOldest(context, qp, WcStatus.LOC_PROT_ERR, 0);
-    return;
-  }
-  moveUnacked(context, qp, psnAdd(psn, 1));
-  if (qp.chunkTail != qp.chunkHead && load<u32>(chunkAt(qp, qp.chunkTail)) == psn) qp.chunkTail++;
-  completeSend(context, qp, WcStatus.SUCCESS, 0);
-  settle(context, qp);
-}
-
 /**
  * A selective acknowledgement: everything before `psn` has arrived, and what the map names behind
  * it; `psn` itself has not.
@@ -414,8 +389,8 @@ export function receiveSelectiveAck(
     settle(context, qp);
     if (qp.state == <u32>QpState.ERR) return;
     if (!reached) {
-      retryGap(context, qp);
-      return;
+      repairResponses(context, qp);
+      if (qp.psnExecuted == qp.psnUnacked || isBeyond(qp, psn, qp.psnNext)) return;
     }
   }
   takeMissing(context, qp, psn, map, words);
@@ -453,11 +428,27 @@ export function timerFired(context: Context, qp: QueuePair): void {
     schedule(context, qp);
     return;
   }
+  if (qp.localPosted != 0) {
+    // The local path's turn sees to it.
+    qp.localLate = 1;
+    schedule(context, qp);
+    return;
+  }
   if (!outstanding(qp)) return;
+  if (isRefused(qp)) {
+    context.counters.retryExceededErr++;
+    failUnanswered(context, qp, WcStatus.RETRY_EXC_ERR);
+    return;
+  }
   const lost = qp.reorderPeer == 0 ? 0 : detectLosses(context, qp);
   repairLosses(context, qp, lost);
   if (lost != 0 || untilLost(context, qp) != 0) {
     armTimer(context.timers, timerOf(qp), context.now, nextDelay(context, qp));
+    return;
+  }
+  const wait = untilAnswer(context, qp);
+  if (wait != 0) {
+    armTimer(context.timers, timerOf(qp), context.now, wait);
     return;
   }
   qp.silentMicros = <u32>context.now;
@@ -471,6 +462,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
     return;
   }
   context.counters.timeouts++;
+  askShortly(context, qp);
   collapsePath(context, qp, <u32>timeoutOf(qp));
   qp.nakHandled = 0;
   retry(context, qp, WcStatus.RETRY_EXC_ERR, selective);
@@ -492,6 +484,8 @@ export function receiveArrival(
     context.counters.dropGhost++;
     return;
   }
+  // While a response is missing, arrivals count one by one.
+  if (qp.psnExecuted != qp.psnUnacked) return;
   // It was overtaken by one that says more.
   if (arrived < psnDistance(qp.psnUnacked, qp.psnArrived)) return;
   // Of what is about to be sent once more the books begin anew.

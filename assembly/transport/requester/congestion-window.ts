@@ -7,7 +7,7 @@
 import { powerOfTwo } from '../../memory/bytes';
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { Context } from '../shared/context';
-import { untilLost } from './in-flight';
+import { sinceSent, untilLost } from './in-flight';
 import {
   cutPath,
   fitsBuffer,
@@ -16,6 +16,7 @@ import {
   noteLosses,
   noteRoundTrip,
   pathOpen,
+  usualRoundTrip,
   usualRoundTripMost,
 } from '../shared/path-control';
 import { QueuePair, packetsInFlight, sendRequestAt, timerOf } from '../shared/queue-pair';
@@ -69,9 +70,15 @@ function chargeInFlight(qp: QueuePair): u32 {
   return charge - min<u32>(charge, (qp.arrivedCount + qp.lostCount) * qp.chargeFull);
 }
 
-/** May one more READ be sent? Arrivals of its responses are not reported. */
-export function windowOpenToRead(qp: QueuePair): bool {
-  return qp.psnUnacked == qp.psnNext || fitsBuffer(qp, qp.chargeSent - qp.chargeAcked);
+/**
+ * May one more READ with `packets` responses be sent? Arrivals of responses are not reported, and
+ * each has a place in the rings of what is in flight.
+ */
+export function windowOpenToRead(qp: QueuePair, packets: u32): bool {
+  if (qp.psnUnacked == qp.psnNext) return true;
+  const all = psnDistance(qp.psnArrived, qp.psnNext) + packets;
+  if (qp.reorderPeer != 0 && all > qp.flightMax) return false;
+  return fitsBuffer(qp, qp.chargeSent - qp.chargeAcked);
 }
 
 /** Are more packets in flight than the peer would keep if the oldest were lost? */
@@ -173,12 +180,34 @@ export function nextDelay(context: Context, qp: QueuePair): u64 {
   if (wait != 0) return wait;
   const timeout = timeoutOf(qp);
   const left = timeout - min<u64>(timeout, sinceProgress(context, qp));
-  const answer = usualRoundTripMost(qp);
-  if (qp.reorderPeer == 0 || answer == 0 || qp.earlyRepeats >= REPEATS_MAX) return left;
-  const slack: u64 = qp.lossy && !context.paced ? REPEAT_SLACK_MICROS : patience(qp);
+  if (!repeatsEarly(qp)) return left;
+  return min<u64>(earlyDelay(context, qp), left);
+}
+
+function repeatsEarly(qp: QueuePair): bool {
+  return qp.reorderPeer != 0 && usualRoundTripMost(qp) != 0 && qp.earlyRepeats < REPEATS_MAX;
+}
+
+/** Delay of an early repetition after the packet was sent. */
+function earlyDelay(context: Context, qp: QueuePair): u64 {
+  // The round trip of a handshake says nothing of a queue that has filled since.
+  const isKnown = qp.lossy && !context.paced && usualRoundTrip(qp) != 0;
+  const slack: u64 = isKnown ? REPEAT_SLACK_MICROS : patience(qp);
   const doublings: u64 = qp.earlyRepeats;
-  const early = (<u64>answer + slack) << doublings;
-  return min<u64>(early, left);
+  return (<u64>usualRoundTripMost(qp) + slack) << doublings;
+}
+
+/**
+ * Delay until an early repetition of the oldest packet, which was retransmitted after the timer was
+ * armed: its answer may be under way. 0: the packet has had its time.
+ */
+export function untilAnswer(context: Context, qp: QueuePair): u64 {
+  const timeout = timeoutOf(qp);
+  const passed = sinceProgress(context, qp);
+  if (!repeatsEarly(qp) || passed >= timeout || qp.psnUnacked != qp.psnArrived) return 0;
+  const sent: u64 = sinceSent(context, qp, qp.psnUnacked);
+  const delay = earlyDelay(context, qp);
+  return sent >= delay ? 0 : min<u64>(delay - sent, timeout - passed);
 }
 
 /**

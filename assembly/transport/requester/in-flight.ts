@@ -11,18 +11,24 @@ import { bitsFrom, clearBit, isBitSet, setBit } from '../../memory/bit-ring';
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { Context } from '../shared/context';
 import {
+  doubleLateness,
+  noteHasty,
   lateness,
   leastRoundTrip,
   noteLateness,
+  noteLosses,
   noteRoundTrip,
   usualRoundTrip,
   usualRoundTripLeast,
 } from '../shared/path-control';
-import { QueuePair } from '../shared/queue-pair';
+import { QueuePair, chunkAt } from '../shared/queue-pair';
+import { chunkFrom, chunkOf, isMissing, isUnanswered, leftOf } from './read-chunks';
 
 const REPEATED: u32 = 1;
 /** Where nothing is known of a path a first round trip counts as this, in microseconds. */
 const MICROS_LEAST: u32 = 1000;
+/** The least lateness of a path where a packet was late. */
+const LATE_LEAST_MICROS: u32 = 25;
 
 function timeAt(qp: QueuePair, psn: u32): usize {
   return qp.sentTimes + <usize>((psn & (qp.flightMax - 1)) << 2);
@@ -56,10 +62,20 @@ export function noteRepeated(context: Context, qp: QueuePair, psn: u32): void {
   clearLost(qp, psn);
 }
 
+/** Microseconds since the packet in flight with this PSN was sent last. */
+export function sinceSent(context: Context, qp: QueuePair, psn: u32): u32 {
+  return <u32>context.now - (load<u32>(timeAt(qp, psn)) & ~REPEATED);
+}
+
 function clearLost(qp: QueuePair, psn: u32): void {
   if (!isBitSet(qp.lostMap, qp.flightMax, psn)) return;
   clearBit(qp.lostMap, qp.flightMax, psn);
   qp.lostCount--;
+}
+
+/** Is the packet marked as lost? */
+export function isMarkedLost(qp: QueuePair, psn: u32): bool {
+  return qp.flightMax != 0 && isBitSet(qp.lostMap, qp.flightMax, psn);
 }
 
 /** Everything from `psnArrived` to before `psn` has arrived. Returns how many had not before. */
@@ -92,7 +108,7 @@ function noteOvertaken(context: Context, qp: QueuePair, psn: u32): void {
   const time = load<u32>(timeAt(qp, psn));
   if (time & REPEATED) return;
   const late = <u32>context.now - time - qp.arrivedRoundTrip;
-  if (<i32>late > <i32>lateness(qp)) noteLateness(qp, late + (late >> 2));
+  if (<i32>late > <i32>lateness(qp)) noteLateness(context, qp, late + (late >> 2));
 }
 
 /**
@@ -123,7 +139,7 @@ function noteTime(context: Context, qp: QueuePair, psn: u32): void {
     const least = leastRoundTrip(qp);
     const passed = <u32>context.now - micros;
     if (passed < least - (least >> 3)) {
-      noteLateness(qp, max<u32>(2 * lateness(qp), least >> 3));
+      doubleLateness(context, qp, micros, least >> 3);
       return;
     }
     // With a queue it may still be the first transmission.
@@ -132,6 +148,35 @@ function noteTime(context: Context, qp: QueuePair, psn: u32): void {
   if (<i32>(micros - qp.arrivedMicros) < 0) return;
   qp.arrivedMicros = micros;
   qp.arrivedRoundTrip = <u32>context.now - micros;
+}
+
+/**
+ * The peer has received a packet twice: what was detected as lost was late, and the next one may be
+ * as late. Once for each detection.
+ */
+export function noteNeedless(context: Context, qp: QueuePair): void {
+  // Nor was a packet lost that was repeated early.
+  const early = qp.repeatedEarly;
+  if (early != 0) noteHasty(context, qp, <u32>context.now - sinceSent(context, qp, early - 1));
+  qp.repeatedEarly = 0;
+  if (!qp.lossTold) return;
+  qp.lossTold = 0;
+  const least = max<u32>(leastRoundTrip(qp) >> 3, LATE_LEAST_MICROS);
+  doubleLateness(context, qp, <u32>context.now - usualRoundTrip(qp), least);
+}
+
+/**
+ * The oldest `packets` packets are acknowledged. Is one of them a packet that was repeated early,
+ * and was it the repetition that arrived? Then its first transmission was lost.
+ */
+export function noteLostEarly(context: Context, qp: QueuePair, packets: u32): void {
+  const early = qp.repeatedEarly;
+  if (early == 0 || qp.flightMax == 0 || qp.psnUnacked != qp.psnArrived) return;
+  if (psnDistance(qp.psnUnacked, early - 1) >= packets) return;
+  const since = sinceSent(context, qp, early - 1);
+  const usual = usualRoundTrip(qp);
+  if (since < usualRoundTripLeast(qp) || usual == 0) return;
+  noteLosses(context, qp, 1, <u32>context.now - since - usual);
 }
 
 /** Nothing that is in flight counts any more: it is sent again, from the oldest on. */
@@ -153,11 +198,11 @@ function markLost(qp: QueuePair, psn: u32): void {
 
 /**
  * Takes the map of a selective acknowledgement: bit i of its `words` words, in network order,
- * stands for PSN `psn` + 1 + i, and `psn` is `psnArrived`. Returns how many packets have arrived
- * that had not before.
+ * stands for PSN `psn` + 1 + i, and everything before `psn` is executed. Returns how many packets
+ * have arrived that had not before.
  */
 export function takeMap(context: Context, qp: QueuePair, psn: u32, map: usize, words: u32): u32 {
-  const before = qp.arrivedCount;
+  let arrived: u32 = 0;
   let last = psn;
   if (lastOf(map, words) >= psnDistance(psn, qp.psnMax)) return 0;
   const span = min<u32>(psnDistance(psn, qp.psnNext), qp.flightMax);
@@ -170,10 +215,12 @@ export function takeMap(context: Context, qp: QueuePair, psn: u32, map: usize, w
       if ((word << 6) + bit + 1 >= span) break;
       last = psnAdd(first, bit);
       markArrived(context, qp, last);
+      markKept(qp, last);
+      arrived++;
     }
   }
-  if (qp.arrivedCount != before) sampleRoundTrip(context, qp, last);
-  return qp.arrivedCount - before;
+  if (arrived != 0) sampleRoundTrip(context, qp, last);
+  return arrived;
 }
 
 /** Distance of the last packet that a map names; 0: it names none. */
@@ -185,12 +232,90 @@ function lastOf(map: usize, words: u32): u32 {
   return 0;
 }
 
+/**
+ * A response is missing, and the peer has executed everything up to `end`; up to `from` that was
+ * known. What needs no response has arrived, and so have the responses that were placed; the others
+ * may be lost. Returns how many packets had not arrived before. All are in the rings (`fitsRings`).
+ */
+export function noteExecuted(context: Context, qp: QueuePair, from: u32, end: u32): u32 {
+  let arrived: u32 = 0;
+  let psn = from;
+  if (qp.psnArrived != qp.psnUnacked) {
+    moveArrivedBack(qp);
+    psn = qp.psnUnacked;
+  }
+  for (let index = qp.chunkTail; psn != end; psn = psnAdd(psn, 1)) {
+    index = chunkFrom(qp, index, psn);
+    const isOpen = index != qp.chunkHead && isMissing(chunkAt(qp, index), psn);
+    if (isOpen) unmarkArrived(qp, psn);
+    else arrived += noteAhead(context, qp, psn);
+  }
+  return arrived;
+}
+
+/** Has everything that is not acknowledged a place of its own in the rings? */
+export function fitsRings(qp: QueuePair): bool {
+  return psnDistance(qp.psnUnacked, qp.psnNext) <= qp.flightMax;
+}
+
+/** A packet has arrived, and an older one may not have. 0: it had arrived before. */
+export function noteAhead(context: Context, qp: QueuePair, psn: u32): u32 {
+  if (isBitSet(qp.arrivedMap, qp.flightMax, psn)) return 0;
+  markArrived(context, qp, psn);
+  return 1;
+}
+
+/**
+ * Arrivals were reported beyond a request whose response is missing: they count one by one from
+ * now on.
+ */
+function moveArrivedBack(qp: QueuePair): void {
+  const end = qp.psnArrived;
+  if (qp.arrivedCount == 0) qp.arrivedLast = psnAdd(end, <u32>-1);
+  for (let psn = qp.psnUnacked; psn != end; psn = psnAdd(psn, 1)) {
+    setBit(qp.arrivedMap, qp.flightMax, psn);
+    qp.arrivedCount++;
+  }
+  qp.psnArrived = qp.psnUnacked;
+  qp.chargeArrived = qp.chargeAcked;
+}
+
+/**
+ * The request had arrived, and waited there; its response may be lost. When the request was sent
+ * says nothing of how late the response is.
+ */
+function unmarkArrived(qp: QueuePair, psn: u32): void {
+  if (!isBitSet(qp.arrivedMap, qp.flightMax, psn)) return;
+  clearBit(qp.arrivedMap, qp.flightMax, psn);
+  qp.arrivedCount--;
+  store<u32>(timeAt(qp, psn), load<u32>(timeAt(qp, psn)) | REPEATED);
+}
+
+/** The peer keeps a READ request: no response is lost before the request is executed. */
+function markKept(qp: QueuePair, psn: u32): void {
+  if (qp.chunkHead == qp.chunkTail) return;
+  const chunk = chunkOf(qp, psn);
+  if (chunk == null || chunk.psnFirst != psn || !isUnanswered(chunk)) return;
+  for (let left = leftOf(chunk, psn) - 1; left > 0; left--) {
+    psn = psnAdd(psn, 1);
+    if (isBitSet(qp.arrivedMap, qp.flightMax, psn)) continue;
+    setBit(qp.arrivedMap, qp.flightMax, psn);
+    qp.arrivedCount++;
+    clearLost(qp, psn);
+  }
+  if (isFurther(qp, psn)) qp.arrivedLast = psn;
+}
+
+/** Is it behind all others that are known to have arrived? */
+function isFurther(qp: QueuePair, psn: u32): bool {
+  return psnDistance(qp.psnArrived, psn) > psnDistance(qp.psnArrived, qp.arrivedLast);
+}
+
 function markArrived(context: Context, qp: QueuePair, psn: u32): void {
   setBit(qp.arrivedMap, qp.flightMax, psn);
   qp.arrivedCount++;
   clearLost(qp, psn);
-  const isFurther = psnDistance(qp.psnArrived, psn) > psnDistance(qp.psnArrived, qp.arrivedLast);
-  if (isFurther || qp.arrivedCount == 1) qp.arrivedLast = psn;
+  if (qp.arrivedCount == 1 || isFurther(qp, psn)) qp.arrivedLast = psn;
   else noteOvertaken(context, qp, psn);
   noteTime(context, qp, psn);
 }
@@ -206,9 +331,9 @@ export function detectAllLosses(context: Context, qp: QueuePair): u32 {
   return markLosses(context, qp, psnDistance(qp.psnArrived, qp.psnNext));
 }
 
-/** Of `span` packets from the oldest on. */
+/** Of `span` packets from the oldest on. A READ without any response is one packet that is lost. */
 function markLosses(context: Context, qp: QueuePair, span: u32): u32 {
-  const before = qp.lostCount;
+  let lost: u32 = 0;
   if (span >= qp.flightMax) return 0;
   for (let from: u32 = 0; from < span; from += 64) {
     const first = psnAdd(qp.psnArrived, from);
@@ -222,9 +347,18 @@ function markLosses(context: Context, qp: QueuePair, span: u32): u32 {
       if (!isLost(context, qp, psn)) continue;
       markLost(qp, psn);
       noteLostTime(qp, psn);
+      if (lost == 0 || !isWithRequest(qp, psn)) lost++;
     }
   }
-  return qp.lostCount - before;
+  if (lost != 0) qp.lossTold = 1;
+  return lost;
+}
+
+/** Is it a response whose request counts as lost? */
+function isWithRequest(qp: QueuePair, psn: u32): bool {
+  if (qp.chunkHead == qp.chunkTail) return false;
+  const chunk = chunkOf(qp, psn);
+  return chunk != null && psn != chunk.psnFirst && isUnanswered(chunk);
 }
 
 /** The oldest packet is lost, as the peer has told. */

@@ -17,7 +17,8 @@ import {
   wireOpcode,
 } from '../shared/operation';
 import { markedPsn } from '../shared/packet-mark';
-import { QueuePair, pathOf, sendRequestAt } from '../shared/queue-pair';
+import { windowPackets } from '../shared/path-control';
+import { QueuePair, READ_CHUNK_PACKETS, pathOf, sendRequestAt } from '../shared/queue-pair';
 import { finishCopying, finishPacket } from '../shared/send-buffer';
 import { QpState, QpType, SendFlag, WcStatus } from '../shared/status';
 import { SendRequest, SendState } from '../shared/work-request';
@@ -62,21 +63,37 @@ export function endRequest(qp: QueuePair): void {
   qp.sendSgeOffset = 0;
 }
 
-/** More make a READ no faster, and its loss dearer. */
+/** Response packets of a READ request where the loss of one costs all that are behind it. */
 const READ_PACKETS_MAX: u32 = 32;
+/** With a peer that does selective repeat: at least. */
+const READ_PACKETS_LEAST: u32 = 16;
 
-/** Response packets that one READ request asks for at most. */
-export function readPackets(context: Context, qp: QueuePair): u32 {
+/**
+ * Response packets that one READ request asks for at most. With selective repeat that is a power of
+ * two within the window: the peer sends them without a pause, and a queue has to take them.
+ */
+function readPackets(context: Context, qp: QueuePair): u32 {
   if (isAlone(qp)) return 1;
-  const open = context.receiveCharge / 2 / qp.chargeFull;
-  return max<u32>(min<u32>(open, min<u32>(context.windowPackets / 2, READ_PACKETS_MAX)), 1);
+  const open = min<u32>(context.receiveCharge / 2 / qp.chargeFull, context.windowPackets / 2);
+  if (qp.reorderPeer == 0) return max<u32>(min<u32>(open, READ_PACKETS_MAX), 1);
+  const most = powerBelow(min<u32>(open, READ_CHUNK_PACKETS));
+  const least = min<u32>(READ_PACKETS_LEAST, most);
+  // What is sent again may have been cut at any multiple of the least.
+  if (qp.psnNext != qp.psnMax) return least;
+  const part = powerBelow(windowPackets(context, qp));
+  return max<u32>(min<u32>(part, most), least);
+}
+
+/** The largest power of two that is not greater; 1 at least. */
+function powerBelow(value: u32): u32 {
+  const one: u32 = 1;
+  return one << (31 - <u32>clz<u32>(value | 1));
 }
 
 /** Bytes that the READ request at the queue pair's offset asks for. */
 export function readLength(context: Context, qp: QueuePair, request: SendRequest): u32 {
   const left = request.length - qp.sendOffset;
-  // Cut at the same places whenever it is sent: a repeated READ may not span two that the peer
-  // remembers apart.
+  // A repeated READ may not span two that the peer remembers apart.
   const limit = readPackets(context, qp);
   const packets = limit - ((qp.sendOffset / qp.mtu) % limit);
   return min<u32>(left, packets * qp.mtu);

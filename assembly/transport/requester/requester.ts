@@ -11,7 +11,6 @@ import { Context, EventKind, hasRoom, pushEvent } from '../shared/context';
 import { Operation, awaitsData, isOf } from '../shared/operation';
 import {
   QueuePair,
-  chunkAt,
   outstanding,
   packetCount,
   readsInFlight,
@@ -33,6 +32,7 @@ import {
 import { sendPlain, sendsPlain } from './fast-path';
 import { noteSentFrom } from './in-flight';
 import { executeLocal } from './local-work';
+import { addChunk } from './read-chunks';
 import { advance, endRequest, readLength, sendData, writeSingle } from './request-packet';
 import { anyRepairs, resend, sendRepairs } from './retransmit';
 
@@ -82,10 +82,14 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
   if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
   if (!windowOpen(context, qp) || fenced(qp, request)) return null;
   if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
-  if (isOf(request, Operation.DATA) && !windowOpenToRead(qp)) return null;
+  if (isOf(request, Operation.DATA) && !mayRead(context, qp, request)) return null;
   // Stronger than a fence.
   if (waitsForAll(request) && qp.sendTail != qp.sendNext) return null;
   return request;
+}
+
+function mayRead(context: Context, qp: QueuePair, request: SendRequest): bool {
+  return windowOpenToRead(qp, packetCount(qp, readLength(context, qp, request)));
 }
 
 /**
@@ -178,9 +182,13 @@ function sendUnconnected(context: Context, qp: QueuePair, request: SendRequest):
 
 /** In SQD: nothing is in flight any more (IBA 10.3.1.5). Says so once. */
 export function noteDrained(context: Context, qp: QueuePair): void {
-  if (qp.drained || outstanding(qp)) return;
+  if (qp.drained || outstanding(qp) || qp.localPosted != 0) return;
   const next = sendRequestAt(qp, qp.sendNext);
-  const begun = next.state == <u32>SendState.STARTED || next.state == <u32>SendState.FENCED;
+  const state = next.state;
+  const begun =
+    state == <u32>SendState.STARTED ||
+    state == <u32>SendState.FENCED ||
+    state == <u32>SendState.COPYING;
   if (qp.sendNext != qp.sendFetched && begun) return;
   qp.drained = 1;
   if (!qp.drainNotify) return;
@@ -202,8 +210,7 @@ function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
 /** A request is in flight whose last response has this PSN. */
 function expectData(context: Context, qp: QueuePair, psnLast: u32): void {
   if (qp.psnNext == qp.psnMax) startProbe(context, qp, qp.psnNext);
-  store<u32>(chunkAt(qp, qp.chunkHead), psnLast);
-  qp.chunkHead++;
+  addChunk(qp, psnLast);
   askedForAck(qp);
 }
 

@@ -7,7 +7,7 @@
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { Context, hasRoom, schedule } from '../shared/context';
 import { Operation, awaitsData, isOf } from '../shared/operation';
-import { QueuePair, readsInFlight, sendCursor, sendRequestAt } from '../shared/queue-pair';
+import { QueuePair, sendCursor, sendRequestAt } from '../shared/queue-pair';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from '../shared/work-request';
 import { askedForAck } from './ack-request';
 import {
@@ -15,11 +15,20 @@ import {
   dropProbe,
   growWindow,
   hastenTimer,
+  isAlone,
   noteLoss,
   windowOpenToRepair,
 } from './congestion-window';
-import { detectLosses, forgetFlight, noteRepeated, oldestLost, takeMap } from './in-flight';
-import { readLength, readPackets, sendData, writeSingle } from './request-packet';
+import {
+  detectLosses,
+  forgetFlight,
+  isMarkedLost,
+  noteRepeated,
+  oldestLost,
+  takeMap,
+} from './in-flight';
+import { chunkOf, isMissing, leftOf } from './read-chunks';
+import { sendData, writeSingle } from './request-packet';
 
 /** The peer has told what it keeps behind `psn`, which it misses; see `takeMap`. */
 export function takeMissing(
@@ -120,13 +129,13 @@ function indexOf(qp: QueuePair, psn: u32): u32 {
 }
 
 /**
- * Sends the packet with this PSN once more and leaves everything else as it stood. PSNs that are
- * those of responses are passed over, but for the oldest: from there on they are missing.
+ * Sends the packet with this PSN once more and leaves everything else as it stood. If it is a
+ * response: requests it again, and those behind it that are missing as well.
  */
 export function resend(context: Context, qp: QueuePair, psn: u32): void {
-  noteRepeated(context, qp, psn);
+  const packets = noteMissing(context, qp, psn);
   const index = indexOf(qp, psn);
-  if (index == qp.sendFetched) return;
+  if (index == qp.sendFetched || packets == 0) return;
   const request = sendRequestAt(qp, index);
   const next = qp.sendNext;
   const offset = qp.sendOffset;
@@ -142,8 +151,8 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   seekSge(sendCursor(qp), sgesOf(request), request.sgeCount, qp.sendOffset);
   let isSent: bool = true;
   if (isOf(request, Operation.DATA)) {
-    const asks = psn == qp.psnUnacked || qp.sendOffset % (readPackets(context, qp) * qp.mtu) == 0;
-    if (asks) writeSingle(context, qp, request, readLength(context, qp, request));
+    const left = request.length - qp.sendOffset;
+    writeSingle(context, qp, request, min<u32>(left, packets * qp.mtu));
   } else if (awaitsData(request)) isSent = writeSingle(context, qp, request, request.length);
   else isSent = sendData(context, qp, request, true);
   if (!isSent) {
@@ -162,6 +171,26 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   qp.awaited = awaited;
 }
 
+/**
+ * The packet with this PSN is sent again; of a READ, what is missing from there on: if it is lost,
+ * as many packets as are lost, else all. Returns the number of packets; 0: none is missing.
+ */
+function noteMissing(context: Context, qp: QueuePair, psn: u32): u32 {
+  const isLost = isMarkedLost(qp, psn);
+  const chunk = chunkOf(qp, psn);
+  noteRepeated(context, qp, psn);
+  if (chunk == null) return 1;
+  if (!isMissing(chunk, psn)) return 0;
+  const most: u32 = isAlone(qp) ? 1 : leftOf(chunk, psn);
+  let packets: u32 = 1;
+  for (; packets < most; packets++) {
+    const next = psnAdd(psn, packets);
+    if (!isMissing(chunk, next) || (isLost && !isMarkedLost(qp, next))) break;
+    noteRepeated(context, qp, next);
+  }
+  return packets;
+}
+
 function sgesOf(request: SendRequest): usize {
   return changetype<usize>(request) + SEND_REQUEST_SIZE;
 }
@@ -172,6 +201,7 @@ function sgesOf(request: SendRequest): usize {
  */
 export function goBack(qp: QueuePair, psn: u32): void {
   qp.chunkHead = qp.chunkTail;
+  qp.psnExecuted = qp.psnUnacked;
   dropProbe(qp);
   forgetRepairs(qp);
   rewind(qp, psn);

@@ -60,7 +60,7 @@ export const FLUSH_REQUEST_RANGES: u32 = 16;
 export const FLUSH_MEMORY_SIZE: u32 = 144;
 
 /** The rights that a placement takes, of the queue pair and of the key. */
-function rightsOf(placement: u32): u32 {
+export function rightsOf(placement: u32): u32 {
   let rights: u32 = 0;
   if (placement & PlacementType.GLOBAL) rights |= AccessFlag.FLUSH_GLOBAL;
   if (placement & PlacementType.PERSISTENT) rights |= AccessFlag.FLUSH_PERSISTENT;

@@ -4,17 +4,21 @@
  * retransmits only the missing packets. Only packets with the peer's mark are kept
  * (shared/packet-mark.ts).
  *
- * A ring of bits has one for each PSN (memory/bit-ring.ts), a ring of slots has the packets.
+ * A ring of bits has one for each PSN (memory/bit-ring.ts), a ring of addresses the slot of its
+ * packet (shared/reorder-pool.ts).
  */
 import { clearBit, isBitSet, setBit } from '../../memory/bit-ring';
 import { psnAdd, psnDistance } from '../../wire/psn';
+import { Context } from '../shared/context';
 import { QueuePair } from '../shared/queue-pair';
+import { giveSlot, keepPacket, lengthOf, packetOf } from '../shared/reorder-pool';
 
 /** This many packets behind a gap prove a loss; fewer may be two packets in the wrong order. */
 const CERTAIN: u32 = 3;
 
-function slotAt(qp: QueuePair, psn: u32): usize {
-  return qp.reorderSlots + <usize>((psn & (qp.reorderMax - 1)) * qp.reorderSlotBytes);
+/** Where the address of the packet's slot is. */
+function placeOf(qp: QueuePair, psn: u32): usize {
+  return qp.aheadSlots + ((<usize>(psn & (qp.reorderMax - 1))) << 2);
 }
 
 export function anyAhead(qp: QueuePair): bool {
@@ -28,37 +32,43 @@ export function aheadSpan(qp: QueuePair): u32 {
 
 /** Is it what is kept at `slot`, in all but the request for an acknowledgement and the ICRC? */
 function isKept(slot: usize, packet: usize, length: u32): bool {
-  const kept = slot + 8;
+  const kept = packetOf(slot);
   const tail: usize = 12;
   return (
-    load<u32>(slot) == length &&
+    lengthOf(slot) == length &&
     memory.compare(kept, packet, 8) == 0 &&
     memory.compare(kept + tail, packet + tail, length - 16) == 0
   );
 }
 
 /** Keeps a packet that arrived ahead. True: report it now. */
-export function keepAhead(qp: QueuePair, packet: usize, length: u32, psn: u32): bool {
+export function keepAhead(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  length: u32,
+  psn: u32,
+): bool {
   const ahead = psnDistance(qp.psnExpected, psn);
   // Beyond the room there is: as if it had been lost.
-  if (ahead >= qp.reorderMax || length > qp.reorderSlotBytes - 8) return true;
-  const slot = slotAt(qp, psn);
+  if (ahead >= qp.reorderMax) return true;
+  const place = placeOf(qp, psn);
   if (!isBitSet(qp.aheadMap, qp.reorderMax, psn)) {
-    store<u32>(slot, length);
-    memory.copy(slot + 8, packet, length);
+    const slot = keepPacket(context, qp.aheadCount, packet, length);
+    if (slot == 0) return true;
+    store<u32>(place, <u32>slot);
     setBit(qp.aheadMap, qp.reorderMax, psn);
     if (ahead > aheadSpan(qp)) qp.aheadLast = psn;
     qp.aheadCount++;
-  } else if (!isKept(slot, packet, length)) {
+  } else if (!isKept(load<u32>(place), packet, length)) {
     // One of the two packets is forged. Both are dropped; the peer retransmits the genuine one.
-    drop(qp, psn);
-  }
+    drop(context, qp, psn);
+  } else qp.hadDuplicate = 1;
   return ahead >= CERTAIN;
 }
 
-function drop(qp: QueuePair, psn: u32): void {
-  clearBit(qp.aheadMap, qp.reorderMax, psn);
-  qp.aheadCount--;
+function drop(context: Context, qp: QueuePair, psn: u32): void {
+  forget(context, qp, psn);
   if (psn != qp.aheadLast) return;
   let last = psn;
   while (qp.aheadCount != 0 && !isBitSet(qp.aheadMap, qp.reorderMax, last)) last = psnAdd(last, -1);
@@ -66,26 +76,26 @@ function drop(qp: QueuePair, psn: u32): void {
 }
 
 /**
- * The expected PSN has moved by `moved`. Returns the packet that is expected now, if it is kept,
- * and forgets it; 0 otherwise. What it moved over is forgotten.
+ * The expected PSN has moved by `moved`. Returns the slot of the packet that is expected now, if it
+ * is kept, and forgets it; 0 otherwise. What it moved over is forgotten.
  */
-export function takeAhead(qp: QueuePair, moved: u32): usize {
+export function takeAhead(context: Context, qp: QueuePair, moved: u32): usize {
   let psn = psnAdd(qp.psnExpected, 0 - moved);
   for (let count = min<u32>(moved, qp.reorderMax); count > 0 && qp.aheadCount != 0; count--) {
-    if (isBitSet(qp.aheadMap, qp.reorderMax, psn)) forget(qp, psn);
+    if (isBitSet(qp.aheadMap, qp.reorderMax, psn)) forget(context, qp, psn);
     psn = psnAdd(psn, 1);
   }
   if (qp.aheadCount == 0 || !isBitSet(qp.aheadMap, qp.reorderMax, qp.psnExpected)) return 0;
-  forget(qp, qp.psnExpected);
-  return slotAt(qp, qp.psnExpected) + 8;
+  return forget(context, qp, qp.psnExpected);
 }
 
-function forget(qp: QueuePair, psn: u32): void {
+/** Returns its slot, which is free. */
+function forget(context: Context, qp: QueuePair, psn: u32): usize {
+  const place = placeOf(qp, psn);
+  const slot = <usize>load<u32>(place);
+  store<u32>(place, 0);
+  giveSlot(context, slot);
   clearBit(qp.aheadMap, qp.reorderMax, psn);
   qp.aheadCount--;
-}
-
-/** Length of what takeAhead returned. */
-export function keptLength(packet: usize): u32 {
-  return load<u32>(packet - 8);
+  return slot;
 }

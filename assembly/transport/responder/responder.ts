@@ -30,7 +30,9 @@ import { CountedOperation, countCompletion } from '../queue/completion-counter';
 import { takeReceive } from '../queue/receive-queue';
 import { Context, EventKind, pushEvent, schedule } from '../shared/context';
 import { openResponses } from '../shared/keep-alive';
+import { updateLocalEndpoint } from '../shared/local-endpoint';
 import { isMarked, reorders } from '../shared/packet-mark';
+import { lengthOf, packetOf } from '../shared/reorder-pool';
 import { MessageKind, QueuePair, Resource, packetCount, resourceAt } from '../shared/queue-pair';
 import { serves } from '../shared/state-machine';
 import { AsyncEvent, QpState, WcStatus } from '../shared/status';
@@ -44,18 +46,20 @@ import {
   noteImpatience,
 } from './flush';
 import { Invalidation, invalidateReceived } from './invalidating-receive';
-import { anyAhead, keepAhead, keptLength, takeAhead } from './reorder-buffer';
+import { anyAhead, keepAhead, takeAhead } from './reorder-buffer';
 import {
   defer,
   dropJobsFrom,
   firstJobCount,
   jobCount,
+  jobRoom,
   pushAtomic,
   pushJob,
   pushRead,
   refuse,
   remember,
   sendNak,
+  unsentFrom,
 } from './response-queue';
 import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } from './scatter';
 import { noteHeld } from './selective-ack';
@@ -100,9 +104,9 @@ export function receiveRequestPacket(
 function executeKept(context: Context, qp: QueuePair, from: u32): void {
   let before = from;
   while (qp.psnExpected != before && serves(qp.state)) {
-    const packet = takeAhead(qp, psnDistance(before, qp.psnExpected));
+    const slot = takeAhead(context, qp, psnDistance(before, qp.psnExpected));
     before = qp.psnExpected;
-    if (packet != 0) execute(context, qp, packet, keptLength(packet));
+    if (slot != 0) execute(context, qp, packetOf(slot), lengthOf(slot));
   }
   if (!serves(qp.state)) return;
   // The peer has been waiting for this gap to close.
@@ -137,6 +141,7 @@ function execute(context: Context, qp: QueuePair, packet: usize, length: u32): v
 export function noteEstablished(context: Context, qp: QueuePair): void {
   if (qp.state != <u32>QpState.RTR || qp.communicationEstablished) return;
   qp.communicationEstablished = 1;
+  updateLocalEndpoint(context, qp);
   pushEvent(context, EventKind.ASYNC, AsyncEvent.COMM_EST, changetype<usize>(qp));
 }
 
@@ -145,7 +150,7 @@ function receiveAhead(context: Context, qp: QueuePair, packet: usize, length: u3
   context.counters.outOfSeqRequest++;
   if (reorders(qp)) {
     if (!isMarked(qp, packet)) return;
-    if (!keepAhead(qp, packet, length, psn) && !bthAckRequest(packet)) return;
+    if (!keepAhead(context, qp, packet, length, psn) && !bthAckRequest(packet)) return;
     qp.sackPending = 1;
     schedule(context, qp);
     return;
@@ -212,7 +217,7 @@ function checkResources(context: Context, qp: QueuePair, flags: u32, psn: u32): 
     return false;
   }
   // A SEND_WITH_INV with a pending fence has an entry of its own.
-  if (jobCount(qp) - <u32>qp.receiveFenced < qp.rdAtomicLimit) return true;
+  if (jobCount(qp) - <u32>qp.receiveFenced < jobRoom(qp)) return true;
   // The places are taken by answers to repeated requests: soon there will be one.
   defer(context, qp);
   return false;
@@ -402,6 +407,7 @@ function receiveDuplicate(
     if (qp.receiveFenced) noteImpatience(context, qp, psn);
     // One ACK for the newest executed request answers all that came before.
     qp.ackPending = <u8>times;
+    qp.hadDuplicate = 1;
     acknowledgeAgain(qp, psn);
     schedule(context, qp);
     return;
@@ -417,7 +423,7 @@ function receiveDuplicate(
     if (resource.kind != (flags & ANSWERED)) return;
     noteImpatience(context, qp, psn);
     if (flags & PacketFlag.READ) repeatRead(context, qp, packet, resource, skipped, times);
-    else if (dropJobsFrom(qp, psn)) {
+    else if (!(reorders(qp) && unsentFrom(qp, psn, 1) == 0) && dropJobsFrom(qp, psn)) {
       pushJob(context, qp, resource.kind, psn, resource.msn, times).value = resource.value;
     }
     return;
@@ -440,6 +446,13 @@ function repeatRead(
   if (resource.key != rethKey(reth) || address - resource.address != <u64>offset) return;
   if (offset > resource.length || length > resource.length - offset) return;
   const psn = bthPsn(packet);
+  let left = length;
+  if (reorders(qp)) {
+    const packets = packetCount(qp, length);
+    const unsent = unsentFrom(qp, psn, packets);
+    if (unsent == 0) return;
+    if (unsent < packets) left = unsent * qp.mtu;
+  }
   if (!dropJobsFrom(qp, psn)) return;
-  pushRead(context, qp, psn, address, resource.key, length, resource.msn, times);
+  pushRead(context, qp, psn, address, resource.key, left, resource.msn, times);
 }

@@ -7,6 +7,7 @@ import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { NakCode } from '../../wire/syndrome';
 import { completeReceive, enterError } from '../queue/completion';
 import { Context, EventKind, pushEvent, schedule } from '../shared/context';
+import { reorders } from '../shared/packet-mark';
 import {
   JobState,
   QueuePair,
@@ -148,19 +149,46 @@ export function pushAtomic(
 }
 
 /**
- * A repeated request at `psn` is about to be answered: what was still to be answered from there on
- * will be requested again. False: no room for one more answer.
+ * Number of requests that may wait for a response at once. The peer's new requests find room
+ * whatever it requests again, if it does selective repeat: `dropJobsFrom` drops nothing then.
+ */
+export function jobRoom(qp: QueuePair): u32 {
+  return reorders(qp) ? 2 * qp.rdAtomicLimit - 1 : qp.rdAtomicLimit;
+}
+
+/** How many of `packets` responses from `psn` on no job that waits will send. */
+export function unsentFrom(qp: QueuePair, psn: u32, packets: u32): u32 {
+  let left = packets;
+  for (let index = qp.jobTail; index != qp.jobHead; index++) {
+    const job = jobAt(qp, index);
+    const ahead = psnDistance(psn, job.psn);
+    if (psnDistance(job.psn, psn) <= psnDistance(job.psn, job.psnLast)) return 0;
+    if (ahead < left) left = ahead;
+  }
+  return left;
+}
+
+/**
+ * A repeated request at `psn` is about to be answered. A peer that goes back to it will request
+ * again what was still to be answered from there on; a peer that does selective repeat will not.
+ * False: no room for one more answer.
  */
 export function dropJobsFrom(qp: QueuePair, psn: u32): bool {
   // Held jobs are not dropped: they are answered with or without a retransmission.
   if (qp.heldJobs > 0) {
     return psnCompare(psn, jobAt(qp, qp.jobTail).psn) < 0 && jobCount(qp) < qp.rdAtomicLimit;
   }
+  if (reorders(qp)) return hasRoomForRepeated(qp);
   while (qp.jobHead != qp.jobTail && psnCompare(jobAt(qp, qp.jobHead - 1).psn, psn) >= 0) {
     qp.jobHead--;
   }
   if (qp.jobHead != qp.jobTail) cutJob(jobAt(qp, qp.jobHead - 1), psn, qp.mtu);
   return jobCount(qp) < qp.rdAtomicLimit;
+}
+
+function hasRoomForRepeated(qp: QueuePair): bool {
+  const jobs = jobCount(qp) - <u32>qp.receiveFenced;
+  return jobs == 0 || jobs - firstJobCount(qp) < qp.rdAtomicLimit - 1;
 }
 
 /** Ends a job before `psn`, which it would have reached. */

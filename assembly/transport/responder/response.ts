@@ -11,9 +11,10 @@ import { Opcode, PacketFlag } from '../../wire/opcode';
 import { ICRC_SIZE } from '../../wire/packet';
 import { psnAdd, psnCompare } from '../../wire/psn';
 import { ACK_WITHOUT_CREDITS, NakCode, SyndromeKind, rnrTimerMicros } from '../../wire/syndrome';
-import { Context, hasRoom, packetStart } from '../shared/context';
+import { Context, hasRoom, packetStart, schedule } from '../shared/context';
 import { Fence } from '../shared/invalidation-fence';
 import { Aside, awaitsSign, countResponse, sendProbe } from '../shared/keep-alive';
+import { answeredPsn } from '../shared/packet-mark';
 import { JobState, QueuePair, ResponseJob, jobAt, pathOf, resourceAt } from '../shared/queue-pair';
 import { finishCopying, finishPacket } from '../shared/send-buffer';
 import { QpState, WcStatus } from '../shared/status';
@@ -21,13 +22,15 @@ import { executeWaiting, noteFlush } from './flush';
 import { endReceiveFence } from './invalidating-receive';
 import { anyAhead } from './reorder-buffer';
 import { refuse, sendNak } from './response-queue';
-import { sendSelectiveAck, tellArrival } from './selective-ack';
+import { sendSelectiveAck, takeDuplicate, tellArrival } from './selective-ack';
 
 /** RNR timers (20 ms, 491 ms) for a peer that retransmits a held request. */
 const SHORTEST_BUSY: u32 = 22;
 const LONGEST_BUSY: u32 = 31;
 /** BECN: byte 4 of a congestion notification's BTH. */
 const BECN: u8 = 0x40;
+/** A queue pair sends no more than one congestion notification in this time (DCQCN). */
+const NOTIFY_MICROS: u32 = 50;
 
 /**
  * Sends what waits. True when it stopped because of the quantum or the buffer and has more to send.
@@ -119,14 +122,24 @@ function sendAcknowledge(context: Context, qp: QueuePair): void {
 function sendAeth(context: Context, qp: QueuePair, syndrome: u32, msn: u32, psn: u32): void {
   qp.ackDelayed = 0;
   const packet = packetStart(context);
-  storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, 0, psn);
+  const reports = takeDuplicate(qp);
+  storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, reports, psn);
   storeAeth(packet + 12, syndrome, msn);
   finishPacket(context, pathOf(qp), qp.qpn, 16 + ICRC_SIZE);
+}
+
+/** A switch has marked a packet of the peer: a notification is to be sent. */
+export function noteCongestion(context: Context, qp: QueuePair): void {
+  const micros = <u32>context.now - qp.notifiedMicros;
+  if (qp.notifiedMicros != 0 && micros < NOTIFY_MICROS) return;
+  qp.asidePending |= <u8>Aside.CONGESTION;
+  schedule(context, qp);
 }
 
 /** Tells the peer that its packets met congestion (IBA A17.9.3). */
 function sendCongestionNotification(context: Context, qp: QueuePair): void {
   qp.asidePending &= ~(<u8>Aside.CONGESTION);
+  qp.notifiedMicros = max<u32>(<u32>context.now, 1);
   const packet = packetStart(context);
   storeBth(packet, Opcode.CNP, 0, context.pkey, qp.targetQp, 0, 0);
   store<u8>(packet, BECN, 4);
@@ -168,7 +181,8 @@ function getReady(context: Context, qp: QueuePair, job: ResponseJob): bool {
 
 function sendAtomicAcknowledge(context: Context, qp: QueuePair, job: ResponseJob): void {
   const packet = packetStart(context);
-  storeBth(packet, Opcode.RC_ATOMIC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, 0, job.psn);
+  const psn = answeredPsn(qp, job.psn);
+  storeBth(packet, Opcode.RC_ATOMIC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, 0, psn);
   storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
   storeU64(packet + 16, job.value);
   endJob(qp, job);
@@ -189,7 +203,8 @@ function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bo
     return endUnreadable(context, qp, job);
   }
   const pad: u32 = (0 - size) & 3;
-  storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, 0, job.psn);
+  const psn = answeredPsn(qp, job.psn);
+  storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, 0, psn);
   if (header == 16) storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
   if (pad) store<u32>(packet + header + size, 0);
   if (job.kind == <u32>PacketFlag.READ) countResponse(context, qp);

@@ -58,7 +58,8 @@ export function sendSelectiveAck(context: Context, qp: QueuePair, syndrome: u32)
   const opcode: u32 = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
   const span = aheadSpan(qp);
   const words = min<u32>(max<u32>((span + 63) >> 6, HEADER_WORDS), qp.mtu >> 3);
-  storeBth(packet, opcode, 0, context.pkey, qp.targetQp, 0, qp.psnExpected);
+  const reports = takeDuplicate(qp);
+  storeBth(packet, opcode, 0, context.pkey, qp.targetQp, reports, qp.psnExpected);
   storeAeth(packet + 12, syndrome, qp.msn);
   for (let word: u32 = 0; word < words; word++) {
     const bits = aheadBits(qp, word << 6, span);
@@ -66,6 +67,16 @@ export function sendSelectiveAck(context: Context, qp: QueuePair, syndrome: u32)
   }
   qp.sackPending = 0;
   finishPacket(context, pathOf(qp), qp.qpn, 16 + (words << 3) + ICRC_SIZE);
+}
+
+/**
+ * Has a packet arrived twice since the last acknowledgement? Between Verbena peers the AckReq bit
+ * of an acknowledgement reports it: one of the two transmissions was needless (RFC 2883).
+ */
+export function takeDuplicate(qp: QueuePair): u32 {
+  const reports: u32 = qp.hadDuplicate && qp.reorderPeer != 0 ? 1 : 0;
+  qp.hadDuplicate = 0;
+  return reports;
 }
 
 /** Bit i is 1 if the packet `from` + 1 + i behind the expected one is kept, up to `span`. */

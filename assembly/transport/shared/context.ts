@@ -2,13 +2,15 @@
  * A context: the state of one engine, behind one address. State that several engines share lies in
  * the arena (memory/arena.ts). Only the engine that runs this context writes here; its host reads.
  * ```
- *  | Context | Counters | CRC scratch | lanes | timers | QP index | queue pairs | CQs | events |
- *  | doorbells | receive descriptors | send descriptors | receive bytes | send buffers |
+ *  | Context | Counters | CRC scratch | lanes | timers | QP index | queue pairs | CQs |
+ *  | local path | events | doorbells | receive descriptors | send descriptors |
+ *  | receive bytes | send buffers |
  * ```
  */
 import { AEAD_SCRATCH_SIZE } from '../../crypto/aead';
 import { Arena, ContextSlot, contextSlot } from '../../memory/arena';
 import { powerOfTwo, roundUp } from '../../memory/bytes';
+import { LOCAL_MESSAGE_SIZE, withdrawAllFrom } from '../../memory/local-channel';
 import { List, append, removeFrom, takeFirst } from '../../memory/list';
 import { RING_HEADER_SIZE, ringHead, ringInit, ringTail, setRingHead } from '../../memory/ring';
 import { CRC_SCRATCH_SIZE, initCrcScratch } from '../../wire/crc32';
@@ -16,6 +18,7 @@ import { DEFAULT_PKEY } from '../../wire/headers';
 import { ICRC_LANES_SCRATCH_SIZE } from '../../wire/icrc-lanes';
 import { PACKET_SIZE_MAX } from '../../wire/packet';
 import { Counters } from './counters';
+import { LOCAL_BOUNCE_SIZE, LOCAL_TARGET_SIZE, LocalTarget } from './local-target';
 import { PATH_SIZE, Path } from './path';
 import { QUEUE_PAIR_SIZE, QueuePair } from './queue-pair';
 import {
@@ -75,6 +78,8 @@ export class ContextConfig {
   packetSizeMax: u32;
   /** Does the link itself bound what is under way, and slow down? */
   paced: u32;
+  /** 1: queue pairs of this context may address each other without packets. */
+  localPath: u32;
 }
 
 /** Public fields are read by the host through exported offsets. */
@@ -183,8 +188,32 @@ export class Context {
   aheadLength: u32;
   aheadStart: u32;
   aheadIcrc: u32;
+  /** The local path: 1 if it is allowed; the target of the current turn; a buffer. */
+  localPath: u32;
+  localTarget: LocalTarget;
+  localBounce: usize;
+  /** Slots of reorder buffers (reorder-pool.ts): a list of free ones, how many, and all. */
+  reorderFree: usize;
+  reorderFreeCount: u32;
+  reorderSlots: u32;
+  /** Packets that all queue pairs may keep. */
+  reorderDemand: u32;
+  /** 1: an event asks the host for more slots. */
+  reorderAsked: u32;
+  /** Bytes that it may still copy in this call of `nextPackets`; 1: it copied them all. */
+  localLeft: u32;
+  localPaused: u32;
+  /** Channels (memory/local-channel.ts): the count of announcements at the last look, */
+  announcedSeen: u32;
+  /** the number of the last run of messages, a copy of the current one, */
+  localRuns: u32;
+  localMessage: usize;
+  /** bits of the contexts whose sleeping threads the host is to wake, and how many. */
+  wakes: usize;
+  wakeCount: u32;
 }
-const CONTEXT_SIZE: u32 = 384;
+/** A bit for each of 256 contexts. */
+export const WAKES_SIZE: u32 = 32;
 
 /** Where datagrams go: 16 bytes, then a Path. */
 @unmanaged
@@ -255,6 +284,8 @@ export class PathState {
   /** Share of packets that were lost; and of those that were lost while there was no queue. */
   lossShare: f64;
   linkLossShare: f64;
+  /** Share of recent packets with a congestion mark; 0: no mark arrived yet. */
+  markShare: f64;
   /** Packets that may be in flight, in 1/256; and how that grows (path-control.ts). */
   window: u32;
   growth: u32;
@@ -269,11 +300,13 @@ export class PathState {
   leastMicros: u32;
   /** The least of the round trips since `leastMicros`, which follows. */
   leastNext: u32;
-  /** Least round trip of this round, its begin; consecutive rounds with and without a queue. */
+  /** Least round trip of this round, its begin; the most of recent `roundLeast`s. */
   roundLeast: u32;
   roundMicros: u32;
-  queuedRounds: u32;
-  freeRounds: u32;
+  roundMost: u32;
+  /** Consecutive rounds with and without a queue. */
+  queuedRounds: u16;
+  freeRounds: u16;
   /** Packets that arrived since `rateMicros`; the most of a recent round trip. */
   roundArrived: u32;
   rateMicros: u32;
@@ -281,27 +314,37 @@ export class PathState {
   /** The first and the last of acknowledgements without a pause. */
   trainFirst: u32;
   trainLast: u32;
-  /** How late a packet may arrive before it counts as lost. */
+  /** How late a packet may arrive before it counts as lost, and since when that is so. */
   lateMicros: u32;
+  lateSince: u32;
   /** When the last packet arrived. After a timeout slow start ends at this window, in 1/256. */
   arrivedMicros: u32;
   slowUntil: u32;
+  /** When the last round trip with a mark began; congestion notifications since then. */
+  markMicros: u32;
+  markCount: u32;
+  /** Round trip of a handshake, until one is measured; 0: not known. */
+  seedMicros: u32;
+  /** When the variation was last doubled, since an early repetition was needless. */
+  hastyMicros: u32;
   /** Queue pairs with this path; those with packets in flight, and all of these packets. */
   users: u32;
   busy: u32;
   inFlight: u32;
   /** Charge that the peer's receive buffer takes at a time. */
   charge: u32;
-  /** Of the queue pairs that wait: those whose turn has come; timeouts of the others in a row. */
+  /** Queue pairs whose turn has come, that wait for the window, and timeouts of these in a row. */
   granted: u32;
-  stalls: u32;
+  waiting: u16;
+  stalls: u16;
   /** A List of the queue pairs that wait for pacing or for the window. */
   heldFirst: usize;
   heldLast: usize;
+  reserved: u32;
 }
 /** The struct above, then a timer. */
-export const PATH_TIMER: u32 = 184;
-export const PATH_STATE_SIZE: u32 = 216;
+export const PATH_TIMER: u32 = 216;
+export const PATH_STATE_SIZE: u32 = 248;
 /** Entries, a power of two; a hash of the GID selects where the peer's is looked for. */
 export const PATH_STATES: u32 = 256;
 
@@ -323,6 +366,8 @@ export enum EventKind {
   COMPLETION = 1,
   /** An asynchronous event. */
   ASYNC = 2,
+  /** Reorder buffers could use more memory (reorder-pool.ts). */
+  REORDER_SHORT = 3,
 }
 
 /** Bytes of the ring of doorbells, and of a flag per place of a queue pair (doorbell.ts). */
@@ -336,7 +381,7 @@ function indexSlots(config: ContextConfig): u32 {
 
 /** Lays the context out; writes nothing when `context` is null. Returns its size. */
 function layout(context: Context | null, base: u32, config: ContextConfig): u32 {
-  const counters = base + CONTEXT_SIZE;
+  const counters = base + roundUp(<u32>offsetof<Context>(), 64);
   const scratch = roundUp(counters + <u32>offsetof<Counters>(), 64);
   const lanes = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
   const authScratch = roundUp(lanes + <u32>ICRC_LANES_SCRATCH_SIZE, 64);
@@ -350,7 +395,11 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
   const handles = srqs + config.sharedReceiveQueuesMax * SHARED_RECEIVE_QUEUE_SIZE;
   const multicast = handles + config.addressHandlesMax * ADDRESS_HANDLE_SIZE;
   const grh = roundUp(multicast + config.multicastMax * MEMBERSHIP_SIZE, 64);
-  const events = grh + 64 + PATH_SIZE;
+  const localTarget = grh + 64 + PATH_SIZE;
+  const localMessage = roundUp(localTarget + LOCAL_TARGET_SIZE, 64);
+  const wakes = localMessage + LOCAL_MESSAGE_SIZE;
+  const localBounce = roundUp(wakes + WAKES_SIZE, 64);
+  const events = localBounce + LOCAL_BOUNCE_SIZE;
   const doorbells = roundUp(events + RING_HEADER_SIZE + config.eventsMax * ENGINE_EVENT_SIZE, 64);
   const receives = roundUp(doorbells + doorbellBytes(config.queuePairsMax + 1), 64);
   const sends = receives + config.receivePackets * RECEIVE_DESCRIPTOR_SIZE;
@@ -374,6 +423,10 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
     context.multicast = multicast;
     context.grh = grh;
     context.strangerPath = changetype<Path>(<usize>grh + 64);
+    context.localTarget = changetype<LocalTarget>(<usize>localTarget);
+    context.localBounce = localBounce;
+    context.localMessage = localMessage;
+    context.wakes = wakes;
     context.events = events;
     context.doorbells = doorbells;
     context.receiveDescriptors = receives;
@@ -420,6 +473,7 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.localGid1 = config.localGid1;
   context.packetSizeMax = config.packetSizeMax;
   context.paced = config.paced;
+  context.localPath = config.localPath;
   initCrcScratch(context.crcScratch);
   initTimers(context.timers, now);
   ringInit(context.events);
@@ -447,7 +501,9 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
     ADDRESS_HANDLE_SIZE,
     offsetof<AddressHandle>('nextFree'),
   );
+  context.slot.port = config.localPort;
   context.slot.context = changetype<usize>(context);
+  withdrawAllFrom(arena, config.slot);
   context.magic = CONTEXT_MAGIC;
 }
 

@@ -16,6 +16,8 @@ export class Counters {
   ackDeferred: u64;
   retryExceededErr: u64;
   retryRnrExceededErr: u64;
+  /** Queue pairs that ended because their path MTU is too large (path-mtu.ts). */
+  pathMtuErr: u64;
   /** Times that the requester went back to an earlier packet. */
   completerRetryErr: u64;
   sendErr: u64;
@@ -49,9 +51,14 @@ export class Counters {
   icrcExact: u64;
   /** ICRCs accepted after solving for the IP identification. */
   icrcByIpId: u64;
+  /** Packets without an ICRC, as both ends agreed for a link that keeps bytes whole. */
+  icrcSkipped: u64;
   /** Congestion notifications sent and received. */
   cnpsSent: u64;
   cnpsReceived: u64;
+  /** Requests that this engine executed on the local path, without packets; and their bytes. */
+  localRequests: u64;
+  localBytes: u64;
   /** Events lost because the event ring was full. */
   eventsLost: u64;
 }

@@ -92,11 +92,15 @@ export function scheduleFenced(context: Context): void {
  * they are not served yet; a deadline in the past would fire again at once.
  */
 export function scheduleDueFences(context: Context): void {
+  // The same holds for the local path: its next call is the one that follows, or a free buffer's.
+  context.localPaused = 0;
   if (context.fenceMicros != 0 && context.now >= context.fenceMicros) scheduleFenced(context);
 }
 
 /** When the first timer fires or fences are checked again, whichever is earlier; 0: never. */
 export function earliestDeadline(context: Context): u64 {
+  // Requests of the local path are left that exceed the work of one call.
+  if (context.localPaused != 0) return context.now;
   const timer = nextTimerMicros(context.timers);
   const fence = context.fenceMicros;
   return fence != 0 && (timer == 0 || fence < timer) ? fence : timer;

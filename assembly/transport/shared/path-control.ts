@@ -18,6 +18,13 @@ import { armTimer } from './timer-wheel';
 export const UNIT: u32 = 256;
 /** Never less, so that a lost packet is noticed by those behind it. */
 const WINDOW_LEAST: u32 = 4 * UNIT;
+/**
+ * What begins on a path that nothing is known of: ten packets (RFC 6928), or more smaller ones that
+ * carry as many bytes as ten of TCP on Ethernet.
+ */
+const INITIAL_PACKETS: u32 = 10;
+const INITIAL_PACKETS_MAX: u32 = 16;
+const INITIAL_BYTES: u32 = 14_600;
 /** A device takes what has arrived at the latest after this time. */
 const RECEIVE_MICROS: u32 = 1000;
 const CHARGE_MAX: u64 = 1 << 30;
@@ -26,10 +33,22 @@ const LONG_MICROS: u32 = 2000;
 /** A queue makes round trips longer by an eighth of the least one, within these bounds. */
 const QUEUE_MICROS: u32 = 1000;
 const QUEUE_MICROS_MAX: u32 = 16_000;
+/** The same on a short path, where the queue of a switch takes less time. */
+const SHORT_QUEUE_MICROS: u32 = 16;
 /** Share of packets that a link loses: more are losses of a queue. */
 const LINK_LOSS_MAX: f64 = 0.025;
+/** Share of losses of a short path at which a cut leaves no least window. */
+const CROWDED_LOSS: f64 = 0.02;
+/** Four times this is the longest that a needless repetition makes a timer. */
+const VARIATION_MICROS_MAX: u32 = 250_000;
+/** Packets of a short path that take several ways may be late by twice this time. */
+const LATE_MICROS: u32 = 1000;
+/** Part of the lateness that each loss takes, as a shift. */
+const LATE_FADES: u32 = 6;
 /** The least round trip is forgotten after twice this time. */
 const LEAST_MICROS: u32 = 5_000_000;
+/** The most of the rounds loses this part in a round, as a shift. */
+const MOST_FADES: u32 = 6;
 /** Rounds with a queue that end the careful growth, by this part of what slow start adds. */
 const CAREFUL_ROUNDS: u32 = 2;
 const CAREFUL_PART: u32 = 4;
@@ -38,7 +57,7 @@ const CAREFUL_PART: u32 = 4;
  * trip without one before, up to UNUSED_ROUNDS; and the share of losses up to which it has room.
  */
 const UNUSED_PART: f64 = 512;
-const UNUSED_ROUNDS: u32 = 64;
+const UNUSED_ROUNDS: u16 = 64;
 const FEW_LOSSES: f64 = 0.015;
 /** A train of acknowledgements has no pause of this part of the least round trip. */
 const TRAIN_GAP: u32 = 16;
@@ -49,6 +68,15 @@ const GROWTH: f64 = 0.4;
 const KEPT: f64 = 0.7;
 /** Growth of Reno at that share: 3 * (1 - 0.7) / (1 + 0.7) packets for each round trip. */
 const RENO: f64 = 0.53;
+
+/** Longer ones are hardly round trips of a network: the peer's application took its time. */
+const SEED_MICROS_MAX: u32 = 600_000;
+/** Weight of a round trip in the share of marked packets (DCTCP's g). */
+const MARK_WEIGHT: f64 = 1 / 16;
+/** Shorter round trips count as this long: notifications are not sent more often. */
+const MARK_MICROS: u32 = 50;
+/** Round trips without a mark that are counted. */
+const MARK_ROUNDS: u32 = 256;
 
 /** Entries that are looked at for a peer. */
 const PROBES: u32 = 16;
@@ -73,7 +101,7 @@ enum Growth {
  * The entry of the peer with this GID, or one for it. Where PROBES entries are taken by others, it
  * shares the first of these with its peer.
  */
-function entryOf(context: Context, gid0: u64, gid1: u64): PathState {
+function entryOf(context: Context, gid0: u64, gid1: u64, mtu: u32): PathState {
   const mixed = (gid0 ^ gid1) * 0x9e3779b97f4a7c15;
   const first = <u32>(mixed >> 32);
   let free: usize = 0;
@@ -87,7 +115,7 @@ function entryOf(context: Context, gid0: u64, gid1: u64): PathState {
   const state = changetype<PathState>(free);
   state.gid0 = gid0;
   state.gid1 = gid1;
-  restart(context, state);
+  restart(context, state, mtu);
   return state;
 }
 
@@ -97,10 +125,16 @@ function entryAt(context: Context, index: u32): PathState {
 }
 
 /** Nothing is known of the path, or no more. */
-function restart(context: Context, state: PathState): void {
+function restart(context: Context, state: PathState, mtu: u32): void {
   const from = offsetof<PathState>('plateauSeconds');
   memory.fill(changetype<usize>(state) + from, 0, offsetof<PathState>('users') - from);
-  state.window = (context.paced ? context.windowPackets : context.initialWindowPackets) * UNIT;
+  state.window = (context.paced ? context.windowPackets : initialPackets(context, mtu)) * UNIT;
+}
+
+function initialPackets(context: Context, mtu: u32): u32 {
+  if (context.initialWindowPackets != 0) return context.initialWindowPackets;
+  const small = min<u32>(INITIAL_BYTES / max<u32>(mtu, 1), INITIAL_PACKETS_MAX);
+  return min<u32>(max<u32>(small, INITIAL_PACKETS), context.windowPackets);
 }
 
 function stateOf(qp: QueuePair): PathState | null {
@@ -110,7 +144,7 @@ function stateOf(qp: QueuePair): PathState | null {
 /** The path is set: `charge` is half of the peer's receive buffer. */
 export function joinPath(context: Context, qp: QueuePair, path: Path, charge: u32): void {
   leavePath(qp, path);
-  const state = entryOf(context, path.remoteGid0, path.remoteGid1);
+  const state = entryOf(context, path.remoteGid0, path.remoteGid1, qp.mtu);
   state.charge = state.users == 0 ? charge : min<u32>(charge, state.charge);
   state.users++;
   path.state = changetype<usize>(state);
@@ -125,7 +159,9 @@ export function noteFlight(context: Context, qp: QueuePair): void {
   const state = stateOf(qp);
   if (state == null) return;
   const packets = packetsInFlight(qp);
-  if (state.inFlight == 0 && packets != 0 && isLongIdle(context, state)) restart(context, state);
+  if (state.inFlight == 0 && packets != 0 && isLongIdle(context, state)) {
+    restart(context, state, qp.mtu);
+  }
   state.inFlight += packets - qp.flightNoted;
   if ((packets != 0) != (qp.flightNoted != 0)) state.busy += packets != 0 ? 1 : -1;
   qp.flightNoted = packets;
@@ -152,6 +188,7 @@ export function leavePath(qp: QueuePair, path: Path): void {
     if (qp.flightNoted != 0) state.busy--;
     state.users--;
     if (qp.begins) state.granted--;
+    endWait(state, qp);
     removeFrom(heldOf(state), heldLink(qp));
   }
   qp.flightNoted = 0;
@@ -172,17 +209,16 @@ function busyWith(qp: QueuePair, state: PathState): u32 {
 }
 
 /**
- * May the queue pair, with `packets` in flight, send one more? While the window is a quarter
- * empty one may have more than its share.
+ * May the queue pair, with `packets` in flight, send one more? While the window is a quarter empty
+ * and no other waits for it, one may have more than its share.
  */
 export function pathOpen(qp: QueuePair, packets: u32): bool {
   const state = stateOf(qp);
   if (state == null) return true;
   const all = (state.inFlight - qp.flightNoted + packets) * UNIT;
   if (all >= state.window) return false;
-  return (
-    all < state.window - (state.window >> 2) || packets * UNIT * busyWith(qp, state) < state.window
-  );
+  if (state.waiting == 0 && all < state.window - (state.window >> 2)) return true;
+  return packets * UNIT * (busyWith(qp, state) + state.waiting) < state.window;
 }
 
 /** Is `charge` below what may be in flight of this queue pair? */
@@ -235,7 +271,14 @@ export function holdForPace(context: Context, qp: QueuePair): void {
 export function holdForWindow(context: Context, qp: QueuePair): void {
   const state = changetype<PathState>(pathOf(qp).state);
   const micros: u64 = max<u32>(state.roundTripMicros, LONG_MICROS);
+  state.waiting += 1 - qp.waits;
+  qp.waits = 1;
   hold(context, qp, state, micros << min<u64>(state.stalls, STALLS_MAX));
+}
+
+function endWait(state: PathState, qp: QueuePair): void {
+  state.waiting -= qp.waits;
+  qp.waits = 0;
 }
 
 function hold(context: Context, qp: QueuePair, state: PathState, micros: u64): void {
@@ -271,6 +314,7 @@ function grantTurns(context: Context, qp: QueuePair, state: PathState): void {
 function grantTurn(context: Context, state: PathState): void {
   const link = takeFirst(heldOf(state));
   const qp = changetype<QueuePair>(link - offsetof<QueuePair>('heldLink'));
+  endWait(state, qp);
   if (!qp.begins) state.granted++;
   qp.begins = 1;
   schedule(context, qp);
@@ -282,7 +326,9 @@ export function resumePath(context: Context, state: PathState): void {
   if (state.inFlight * UNIT >= state.window) state.stalls++;
   grantTurn(context, state);
   for (let link = takeFirst(heldOf(state)); link != 0; link = takeFirst(heldOf(state))) {
-    schedule(context, changetype<QueuePair>(link - offsetof<QueuePair>('heldLink')));
+    const qp = changetype<QueuePair>(link - offsetof<QueuePair>('heldLink'));
+    endWait(state, qp);
+    schedule(context, qp);
   }
 }
 
@@ -324,23 +370,36 @@ export function noteRoundTrip(context: Context, qp: QueuePair, micros: u32): voi
 }
 
 /**
+ * What a queue adds at least to a round trip. On a short path other senders may never let the queue
+ * get empty: there a queue is what makes round trips longer by half of what it ever does.
+ */
+function slackOf(state: PathState): u32 {
+  const least = state.roundTripLeast;
+  if (least < LONG_MICROS) {
+    const most = state.roundMost < least ? 0 : (state.roundMost - least) >> 1;
+    return max<u32>(min<u32>(least >> 2, most), SHORT_QUEUE_MICROS);
+  }
+  return min<u32>(max<u32>(least >> 3, QUEUE_MICROS), QUEUE_MICROS_MAX);
+}
+
+/**
  * A round trip of samples: was there a queue all the time? The least is what noise of processors
- * changes least. On a short path it says nothing: there `queuedRounds` stays 0.
+ * changes least. On a short path that does not limit growth.
  */
 function noteRound(state: PathState, now: u32, micros: u32): void {
   if (state.roundLeast == 0 || micros < state.roundLeast) state.roundLeast = micros;
   if (now - state.roundMicros < state.roundTripMicros) return;
-  const least = state.roundTripLeast;
-  const slack = min<u32>(max<u32>(least >> 3, QUEUE_MICROS), QUEUE_MICROS_MAX);
-  if (least < LONG_MICROS || state.roundLeast < least + slack) {
+  if (state.roundLeast < state.roundTripLeast + slackOf(state)) {
     state.queuedRounds = 0;
-    state.freeRounds = min<u32>(state.freeRounds + 1, UNUSED_ROUNDS);
+    state.freeRounds = min<u16>(state.freeRounds + 1, UNUSED_ROUNDS);
   } else {
-    state.queuedRounds++;
+    state.queuedRounds = min<u16>(state.queuedRounds + 1, UNUSED_ROUNDS);
     state.freeRounds = 0;
   }
+  state.roundMost = max<u32>(state.roundLeast, state.roundMost - (state.roundMost >> MOST_FADES));
   state.roundLeast = 0;
   state.roundMicros = now;
+  if (state.roundTripLeast < LONG_MICROS) return;
   if (state.growth == <u32>Growth.SLOW_START && state.queuedRounds > 0)
     state.growth = Growth.CAREFUL;
   else if (state.growth == <u32>Growth.CAREFUL) {
@@ -373,9 +432,36 @@ export function lateness(qp: QueuePair): u32 {
 }
 
 /** A packet was `micros` late. */
-export function noteLateness(qp: QueuePair, micros: u32): void {
+export function noteLateness(context: Context, qp: QueuePair, micros: u32): void {
   const state = stateOf(qp);
-  if (state != null) state.lateMicros = min<u32>(micros, 2 * state.roundTripMicros);
+  if (state == null) return;
+  state.lateMicros = min<u32>(micros, 2 * max<u32>(state.roundTripMicros, LATE_MICROS));
+  state.lateSince = <u32>context.now;
+}
+
+/**
+ * A packet that was sent again at `sentMicros` was late only: the next ones have twice as much
+ * time, and `least`. That is so once for all that were sent again before.
+ */
+export function doubleLateness(context: Context, qp: QueuePair, sentMicros: u32, least: u32): void {
+  const state = stateOf(qp);
+  if (state == null) return;
+  const isKnown = state.lateMicros != 0 && <i32>(sentMicros - state.lateSince) < 0;
+  if (!isKnown) noteLateness(context, qp, max<u32>(2 * state.lateMicros, least));
+}
+
+/**
+ * A packet that was repeated early at `sentMicros` had arrived: round trips are longer than their
+ * variation says. Repeated packets measure none, so without this it would go on (RFC 4015). Once
+ * for all that were repeated before.
+ */
+export function noteHasty(context: Context, qp: QueuePair, sentMicros: u32): void {
+  const state = stateOf(qp);
+  if (state == null || state.roundTripMicros == 0) return;
+  if (state.hastyMicros != 0 && <i32>(sentMicros - state.hastyMicros) < 0) return;
+  state.hastyMicros = max<u32>(<u32>context.now, 1);
+  const doubled = 2 * max<u32>(state.variationMicros, state.roundTripMicros >> 2);
+  state.variationMicros = min<u32>(doubled, VARIATION_MICROS_MAX);
 }
 
 /** The smoothed round trip in microseconds; 0: none is known. */
@@ -384,10 +470,21 @@ export function usualRoundTrip(qp: QueuePair): u32 {
   return state == null ? 0 : state.roundTripMicros;
 }
 
+/**
+ * A message of the connection manager was answered after `micros`. The peer's application may have
+ * taken part of that time: so it bounds timers until a round trip is measured, and nothing else.
+ */
+export function seedRoundTrip(qp: QueuePair, micros: u32): void {
+  const state = stateOf(qp);
+  if (state == null || micros == 0 || micros > SEED_MICROS_MAX) return;
+  state.seedMicros = state.seedMicros == 0 ? micros : min<u32>(micros, state.seedMicros);
+}
+
 /** Almost all round trips are shorter (RFC 6298, RFC 8985); 0: none is known. */
 export function usualRoundTripMost(qp: QueuePair): u32 {
   const state = stateOf(qp);
   if (state == null) return 2 * qp.roundTripMicros;
+  if (state.roundTripMicros == 0) return 2 * state.seedMicros;
   return state.roundTripMicros + max<u32>(state.roundTripMicros, 4 * state.variationMicros);
 }
 
@@ -484,48 +581,85 @@ export function noteLosses(context: Context, qp: QueuePair, packets: u32, sentMi
   if (state == null) return;
   const share = <f64>packets / MEMORY_PACKETS;
   state.lossShare = min<f64>(state.lossShare + share, 1);
+  // Packets may be less late by now: a needless retransmission would tell.
+  state.lateMicros -= state.lateMicros >> LATE_FADES;
   // A link with a window of its own has slowed down by itself.
   if (context.paced) return;
   // What was sent before the last cut tells nothing of the window since.
   if (state.cutMicros != 0 && <i32>(sentMicros - state.cutMicros) <= 0) return;
-  if (state.roundTripLeast < LONG_MICROS) cut(context, state, 0);
-  else if (hasQueue(state)) cut(context, state, state.rateMost * UNIT);
-  else {
+  if (!hasQueue(state)) {
     state.linkLossShare += share;
     if (state.linkLossShare <= LINK_LOSS_MAX) return;
     state.linkLossShare = LINK_LOSS_MAX / 2;
-    cut(context, state, state.rateMost * UNIT);
   }
+  // On a short path a queue that loses much has no place for that.
+  const isCrowded = state.roundTripLeast < LONG_MICROS && state.lossShare > CROWDED_LOSS;
+  cut(context, state, isCrowded ? 0 : state.rateMost * UNIT);
 }
 
 /** In the last round, or so far in this one. */
 function hasQueue(state: PathState): bool {
   const least = state.roundTripLeast;
+  if (least < LONG_MICROS) {
+    return state.queuedRounds > 0 || state.roundLeast > least + slackOf(state);
+  }
   return (
     state.queuedRounds > 0 ||
     (state.roundTripMicros > least + (least >> 2) && state.roundLeast > least + (least >> 3))
   );
 }
 
-/** A switch has marked packets. */
+/**
+ * A switch has marked packets. As in DCTCP (RFC 8257) and DCQCN (SIGCOMM 2015) the window falls by
+ * half of the share of marked packets, once in a round trip: the first mark halves it, a few shave
+ * it, so that the queue stays about as long as the switch lets it be without marks.
+ */
 export function cutPath(context: Context, qp: QueuePair): void {
   const state = stateOf(qp);
-  if (state == null) return;
-  const micros = <u32>context.now - state.cutMicros;
-  if (state.cutMicros == 0 || micros > max<u32>(state.roundTripMicros, 1000))
-    cut(context, state, 0);
+  if (state == null || !noteMark(state, <u32>context.now)) return;
+  reduce(context, state, 1 - state.markShare / 2, 0);
 }
 
-/** `least`: the window keeps that much. */
+/**
+ * Counts a notification, and averages the share of marked packets over round trips: a notification
+ * stands for the packets of MARK_MICROS. False: this round trip has had one.
+ */
+function noteMark(state: PathState, now: u32): bool {
+  const round = max<u32>(state.roundTripMicros, MARK_MICROS);
+  const since = now - state.markMicros;
+  if (state.markShare != 0 && since < round) {
+    state.markCount++;
+    return false;
+  }
+  if (state.markShare == 0) state.markShare = 1;
+  else {
+    const clear = min<u32>(since / round - 1, MARK_ROUNDS);
+    for (let turn: u32 = 0; turn < clear; turn++) state.markShare *= 1 - MARK_WEIGHT;
+    // Last the round trip with the marks: after a long time without, they still count.
+    const most = min<u32>(round / MARK_MICROS, state.window / UNIT);
+    const share = min<f64>(<f64>state.markCount / <f64>most, 1);
+    state.markShare += (share - state.markShare) * MARK_WEIGHT;
+  }
+  state.markMicros = now;
+  state.markCount = 1;
+  return true;
+}
+
+/** Packets were lost. `least`: the window keeps that much. */
 function cut(context: Context, state: PathState, least: u32): void {
-  state.cutMicros = max<u32>(<u32>context.now, 1);
   // What was not used has not been tried.
   state.window = min<u32>(state.window, max<u32>(state.inFlight * UNIT, WINDOW_LEAST));
+  reduce(context, state, KEPT, least);
+}
+
+/** Leaves `kept` of the window, at least `least`. */
+function reduce(context: Context, state: PathState, kept: f64, least: u32): void {
+  state.cutMicros = max<u32>(<u32>context.now, 1);
   const window = state.window / UNIT;
   // Below the last maximum another flow takes its part: leave it some more (fast convergence).
   state.windowMax = window < state.windowMax ? <u32>((<f64>window * (1 + KEPT)) / 2) : window;
-  const kept = max<u32>(<u32>(<f64>state.window * KEPT), max<u32>(least, WINDOW_LEAST));
-  state.window = min<u32>(kept, state.window);
+  const left = max<u32>(<u32>(<f64>state.window * kept), max<u32>(least, WINDOW_LEAST));
+  state.window = min<u32>(left, state.window);
   state.growth = Growth.CUBIC;
   state.freeRounds = 0;
   state.epochMicros = 0;

@@ -34,7 +34,9 @@ export class Path {
   /** The source port that `receiveFlow` was made for; 0: none yet. */
   receivePort: u32;
   /** 1 once a packet was accepted by solving for the IP identification. */
-  usesIpIds: u16;
+  usesIpIds: u8;
+  /** 1: both ends agreed that the link keeps bytes whole: the ICRC is 0 and is not computed. */
+  skipsIcrc: u8;
   /**
    * 1: the ICRC of FLUSH requests covers them twice: a Linux rxe, by its attributes or its packets.
    */

@@ -5,7 +5,6 @@
 import { bitRingBytes } from '../../memory/bit-ring';
 import { roundUp } from '../../memory/bytes';
 import { RING_HEADER_SIZE } from '../../memory/ring';
-import { PACKET_SIZE_MAX } from '../../wire/packet';
 import { psnDistance } from '../../wire/psn';
 import { PATH_SIZE, Path } from './path';
 import { CompletionQueue, SharedReceiveQueue } from './queues';
@@ -80,10 +79,9 @@ export class QueuePair {
   resources: usize;
   jobs: usize;
   chunks: usize;
-  /** The reorder buffer: slots of `reorderSlotBytes`, and a ring of bits; 0: no buffer. */
-  reorderSlots: usize;
+  /** The reorder buffer: addresses of slots, u32, and a ring of bits; `reorderMax` 0: none. */
+  aheadSlots: usize;
   reorderMax: u32;
-  reorderSlotBytes: u32;
   aheadMap: usize;
   /** Rings of `flightMax` packets in flight: when each was sent last, and bits (in-flight.ts). */
   sentTimes: usize;
@@ -112,6 +110,8 @@ export class QueuePair {
   psnUnacked: u32;
   /** The oldest PSN that has not arrived, as far as the peer has told; acknowledged or not. */
   psnArrived: u32;
+  /** The peer has executed all before it. Behind `psnUnacked` while a response is missing. */
+  psnExecuted: u32;
   /** One past the highest PSN that was ever sent. */
   psnMax: u32;
   /** Packets since the last AckReq. */
@@ -154,7 +154,13 @@ export class QueuePair {
   lostMicros: u32;
   /** When the timer last fired after a silence; 1: a round trip across it was measured. */
   silentMicros: u32;
-  silentMeasured: u32;
+  silentMeasured: u8;
+  /** 1: losses were detected, and no needless retransmission was reported since. */
+  lossTold: u8;
+  /** Bits of Sign (path-mtu.ts). */
+  mtuSigns: u8;
+  /** 1: modify chose the local path for the requests of this queue pair (LOCAL-PATH.md). */
+  localPath: u8;
   /** A packet to be sent again although it may have arrived, as PSN + 1; 0: none. */
   repairPsn: u32;
   /** The oldest packet that was retransmitted after a timeout, as PSN + 1; 0: no packet. */
@@ -227,7 +233,10 @@ export class QueuePair {
   ackDelayed: u8;
   /** 1: the current receive request completes when the fence of its invalidation has passed. */
   receiveFenced: u8;
-  reservedDelayed: u16;
+  /** 1: a packet has arrived twice, and no acknowledgement said so since. */
+  hadDuplicate: u8;
+  /** 1: it has no packets in flight and waits for the window of the path (path-control.ts). */
+  waits: u8;
   /** Syndrome of a NAK that waits to be sent; 0: none. */
   nakPending: u32;
   nakPsn: u32;
@@ -245,12 +254,27 @@ export class QueuePair {
   /** UD: queue pair number and UDP port of the sender of the current datagram. */
   sourceQp: u32;
   sourcePort: u32;
+  /** When the last congestion notification was sent; 0: never. */
+  notifiedMicros: u32;
+  /** When the system first refused the oldest packet for its length; 0: never (path-mtu.ts). */
+  refusedMicros: u32;
+  /** Messages to the target's context without an answer (local/outbox.ts), and their run. */
+  localPosted: u32;
+  localRun: u32;
+  /** Responder: the run whose messages are refused. */
+  localRefusedRun: u32;
+  /** 1: a message was refused, and the next turn sends packets. */
+  localRefused: u8;
+  /** 1: the timer fired while messages had no answer. */
+  localLate: u8;
+  /** Low bits of `sendNext` when the local path last was tried. */
+  localSince: u16;
   memoryBytes: u32;
 }
 
 /** The struct above, then a timer and a path. */
-export const QUEUE_PAIR_TIMER: u32 = 512;
-export const QUEUE_PAIR_PATH: u32 = 544;
+export const QUEUE_PAIR_TIMER: u32 = 528;
+export const QUEUE_PAIR_PATH: u32 = 560;
 export const QUEUE_PAIR_SIZE: u32 = 704;
 
 /** What kind of message the responder is in the middle of. */
@@ -346,8 +370,23 @@ export class ResponseJob {
 }
 export const RESPONSE_JOB_SIZE: u32 = 88;
 
-/** A READ request in flight: the PSN of its last response packet. */
-export const CHUNK_SIZE: u32 = 4;
+/**
+ * A READ request in flight, or another request that a response of its own answers: which of its
+ * responses have been placed. 24 bytes.
+ */
+@unmanaged
+export class ReadChunk {
+  /** Bit i: the response with PSN `psnFirst` + i. */
+  placed: u64;
+  psnFirst: u32;
+  psnLast: u32;
+  /** Index of the work request. */
+  request: u32;
+  reserved: u32;
+}
+export const READ_CHUNK_SIZE: u32 = 24;
+/** Bits of `ReadChunk.placed`. */
+export const READ_CHUNK_PACKETS: u32 = 64;
 
 /** The timer of a queue pair: retransmission, or the wait after an RNR NAK. */
 export function timerOf(qp: QueuePair): TimerNode {
@@ -407,9 +446,9 @@ export function jobAt(qp: QueuePair, index: u32): ResponseJob {
   return changetype<ResponseJob>(qp.jobs + <usize>at);
 }
 
-/** Address of the PSN of the last response packet of a READ in flight. */
-export function chunkAt(qp: QueuePair, index: u32): usize {
-  return qp.chunks + <usize>((index & (qp.rdAtomicLimit - 1)) * CHUNK_SIZE);
+export function chunkAt(qp: QueuePair, index: u32): ReadChunk {
+  const at = (index & (qp.rdAtomicLimit - 1)) * READ_CHUNK_SIZE;
+  return changetype<ReadChunk>(qp.chunks + <usize>at);
 }
 
 /** What a queue pair is made with, written by the host. 76 bytes, then QPN candidates. */
@@ -440,8 +479,6 @@ export class QueuePairParameters {
   reorderPackets: u32;
   /** Set by the engine: packets in flight that are remembered, a power of two. */
   flightPackets: u32;
-  /** Set by the engine: of the link, BTH to ICRC. */
-  packetSizeMax: u32;
   /** 0: a random one; GENERAL_SERVICES_QPN: that one, of type UD. */
   number: u32;
   // RANDOM_QPNS words from a cryptographic generator follow.
@@ -466,7 +503,7 @@ function receiveCopy(parameters: QueuePairParameters): u32 {
  * Divides a queue pair's memory. `qp` null: only counts.
  * ```
  *  | send ring | receive ring | send requests | receive request | resources | jobs | chunks |
- *  | packets that came ahead | their bits | times of packets in flight | arrived | lost |
+ *  | slots of packets that came ahead | their bits | times of packets in flight | arrived | lost |
  * ```
  */
 function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomic: u32): u32 {
@@ -480,9 +517,8 @@ function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomi
   const resources = roundUp(receiveRequest + receiveCopy(p), 64);
   const jobs = resources + rdAtomic * RESOURCE_SIZE;
   const chunks = jobs + jobPlaces(rdAtomic) * RESPONSE_JOB_SIZE;
-  const reorder = roundUp(chunks + rdAtomic * CHUNK_SIZE, 64);
-  const slotBytes = roundUp(8 + min<u32>(p.packetSizeMax, PACKET_SIZE_MAX), 8);
-  const aheadMap = roundUp(reorder + p.reorderPackets * slotBytes, 64);
+  const reorder = roundUp(chunks + rdAtomic * READ_CHUNK_SIZE, 64);
+  const aheadMap = roundUp(reorder + p.reorderPackets * 4, 64);
   const sentTimes = roundUp(aheadMap + bitRingBytes(p.reorderPackets), 64);
   const flight = p.reorderPackets == 0 ? 0 : p.flightPackets;
   const arrivedMap = sentTimes + flight * 4;
@@ -501,9 +537,8 @@ function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomi
     qp.resources = resources;
     qp.jobs = jobs;
     qp.chunks = chunks;
-    qp.reorderSlots = reorder;
+    qp.aheadSlots = reorder;
     qp.reorderMax = p.reorderPackets;
-    qp.reorderSlotBytes = slotBytes;
     qp.aheadMap = aheadMap;
     qp.sentTimes = sentTimes;
     qp.arrivedMap = arrivedMap;

@@ -66,6 +66,13 @@ export function seal(
   header: u32,
   source: usize,
 ): void {
+  if (path.skipsIcrc) {
+    // What waits for its ICRC lies in one row.
+    if (context.unsealed != 0) sealRest(context);
+    if (source != 0) memory.copy(packet + header, source, length - header - ICRC_SIZE);
+    store<u32>(packet + length - ICRC_SIZE, 0);
+    return;
+  }
   const tables = context.icrcTables;
   const start = icrcStart(tables, path.sendFlow, path.pseudoHeader == PseudoHeader.IPV4, length);
   if (context.unsealed != 0 && length != context.unsealedLength) sealRest(context);
@@ -129,7 +136,7 @@ export function checksTogether(segment: u32): bool {
 /**
  * Computes the ICRCs of ICRC_LANES packets of one run, as if all of them were for the queue pair of
  * the first one, `qp`. False: it has no peer, or another one. Nothing is decided here: a packet
- * that turns out to be another one's is computed for itself.
+ * that turns out to be another one's is computed for itself. Where a path has no ICRC all are 0.
  */
 export function computeTogether(
   context: Context,
@@ -143,10 +150,11 @@ export function computeTogether(
   if (descriptor.sourceGid0 != path.remoteGid0 || descriptor.sourceGid1 != path.remoteGid1) {
     return false;
   }
-  const start = receiveStart(context, path, descriptor.sourcePort, length);
   const words = context.lanes;
+  const start = path.skipsIcrc ? 0 : receiveStart(context, path, descriptor.sourcePort, length);
   const all = i32x4.splat(start);
   for (let at = words; at < words + 4 * ICRC_LANES; at += 16) v128.store(at, all);
+  if (path.skipsIcrc) return true;
   icrcOfLanes(context.icrcTables, words, packet, length);
   context.aheadStart = start;
   return true;

@@ -105,6 +105,14 @@ export enum QpState {
   ERR = 6,
 }
 
+/** `vendor_err` of RETRY_EXC_ERR: the path MTU in bytes is added. 0: the peer is silent. */
+export enum VendorError {
+  /** The peer answers short packets, and none of the path MTU. */
+  PATH_MTU = 0x10000,
+  /** The system refuses packets of the path MTU: the interface is smaller. */
+  PATH_MTU_REFUSED = 0x20000,
+}
+
 /** `ibv_mtu`. */
 export enum Mtu {
   MTU_256 = 1,
@@ -136,4 +144,6 @@ export enum AsyncEvent {
   CLIENT_REREGISTER = 17,
   GID_CHANGE = 18,
   WQ_FATAL = 19,
+  /** Of our own: the path MTU of a queue pair is too large (requester/path-mtu.ts). */
+  PATH_MTU_ERR = 64,
 }

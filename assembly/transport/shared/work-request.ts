@@ -90,6 +90,10 @@ export enum SendState {
   DONE = 3,
   /** Executed; completes when the fence of its invalidation has passed. */
   FENCED = 4,
+  /** A part of its bytes was copied on the local path; it has no PSNs. */
+  COPYING = 5,
+  /** A message in a channel to another context; `psnFirst` is its index there. */
+  POSTED = 6,
 }
 
 /** The engine's own copy of a work request, 128 bytes; SGEs, or inline data, follow. */
