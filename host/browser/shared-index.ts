@@ -68,7 +68,10 @@ export type { CmEvent, ConnParam, EventChannel } from '../cm/event-channel.js';
 export type { CmId } from '../cm/cm-id.js';
 export { ConnectError } from '../cm/connect-error.js';
 export { connect, listen } from '../cm/connect.js';
+export type { RdmaUrl } from '../cm/url.js';
+export type { WaitLimits } from '../base/wait-limits.js';
 export type {
+  AcceptOptions,
   ConnectOptions,
   ConnectionsOptions,
   EndOptions,

@@ -35,7 +35,10 @@ export const leftOut = {
     const filter = new RegExp(`/host/(${FILES.join('|')})\\.ts$`);
     // The compiler has checked all options of the page: esbuild drops calls of empty functions.
     onLoad({ filter: /\/host\/base\/options\.ts$/ }, () => {
-      return { contents: 'export function checkKeys() {}', loader: 'js' };
+      return {
+        contents: 'export function checkKeys() {} export function checkObject() {}',
+        loader: 'js',
+      };
     });
     onLoad({ filter }, ({ path }) => {
       const text = readFileSync(path, 'utf8');

@@ -1,4 +1,7 @@
-/** A real browser for tests: the system's Chromium, steered by playwright-core. */
+/**
+ * A real browser for tests: the system's Chromium, steered by playwright-core; with
+ * VERBENA_BROWSER=firefox its Firefox (`firefox.ts`).
+ */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -7,12 +10,15 @@ import { extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { chromium, type BrowserContext, type Page } from 'playwright-core';
 import type * as Verbena from '../../host/browser/index.js';
+import { Firefox, missingFirefox, type FirefoxPage } from './firefox.js';
 import { root } from './paths.js';
 
+const isFirefox = process.env['VERBENA_BROWSER'] === 'firefox';
 const EXECUTABLE = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
 
 /** Is there none? Then why no test in it can run. */
 export function missingBrowser(): string | undefined {
+  if (isFirefox) return missingFirefox();
   return existsSync(EXECUTABLE) ? undefined : `there is no ${EXECUTABLE}: apt-get install chromium`;
 }
 
@@ -93,8 +99,13 @@ export class Tab {
   /** What came to its console as an error, and what was thrown and not caught. */
   readonly errors: string[] = [];
 
-  constructor(page: Page) {
-    this.page = page;
+  constructor(page: Page | FirefoxPage) {
+    // Tests that also run in Firefox use what both have.
+    this.page = page as Page;
+    if (!('on' in page)) {
+      page.onError((text) => this.errors.push(text));
+      return;
+    }
     page.on('console', (message) => {
       if (message.type() === 'error') this.errors.push(message.text());
     });
@@ -109,26 +120,25 @@ export class Tab {
     action: (verbena: typeof Verbena, state: State, argument: Argument) => Value,
     argument?: Argument,
   ): Promise<Awaited<Value>> {
-    return this.page.evaluate(
-      ([text, value]) =>
-        (
-          globalThis as unknown as { runInWorker(text: unknown, value: unknown): never }
-        ).runInWorker(text, value),
-      [action.toString(), argument] as const,
-    );
+    const words = [action.toString(), argument ?? null].map((value) => JSON.stringify(value));
+    return this.page.evaluate<Awaited<Value>>(`runInWorker(${words.join(', ')})`);
   }
 }
 
 export class Browser {
   readonly context: BrowserContext;
-  readonly #folder: string;
+  readonly #end: () => Promise<void>;
 
-  private constructor(context: BrowserContext, folder: string) {
-    this.context = context;
-    this.#folder = folder;
+  private constructor(context: BrowserContext | Firefox, end: () => Promise<void>) {
+    this.context = context as BrowserContext;
+    this.#end = end;
   }
 
   static async launch(flags: readonly string[] = []): Promise<Browser> {
+    if (isFirefox) {
+      const firefox = await Firefox.launch();
+      return new Browser(firefox, () => firefox.close());
+    }
     const folder = mkdtempSync(join(tmpdir(), 'verbena-browser-'));
     const context = await chromium.launchPersistentContext(folder, {
       executablePath: EXECUTABLE,
@@ -138,7 +148,10 @@ export class Browser {
       // Without it Chromium hides local addresses behind names of mDNS, which do not resolve here.
       permissions: ['microphone'],
     });
-    return new Browser(context, folder);
+    return new Browser(context, async () => {
+      await context.close();
+      rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+    });
   }
 
   async open(url: string): Promise<Tab> {
@@ -154,7 +167,6 @@ export class Browser {
   }
 
   async close(): Promise<void> {
-    await this.context.close();
-    rmSync(this.#folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+    await this.#end();
   }
 }

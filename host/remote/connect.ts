@@ -1,0 +1,324 @@
+/** `connect`: a client of a server that was opened by `share`. */
+import { checkMillis, timerMillis } from '../base/timer.js';
+import { checkKeys } from '../base/options.js';
+import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
+import { lookUp } from '../cm/address-info.js';
+import { checkKeepAlive } from '../cm/agreement.js';
+import type { AuthOptions } from '../cm/auth-option.js';
+import { ConnectError } from '../cm/connect-error.js';
+import { RejectReason } from '../cm/enums.js';
+import {
+  connect as connectQueuePair,
+  type ConnectOptions,
+  type RdmaConnection,
+  type Target,
+} from '../cm/connect.js';
+import { checkWhole } from '../errors/check-whole.js';
+import type { QueuePair } from '../verbs/queues/queue-pair.js';
+import { useDevice, type DeviceChoice, type DeviceUse } from './devices.js';
+import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
+import { LocalRegions, regionBytes, type Regions } from './local-regions.js';
+import { Inbox, Messages } from './messages.js';
+import { RemoteError, protocolError, timeoutError } from './remote-error.js';
+import { Remote } from './remote.js';
+import { RequestQueue } from './request-queue.js';
+import { QUEUE_PAIR, RNR_RETRY_COUNT, Session, type Queues } from './session.js';
+import { formatUrl, isRdmaUrl, parseUrl, type Place, type RdmaUrl } from '../cm/url.js';
+
+/**
+ * What happens when the connection is lost. Calls in flight reject: the server executed each once
+ * at most. Calls that were not sent wait, and are executed in order over the next connection.
+ * Regions keep their names; the server must share each one with at least the same length. Memory of
+ * `ask` is new, and zero. The contents of a server that restarted are what it says they are.
+ */
+export interface ReconnectOptions {
+  /** Attempts after each loss. Default: no limit. */
+  readonly attempts?: number;
+  /** Milliseconds before the second attempt; doubles up to `delayMaxMillis`. Default 100. */
+  readonly delayMillis?: number;
+  /** Default 2000. */
+  readonly delayMaxMillis?: number;
+  /** Called when the connection is there again. */
+  readonly onReconnect?: () => void;
+}
+
+/** Options of both sides. */
+export interface CommonOptions extends DeviceChoice {
+  /**
+   * Milliseconds without a sign of life after which a peer counts as dead (100 to 86,400,000; 0:
+   * never). Default 4000: `closed` resolves at most 5 s after a kill or a partition.
+   */
+  readonly keepAliveMillis?: number;
+  /** The longest message that this side accepts, in bytes. Default 16 MiB. */
+  readonly messageBytesMax?: number;
+  /** Authenticates and optionally encrypts: both sides have it, or none. Default: none. */
+  readonly auth?: AuthOptions;
+}
+
+/** Options of `connect` to a URL. */
+export interface RemoteOptions<Shared extends Regions = Regions> extends CommonOptions, WaitLimits {
+  /** Milliseconds until the connection must be there. Default 3000. */
+  readonly timeout?: number;
+  /** Memory that this client lets the server access: `remote.shared` here, `client.memory` there. */
+  readonly share?: Shared;
+  /** Memory of the server for this client alone, in bytes by name; `lendBytes` there limits it. */
+  readonly ask?: Readonly<Record<string, number>>;
+  /** Connects again after a loss. Default false. */
+  readonly reconnect?: boolean | ReconnectOptions;
+}
+
+const TIMEOUT_MILLIS = 3000;
+export const KEEP_ALIVE_MILLIS = 4000;
+export const MESSAGE_BYTES_MAX = 16 * 2 ** 20;
+/** 4.096 us * 2^16: a lost message of the handshake is sent again after 268 ms. */
+export const CM_RESPONSE_TIMEOUT = 16;
+const CM_RESPONSE_MILLIS = 268;
+/** A DREQ to a dead peer ends after 2 s. */
+export const CM_RETRIES = 7;
+const RETRIES_MAX = 15;
+const COMMON = 'context pd device keepAliveMillis messageBytesMax auth';
+
+/** Throws MisuseError. */
+export function checkCommon({ messageBytesMax, keepAliveMillis }: CommonOptions): void {
+  if (keepAliveMillis !== undefined) checkKeepAlive(keepAliveMillis);
+  if (messageBytesMax !== undefined) checkWhole('messageBytesMax', messageBytesMax, 1, 2 ** 31);
+}
+
+function checkOptions(options: RemoteOptions): void {
+  checkKeys('connect', options, `timeout signal share ask reconnect ${COMMON}` as const);
+  checkLimits(options);
+  checkCommon(options);
+  for (const [name, bytes] of Object.entries(options.ask ?? {})) {
+    checkWhole(`ask.${name}`, bytes, 1, 2 ** 32 - 2 ** 16);
+  }
+  const { reconnect } = options;
+  if (reconnect === undefined || typeof reconnect === 'boolean') return;
+  checkKeys('reconnect', reconnect, 'attempts delayMillis delayMaxMillis onReconnect');
+  const { attempts, delayMillis, delayMaxMillis } = reconnect;
+  if (attempts !== undefined && attempts !== Infinity) checkWhole('attempts', attempts, 1);
+  if (delayMillis !== undefined) checkMillis('delayMillis', delayMillis);
+  if (delayMaxMillis !== undefined) checkMillis('delayMaxMillis', delayMaxMillis);
+}
+
+/** Creates a client: the first connection, and further ones. */
+class Connector {
+  readonly #place: Place;
+  readonly #address: string;
+  readonly #options: RemoteOptions;
+  readonly #device: DeviceUse;
+  readonly #shared: LocalRegions;
+  readonly #queues: Queues;
+
+  constructor(
+    place: Place,
+    address: string,
+    options: RemoteOptions,
+    device: DeviceUse,
+    shared: LocalRegions,
+  ) {
+    this.#place = place;
+    this.#address = address;
+    this.#options = options;
+    this.#device = device;
+    this.#shared = shared;
+    const requests = new RequestQueue(device.pd, device.local);
+    const messages = new Messages(requests, options.messageBytesMax ?? MESSAGE_BYTES_MAX);
+    this.#queues = { requests, messages };
+  }
+
+  async remote<Shared>(signal: AbortSignal): Promise<Remote<Shared>> {
+    const [session, hello] = await this.attempt(signal);
+    const { reconnect = false } = this.#options;
+    const how = reconnect === true ? {} : reconnect;
+    const parts = {
+      device: this.#device,
+      queues: this.#queues,
+      shared: this.#shared,
+      release: () => this.#device.release(),
+      ...(how && { reconnect: (stop: AbortSignal) => this.#again(how, stop) }),
+      ...(how && how.onReconnect && { onReconnect: how.onReconnect }),
+    };
+    return new Remote<Shared>(parts, session, hello);
+  }
+
+  /** One connection with its handshake. Rejects with RemoteError, or the reason of `signal`. */
+  async attempt(signal: AbortSignal): Promise<readonly [Session, Hello]> {
+    const inbox = new Inbox(this.#device.pd);
+    let session: Session | undefined;
+    let connection: RdmaConnection | undefined;
+    try {
+      connection = await this.#connect(signal, (qp) => inbox.postAll(qp));
+      if (!speaksProtocol(connection.privateData)) {
+        throw protocolError('connect', 'the listener there was not opened by share');
+      }
+      session = new Session(connection, inbox, this.#queues);
+      session.greet(this.#hello());
+      const hello = await session.greeted('connect', { signal }, () => new Error());
+      if (hello.refusal !== undefined) throw refusedError(hello.refusal);
+      return [session, hello];
+    } catch (error) {
+      if (session) {
+        session.end(error as RemoteError);
+        await session.closed;
+      } else {
+        await connection?.close();
+        inbox.close();
+      }
+      throw error;
+    }
+  }
+
+  #hello(): Hello {
+    const { messageBytesMax = MESSAGE_BYTES_MAX, ask = {} } = this.#options;
+    const regions = this.#shared.descriptions;
+    return { id: 0n, messageBytesMax, regions, wanted: Object.entries(ask) };
+  }
+
+  #connect(signal: AbortSignal, prepare: (qp: QueuePair) => void): Promise<RdmaConnection> {
+    const { udpPort, port } = this.#place;
+    const { auth, keepAliveMillis = KEEP_ALIVE_MILLIS, timeout = TIMEOUT_MILLIS } = this.#options;
+    const retries = Math.ceil(timeout / CM_RESPONSE_MILLIS);
+    const options: ConnectOptions = {
+      context: this.#device.context,
+      pd: this.#device.pd,
+      qp: QUEUE_PAIR,
+      privateData: PROTOCOL,
+      keepAliveMillis,
+      rnrRetryCount: RNR_RETRY_COUNT,
+      cmResponseTimeout: CM_RESPONSE_TIMEOUT,
+      maxCmRetries: Math.min(RETRIES_MAX, Math.max(CM_RETRIES, retries)),
+      signal,
+      ...(udpPort !== undefined && { udpPort }),
+      ...(auth && { auth }),
+    };
+    return connectQueuePair({ address: this.#address, port }, options, prepare);
+  }
+
+  async #again(how: ReconnectOptions, stop: AbortSignal): Promise<readonly [Session, Hello]> {
+    const { attempts = Infinity, delayMillis = 100, delayMaxMillis = 2000 } = how;
+    const { timeout = TIMEOUT_MILLIS } = this.#options;
+    let delay = delayMillis;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await withDeadline(timeout, stop, (signal) => this.attempt(signal));
+      } catch (error) {
+        const { code = '' } = error as Partial<RemoteError>;
+        if (stop.aborted || attempt >= attempts || !PASSING.has(code))
+          throw remoteErrorOf(error, this.#place);
+      }
+      await pause(delay, stop);
+      delay = Math.min(delay * 2, delayMaxMillis);
+    }
+  }
+}
+
+function pause(millis: number, stop: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = (): void => {
+      clearTimeout(timer);
+      stop.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, timerMillis(millis));
+    stop.addEventListener('abort', end);
+  });
+}
+
+/** Errors of an attempt after which another one may succeed. */
+const PASSING: ReadonlySet<string> = new Set(['ECONNREFUSED', 'ECONNRESET', 'ETIMEDOUT']);
+const REMEDY = 'check that a process shares memory there, and its address, port and UDP port';
+
+/** `work` with a signal that a timeout or `outer` aborts. */
+async function withDeadline<T>(
+  timeout: number,
+  outer: AbortSignal | undefined,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const controller = new AbortController();
+  const stop = (): void => controller.abort(outer!.reason);
+  const timer = setTimeout(() => {
+    controller.abort(timeoutError('connect', timeout, REMEDY));
+  }, timerMillis(timeout));
+  outer?.addEventListener('abort', stop);
+  try {
+    outer?.throwIfAborted();
+    return await work(controller.signal);
+  } finally {
+    clearTimeout(timer);
+    outer?.removeEventListener('abort', stop);
+  }
+}
+
+function refusedError(refusal: string): RemoteError {
+  const remedy = 'ask for less, or raise the limit there';
+  const rule = `the server refuses: ${refusal}`;
+  return new RemoteError('connect', { code: 'EACCES', rule, remedy });
+}
+
+/** The error of a failed attempt as one of this level. */
+function remoteErrorOf(error: unknown, place: Place): unknown {
+  if (!(error instanceof ConnectError)) return error;
+  if (error.reason === RejectReason.NO_RESOURCES) {
+    const full = `the server at ${formatUrl(place)} has as many clients as it accepts`;
+    const later = 'try again later, or raise clientsMax or clientsPerSource there';
+    return new RemoteError('connect', { code: error.code, rule: full, remedy: later });
+  }
+  const rule = `${formatUrl(place)} cannot be reached: ${error.message}`;
+  return new RemoteError('connect', { code: error.code, rule, remedy: REMEDY }, { cause: error });
+}
+
+async function connectUrl<Shared extends Regions>(
+  url: RdmaUrl | URL,
+  options: RemoteOptions<Shared> = {},
+): Promise<Remote<Shared>> {
+  const place = parseUrl('connect', url);
+  checkOptions(options);
+  const { timeout = TIMEOUT_MILLIS, signal, share = {}, context, pd, device } = options;
+  const bytes = regionBytes('connect', share);
+  return withDeadline(timeout, signal, async (deadline) => {
+    const address = await lookUp(place.address);
+    const choice = { ...(context && { context }), ...(pd && { pd }), ...(device && { device }) };
+    const use = await useDevice({ remote: address }, bytes, choice);
+    let shared: LocalRegions | undefined;
+    try {
+      shared = await LocalRegions.open('connect', use.pd, use.local, share);
+      const connector = new Connector(place, address, options, use, shared);
+      return await connector.remote<Shared>(deadline);
+    } catch (error) {
+      await shared?.close();
+      await use.release();
+      throw remoteErrorOf(error, place);
+    }
+  });
+}
+
+/**
+ * Connects to the server at a URL (`share`): its memory by name, and messages. Rejects with
+ * MisuseError; RemoteError ETIMEDOUT (no answer), ECONNREFUSED, EACCES (`auth`, or `ask` is more
+ * than the server lends), EPROTO (the listener there was not opened by `share`); RefusalError
+ * ENOENT (no such host), ENOMEM; the reason of `signal`.
+ */
+export function connect<Shared extends Regions = Record<never, never>>(
+  url: RdmaUrl | URL,
+  options?: RemoteOptions<Shared>,
+): Promise<Remote<Shared>>;
+/**
+ * A connected queue pair at `host:port`, for the verbs. `prepare` is called with the queue pair
+ * before the request is sent: it posts the receives for a peer that sends first. Throws
+ * MisuseError; RefusalError ENOENT (no such host), ECONNREFUSED (see `reason` and `privateData`),
+ * EACCES (`auth`: different keys, or keys on one side only), ETIMEDOUT (no answer), ENOMEM;
+ * LinkError; the reason of `signal`.
+ */
+export function connect(
+  target: Target,
+  options?: ConnectOptions,
+  prepare?: (qp: QueuePair) => void,
+): Promise<RdmaConnection>;
+export function connect(
+  target: RdmaUrl | URL | Target,
+  options?: RemoteOptions | ConnectOptions,
+  prepare?: (qp: QueuePair) => void,
+): Promise<Remote<Regions> | RdmaConnection> {
+  if (isRdmaUrl(target)) return connectUrl(target, options as RemoteOptions);
+  return connectQueuePair(target as Target, options as ConnectOptions, prepare);
+}

@@ -1,0 +1,86 @@
+/** The device of a server or a client: the common one of its local address, if none is chosen. */
+import { MisuseError } from '../errors/errors.js';
+import { COMMON_MEMORY_BYTES, commonDevice } from '../cm/common-device.js';
+import { openTowards } from '../cm/connect.js';
+import { localAddressTowards } from '../link/interface.js';
+import type { Context } from '../verbs/context.js';
+import type { UdpOpenOptions } from '../verbs/open-device.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import { LocalMemory } from './local-regions.js';
+
+/** Which device is used. Default: one that this process shares by local address. */
+export interface DeviceChoice {
+  /** A device that the application opened, and closes. */
+  readonly context?: Context;
+  /** A protection domain of the application's own, for `registered` regions; its device is used. */
+  readonly pd?: ProtectionDomain;
+  /** Opens a device with these options for this call alone. */
+  readonly device?: UdpOpenOptions;
+}
+
+/** Regions beyond this size get a device of their own. */
+const COMMON_BYTES_MAX = 64 * 2 ** 20;
+const HEADROOM_BYTES = 128 * 2 ** 20;
+const MEMORY_BYTES_MAX = 2 ** 32 - 2 ** 16;
+
+/** A device in use: a context of its own, its protection domain, and its end. */
+export interface DeviceUse {
+  readonly context: Context;
+  readonly pd: ProtectionDomain;
+  readonly local: LocalMemory;
+  /** Everything that was made from it must have ended. */
+  release(): Promise<void>;
+}
+
+/** Where a server listens, or what a client connects to. */
+export interface Direction {
+  /** Of this machine. */
+  readonly local?: string;
+  readonly remote?: string;
+  /** The device must have this UDP port. */
+  readonly udpPort?: number;
+}
+
+/** `bytes`: memory for regions. Throws as `openDevice`. */
+export async function useDevice(
+  direction: Direction,
+  bytes: number,
+  choice: DeviceChoice,
+): Promise<DeviceUse> {
+  const { context: given, pd, device } = choice;
+  if ([given, pd, device].filter(Boolean).length > 1) {
+    throw new MisuseError('device', 'at most one of context, pd and device is possible');
+  }
+  // Such a device works in polls of completion queues: while none is polled, no client is heard.
+  if ((given ?? pd?.context)?.device.polled || device?.progress === 'poll') {
+    throw new MisuseError('progress', "'poll' is not possible here: use 'thread' or 'inline'");
+  }
+  const local = new LocalMemory();
+  if (pd) return { context: pd.context, pd, local, release: async () => {} };
+  const context = given ? given.openDevice() : await open(direction, bytes, device);
+  try {
+    return { context, pd: context.allocPd(), local, release: () => context.close() };
+  } catch (error) {
+    await context.close();
+    throw error;
+  }
+}
+
+async function open(
+  { local, remote, udpPort }: Direction,
+  bytes: number,
+  device: UdpOpenOptions | undefined,
+): Promise<Context> {
+  const address = device?.address ?? local ?? (await localAddressTowards(remote!));
+  const port = udpPort === undefined ? {} : { port: udpPort };
+  const isLarge = bytes > COMMON_BYTES_MAX;
+  const memoryBytes = isLarge
+    ? Math.min(MEMORY_BYTES_MAX, bytes + HEADROOM_BYTES)
+    : COMMON_MEMORY_BYTES;
+  const target = remote ?? address;
+  if (device) {
+    return openTowards(target, { ...(isLarge && { memoryBytes }), ...port, ...device, address });
+  }
+  const make = (): Promise<Context> => openTowards(target, { memoryBytes, ...port, address });
+  return isLarge ? make() : commonDevice(address, udpPort, make);
+}

@@ -1,0 +1,79 @@
+/** One call of the application that waits for its requests: a read, a write, an atomic, a frame. */
+import { watchLimits, type WaitLimits } from '../base/wait-limits.js';
+import { timeoutError } from './remote-error.js';
+
+/** Where a remote region lies at present; a new connection may change it. */
+export interface RemoteKey {
+  readonly name: string;
+  /** Address of its first byte; a number where all of its addresses are safe integers. */
+  readonly base: number | bigint;
+  readonly rkey: number;
+}
+
+const IGNORE = (): void => {};
+
+/** A call: it is cut into requests no longer than a piece. */
+export class Operation {
+  /** Bytes that are in requests already. */
+  cut = 0;
+  isSettled = false;
+  /** The promise's value; of an atomic the value before is. */
+  answer: unknown = undefined;
+  resolve: (value: never) => void = IGNORE;
+  reject: (reason: unknown) => void = IGNORE;
+  /** Of limits: removes timer and listener. */
+  cleanUp: (() => void) | undefined = undefined;
+
+  constructor(
+    /** Of the API: `read`. */
+    readonly verb: string,
+    /** A WrOpcode. */
+    readonly opcode: number,
+    readonly region: RemoteKey | undefined,
+    /** In the region. */
+    readonly offset: number,
+    /** Bytes. */
+    readonly length: number,
+    /** What is sent, or where the answer goes. */
+    readonly bytes: Uint8Array | undefined,
+    /** Atomics: added, or compared with. SEND: the immediate data. FLUSH: a PlacementType. */
+    readonly operand: bigint | number = 0,
+    readonly swap: bigint = 0n,
+  ) {}
+
+  /** For error texts. */
+  get name(): string {
+    return this.region ? `${this.verb} of ${this.region.name}` : this.verb;
+  }
+
+  /** The promise of the call. Called once. */
+  promise<T>(): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      this.resolve = resolve as (value: never) => void;
+      this.reject = reject;
+    });
+  }
+
+  /** Ends the call early when a limit is reached. */
+  limit(limits: WaitLimits): void {
+    const { timeout, signal } = limits;
+    if (timeout === undefined && signal === undefined) return;
+    const remedy = 'check that the peer runs; raise the timeout if it is slow';
+    const late = (): Error => timeoutError(this.name, timeout!, remedy);
+    this.cleanUp = watchLimits(limits, late, (reason) => this.fail(reason));
+  }
+
+  done(value: unknown): void {
+    if (this.isSettled) return;
+    this.isSettled = true;
+    this.cleanUp?.();
+    this.resolve(value as never);
+  }
+
+  fail(reason: unknown): void {
+    if (this.isSettled) return;
+    this.isSettled = true;
+    this.cleanUp?.();
+    this.reject(reason);
+  }
+}

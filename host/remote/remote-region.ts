@@ -1,0 +1,315 @@
+/** A named region of the peer: one-sided reads, writes and atomics. */
+import { PlacementType, WrOpcode } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
+import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
+import { MisuseError } from '../errors/errors.js';
+import { RightBit, parseRegion, type RegionDescription } from './hello.js';
+import { rightsOf, type Right, type TypedArray } from './local-regions.js';
+import { Operation, type RemoteKey } from './operation.js';
+import { COPIED_BYTES, type RequestQueue } from './request-queue.js';
+
+/** Limits of one request. Without a timeout the keep-alive of the connection ends a wait. */
+export interface RequestOptions extends WaitLimits {
+  /**
+   * Milliseconds after which the promise rejects (RemoteError ETIMEDOUT). Default: none. A request
+   * in flight cannot be taken back: the peer may execute it afterwards, once at most.
+   */
+  readonly timeout?: number;
+}
+
+const WORD = 8;
+const U64_MAX = (1n << 64n) - 1n;
+const HANDLE_PREFIX = 'verbena-region:';
+const NO_LIMITS: RequestOptions = {};
+
+/** What stands behind a handle: a region of one server. */
+export interface RegionHandle {
+  /** Of the server's instance. */
+  readonly id: bigint;
+  readonly description: RegionDescription;
+}
+
+function buildHandle({ id, description }: RegionHandle): string {
+  const { name, addr, length, rkey, rights } = description;
+  const fields = [id.toString(16), name, addr.toString(16), length, rkey, rights];
+  return HANDLE_PREFIX + JSON.stringify(fields);
+}
+
+/** Throws MisuseError. */
+export function parseHandle(handle: string): RegionHandle {
+  const invalid = new MisuseError('handle', 'must be the handle of a RemoteRegion, unchanged');
+  if (typeof handle !== 'string' || !handle.startsWith(HANDLE_PREFIX)) throw invalid;
+  try {
+    const [id, ...fields] = JSON.parse(handle.slice(HANDLE_PREFIX.length)) as unknown[];
+    const description = parseRegion(fields);
+    if (description && /^[0-9a-f]{1,16}$/.test(String(id))) {
+      return { id: BigInt(`0x${String(id)}`), description };
+    }
+  } catch {
+    // Not JSON.
+  }
+  throw invalid;
+}
+
+/**
+ * A region of the peer (`remote.memory.NAME`). Calls of one connection are executed in the order in
+ * which they were made. Memory that is passed to a call must stay unchanged until its promise
+ * settles. Calls reject with MisuseError (an argument breaks a rule: nothing was sent),
+ * RemoteError, and the reason of `signal`.
+ */
+export class RemoteRegion implements RemoteKey {
+  readonly name: string;
+  /** Bytes. */
+  readonly length: number;
+  /** @internal */
+  base: number | bigint = 0;
+  /** @internal */
+  rkey = 0;
+  readonly #queue: RequestQueue;
+  #rights: number;
+  #handle: RegionHandle;
+
+  /** @internal Use `remote.memory`. */
+  constructor(queue: RequestQueue, handle: RegionHandle) {
+    const { name, length, rights } = handle.description;
+    this.name = name;
+    this.length = length;
+    this.#queue = queue;
+    this.#rights = rights;
+    this.#handle = handle;
+    this.rebind(handle);
+  }
+
+  /** @internal The region has another place: the connection is a new one. */
+  rebind(handle: RegionHandle): void {
+    const { addr, length, rkey, rights } = handle.description;
+    const isSmall = addr + BigInt(length) <= BigInt(Number.MAX_SAFE_INTEGER);
+    this.base = isSmall ? Number(addr) : addr;
+    this.rkey = rkey;
+    this.#rights = rights;
+    this.#handle = handle;
+  }
+
+  /** What the peer permits. */
+  get rights(): readonly Right[] {
+    return rightsOf(this.#rights);
+  }
+
+  /** Does `flush` make bytes durable: is the region a file of the peer? */
+  get isPersistent(): boolean {
+    return (this.#rights & RightBit.PERSISTENT) !== 0;
+  }
+
+  /**
+   * A string that names this region: `remote.region(handle)` of another connection to the same
+   * server returns the region. It may travel in JSON or through postMessage. It is a capability:
+   * a client that has it has the rights of the region.
+   */
+  get handle(): string {
+    return buildHandle(this.#handle);
+  }
+
+  /** The handle. */
+  toJSON(): string {
+    return this.handle;
+  }
+
+  /** Writes `bytes` (an ArrayBuffer or a view, whatever its element type) at `offset` bytes. */
+  write(
+    offset: number,
+    bytes: ArrayBufferView | ArrayBufferLike,
+    options: RequestOptions = NO_LIMITS,
+  ): Promise<void> {
+    try {
+      const source = bytesOf(`write of ${this.name}`, 'bytes', bytes);
+      const { length } = source;
+      this.#check('write', RightBit.WRITE, offset, length, options);
+      if (length === 0) return Promise.resolve();
+      return this.#submit(
+        new Operation('write', WrOpcode.RDMA_WRITE, this, offset, length, source),
+        options,
+      );
+    } catch (error) {
+      return Promise.reject(error as Error);
+    }
+  }
+
+  /** Reads `length` bytes at `offset` into new memory. */
+  read(offset: number, length: number, options: RequestOptions = NO_LIMITS): Promise<Uint8Array> {
+    try {
+      this.#check('read', RightBit.READ, offset, length, options);
+      if (length === 0) return Promise.resolve(new Uint8Array(0));
+      const bytes = length <= COPIED_BYTES ? undefined : new Uint8Array(length);
+      return this.#read(offset, length, bytes, bytes, options);
+    } catch (error) {
+      return Promise.reject(error as Error);
+    }
+  }
+
+  /** Fills `target`, a typed array or an ArrayBuffer, with the bytes at `offset`; returns it. */
+  readInto<Target extends TypedArray | DataView | ArrayBufferLike>(
+    offset: number,
+    target: Target,
+    options: RequestOptions = NO_LIMITS,
+  ): Promise<Target> {
+    try {
+      const bytes = bytesOf(`readInto of ${this.name}`, 'target', target);
+      this.#check('readInto', RightBit.READ, offset, bytes.length, options);
+      if (bytes.length === 0) return Promise.resolve(target);
+      return this.#read(offset, bytes.length, bytes, target, options);
+    } catch (error) {
+      return Promise.reject(error as Error);
+    }
+  }
+
+  /**
+   * Sets the 8 bytes at `offset`, a multiple of 8, to `desired` if they are `expected`; resolves
+   * with their value before. Little-endian.
+   */
+  async compareAndSwap(
+    offset: number,
+    expected: bigint,
+    desired: bigint,
+    options: RequestOptions = NO_LIMITS,
+  ): Promise<bigint> {
+    const values = [wordOf('expected', expected), wordOf('desired', desired)] as const;
+    return this.#atomic('compareAndSwap', WrOpcode.ATOMIC_CMP_AND_SWP, offset, values, options);
+  }
+
+  /**
+   * Adds to the 8 bytes at `offset`, a multiple of 8, modulo 2^64; resolves with their value
+   * before. `addend` may be negative. Little-endian.
+   */
+  async fetchAdd(
+    offset: number,
+    addend: bigint,
+    options: RequestOptions = NO_LIMITS,
+  ): Promise<bigint> {
+    if (typeof addend !== 'bigint' || addend > U64_MAX || addend < -(1n << 63n)) {
+      throw new MisuseError('addend', `must be a bigint from -2^63 to 2^64 - 1, got ${addend}`);
+    }
+    const values = [BigInt.asUintN(64, addend), 0n] as const;
+    return this.#atomic('fetchAdd', WrOpcode.ATOMIC_FETCH_AND_ADD, offset, values, options);
+  }
+
+  /**
+   * Resolves when everything that this connection wrote to the range before is durable
+   * (`isPersistent`), or else visible to all readers. Default: the whole region. Layouts and
+   * `registered` regions have no flush.
+   */
+  async flush(
+    offset = 0,
+    length = this.length - offset,
+    options: RequestOptions = NO_LIMITS,
+  ): Promise<void> {
+    this.#check('flush', RightBit.FLUSH, offset, length, options);
+    const type = this.isPersistent ? PlacementType.PERSISTENT : PlacementType.GLOBAL;
+    const { FLUSH } = WrOpcode;
+    return this.#submit(
+      new Operation('flush', FLUSH, this, offset, length, undefined, type),
+      options,
+    );
+  }
+
+  /** `bytes`: where they go; undefined: the answer is a copy. */
+  #read<T>(
+    offset: number,
+    length: number,
+    bytes: Uint8Array | undefined,
+    answer: unknown,
+    options: RequestOptions,
+  ): Promise<T> {
+    const operation = new Operation('read', WrOpcode.RDMA_READ, this, offset, length, bytes);
+    operation.answer = answer;
+    return this.#submit(operation, options);
+  }
+
+  #atomic(
+    verb: string,
+    opcode: number,
+    offset: number,
+    [operand, swap]: readonly [bigint, bigint],
+    options: RequestOptions,
+  ): Promise<bigint> {
+    this.#check(verb, RightBit.ATOMIC, offset, WORD, options);
+    if (offset % WORD !== 0) {
+      throw new MisuseError('offset', `${verb}: must be a multiple of 8, got ${offset}`);
+    }
+    const operation = new Operation(verb, opcode, this, offset, WORD, undefined, operand, swap);
+    return this.#submit(operation, options);
+  }
+
+  #submit<T>(operation: Operation, options: RequestOptions): Promise<T> {
+    const promise = operation.promise<T>();
+    if (options !== NO_LIMITS) operation.limit(options);
+    this.#queue.submit(operation);
+    return promise;
+  }
+
+  /** Throws MisuseError; the reason of an aborted signal. */
+  #check(
+    verb: string,
+    right: number,
+    offset: number,
+    length: number,
+    options: RequestOptions,
+  ): void {
+    const isWithin =
+      Number.isSafeInteger(offset) &&
+      Number.isSafeInteger(length) &&
+      offset >= 0 &&
+      length >= 0 &&
+      length <= this.length - offset;
+    if (!isWithin) {
+      const rule = `${length} bytes at ${offset} exceed the ${this.length} bytes of ${this.name}`;
+      throw new MisuseError('offset', `${verb}: ${rule}; stay within region.length`);
+    }
+    if ((this.#rights & right) === 0) {
+      const has = this.rights.join(', ') || 'no right';
+      const remedy =
+        right === RightBit.FLUSH
+          ? 'flush needs the right to write; layouts and registered regions have none'
+          : 'the peer must share the region with that right (option rights)';
+      throw new MisuseError('region', `${verb}: ${this.name} permits ${has}; ${remedy}`);
+    }
+    if (options === NO_LIMITS) return;
+    checkKeys(verb, options, 'timeout signal');
+    checkLimits(options);
+    options.signal?.throwIfAborted();
+  }
+}
+
+/** @internal The bytes of a buffer or view. Throws MisuseError. */
+export function bytesOf(
+  operation: string,
+  argument: string,
+  value: ArrayBufferView | ArrayBufferLike,
+): Uint8Array {
+  if (isDetached(value)) {
+    throw new MisuseError(argument, `${operation}: was transferred; pass its copy`);
+  }
+  if (value instanceof Uint8Array) return value;
+  if (ArrayBuffer.isView(value)) {
+    return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  }
+  const isShared = typeof SharedArrayBuffer !== 'undefined' && value instanceof SharedArrayBuffer;
+  if (value instanceof ArrayBuffer || isShared) return new Uint8Array(value as ArrayBuffer);
+  const rule = `${operation}: must be an ArrayBuffer or a view, got ${typeof value}`;
+  throw new MisuseError(argument, `${rule}; encode text with TextEncoder or Buffer.from`);
+}
+
+/** A buffer that was transferred has no bytes, and no view can be made. */
+function isDetached(value: unknown): boolean {
+  const buffer = ArrayBuffer.isView(value) ? value.buffer : value;
+  if (!(buffer instanceof ArrayBuffer) || buffer.byteLength > 0) return false;
+  try {
+    return new Uint8Array(buffer).length > 0;
+  } catch {
+    return true;
+  }
+}
+
+function wordOf(argument: string, value: bigint): bigint {
+  if (typeof value === 'bigint' && value >= 0n && value <= U64_MAX) return value;
+  throw new MisuseError(argument, `must be a bigint from 0 to 2^64 - 1, got ${String(value)}`);
+}
