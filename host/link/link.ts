@@ -23,6 +23,11 @@ export interface PacketBatch {
   destinationOf(index: number): Endpoint;
   /** A view of packet `index`, valid until `release`. */
   bytesOf(index: number): Uint8Array;
+  /**
+   * The system refuses packet `index` because it is longer than the interface takes (EMSGSIZE).
+   * Called before `release`; without it the packet is lost like any other.
+   */
+  tooLong?(index: number): void;
   /** The link is done with every packet of the batch. To be called exactly once. */
   release(): void;
 }
@@ -112,6 +117,17 @@ export interface LinkInfo {
    * Then queue pairs need not when packets get lost. Default false.
    */
   readonly paced?: boolean;
+  /**
+   * Which peers' packets arrive as they were sent, or not at all: those of all (`link`: DTLS, one
+   * process), or of this host (`host`: its loopback interface, for which Linux computes no checksum
+   * either). Default: none.
+   */
+  readonly integrity?: 'link' | 'host';
+  /**
+   * False: requests between queue pairs of this device travel as packets, because the link captures
+   * packets or injects faults. Default true: they are executed without packets.
+   */
+  readonly localPath?: boolean;
   /**
    * Default `ackTimeout` of connections over this link: 4.096 us * 2^ackTimeout. Default 17 (half a
    * second); more for links that may stall for seconds.

@@ -260,6 +260,7 @@ class LoopbackLink implements Link {
     this.#info = {
       name: 'loopback',
       pseudoHeader: 'none',
+      integrity: 'link',
       local: this.#network.attach(this, this.#wanted),
       packetSizeMax: this.#options.packetSizeMax,
       windowBytes: this.#options.windowBytes,

@@ -8,13 +8,23 @@ import type { Gid } from './endpoint.js';
 
 export const AF_INET = 2;
 export const AF_INET6 = 10;
+const AF_PACKET = 17;
 const SOCK_DGRAM = 2;
+const SOCK_RAW = 3;
+/** Every protocol of a network interface, as the network orders its bytes. */
+const ETH_P_ALL = Uint8Array.of(0, 3);
 const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 
 export const SOL_IP = 0;
 export const SOL_SOCKET = 1;
 export const SOL_UDP = 17;
+export const SOL_PACKET = 263;
+/** Each frame begins with a virtio_net_hdr, which has the length of segments. */
+export const PACKET_VNET_HDR = 15;
+const PACKET_STATISTICS = 6;
+/** struct timespec: when the last frame of a socket arrived. */
+const SIOCGSTAMPNS = 0x8907;
 export const SOL_IPV6 = 41;
 
 export const SO_REUSEADDR = 2;
@@ -73,6 +83,7 @@ const FLOCK_BYTES = 32;
 const INT_BYTES = 4;
 const SOCKADDR_IN_BYTES = 16;
 const SOCKADDR_IN6_BYTES = 28;
+const SOCKADDR_LL_BYTES = 20;
 
 /** A system call said no. `code` is the errno's name. */
 export class PosixError extends Error {
@@ -133,6 +144,15 @@ export class Posix {
     address: Uint8Array,
     addressLength: number,
   ) => number;
+  readonly #receiveFrom: (
+    fd: number,
+    bytes: Uint8Array,
+    length: number,
+    flags: number,
+    address: Uint8Array,
+    addressLength: Uint8Array,
+  ) => number;
+  readonly #ioctl: (fd: number, request: number, argument: Uint8Array) => number;
   readonly #mmap: (
     address: number,
     length: number,
@@ -175,6 +195,8 @@ export class Posix {
     this.#sendBytesTo = libc.func(
       'int64_t sendto(int, const void *, uint64_t, int, const void *, uint32_t)',
     );
+    this.#receiveFrom = libc.func('int64_t recvfrom(int, void *, uint64_t, int, void *, void *)');
+    this.#ioctl = libc.func('int ioctl(int, uint64_t, void *)');
     this.#mmap = libc.func('int64_t mmap(uint64_t, uint64_t, int, int, int, int64_t)');
     this.#munmap = libc.func('int munmap(uint64_t, uint64_t)');
     this.#msync = libc.func('int msync(uint64_t, uint64_t, int)');
@@ -198,6 +220,51 @@ export class Posix {
   datagramSocket(family: number): number {
     const type = SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
     return this.#checked('socket', this.#socket(family, type, 0));
+  }
+
+  /**
+   * A socket that receives the frames of an interface, or of all ('') with their link headers. Needs
+   * CAP_NET_RAW. Does not block. PosixError ENODEV: no such interface.
+   */
+  packetSocket(name: string): number {
+    const index = name === '' ? 0 : this.#ifNametoindex(name);
+    if (name !== '' && index === 0) throw new PosixError('if_nametoindex', 'ENODEV');
+    // Without a protocol it receives nothing before it is bound, and has its options.
+    const type = SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC;
+    return this.#checked('socket', this.#socket(AF_PACKET, type, 0));
+  }
+
+  /** Begins to receive: the interface as in `packetSocket`. */
+  bindPacketSocket(fd: number, name: string): void {
+    const address = new Uint8Array(SOCKADDR_LL_BYTES);
+    address.set(bytesOf(Uint16Array.of(AF_PACKET)));
+    address.set(ETH_P_ALL, 2);
+    address.set(bytesOf(Int32Array.of(name === '' ? 0 : this.#ifNametoindex(name))), 4);
+    this.#checked('bind', this.#bind(fd, address, address.length));
+  }
+
+  /** Reads a frame and its sockaddr_ll: bytes of the frame, or the negated errno. */
+  receiveFrame(fd: number, bytes: Uint8Array, address: Uint8Array): number {
+    const length = bytesOf(Int32Array.of(address.length));
+    const { length: room } = bytes;
+    return this.#countOrErrno(this.#receiveFrom(fd, bytes, room, MSG_DONTWAIT, address, length));
+  }
+
+  /** When the last frame arrived, in microseconds since 1970; undefined: the kernel has no time. */
+  frameMicros(fd: number): number | undefined {
+    const time = new BigInt64Array(2);
+    if (this.#ioctl(fd, SIOCGSTAMPNS, new Uint8Array(time.buffer)) < 0) return undefined;
+    return Number(time[0]! * 1_000_000n + time[1]! / 1000n);
+  }
+
+  /** Frames that a packet socket dropped since the last call: its buffer was full. */
+  droppedFrames(fd: number): number {
+    const counters = new Uint32Array(2);
+    const length = bytesOf(Int32Array.of(counters.byteLength));
+    const bytes = new Uint8Array(counters.buffer);
+    const result = this.#getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, bytes, length);
+    this.#checked('getsockopt', result);
+    return counters[1]!;
   }
 
   close(fd: number): void {
@@ -366,10 +433,10 @@ export class Posix {
     return this.#sysconf(SC_PAGESIZE);
   }
 
-  /** Gives a file `length` bytes of storage. PosixError ENOSPC when there is no room. */
-  allocateFile(fd: number, length: number): void {
+  /** Gives `length` bytes of a file storage. PosixError ENOSPC when there is no room. */
+  allocateFile(fd: number, length: number, offset = 0): void {
     // It returns the errno instead of setting it.
-    const errno = this.#fallocate(fd, 0, length);
+    const errno = this.#fallocate(fd, offset, length);
     if (errno !== 0) throw new PosixError('posix_fallocate', this.errnoName(errno));
   }
 
@@ -476,6 +543,8 @@ export function loadPosix(): Promise<PosixResult> {
 
 async function load(): Promise<PosixResult> {
   if (process.platform !== 'linux') return { reason: `not for ${process.platform}` };
+  // Its dgram takes no socket that koffi has made.
+  if ('Deno' in globalThis) return { reason: 'not for Deno' };
   if (endianness() !== 'LE') return { reason: `not for ${process.arch}` };
   try {
     return { posix: new Posix((await import('koffi')).default) };

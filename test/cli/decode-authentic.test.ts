@@ -58,8 +58,9 @@ test('messages with a tag are read, packets without their trailers', () =>
     assert.match(stdout, /; connect request: .*, with a tag {2}\[ICRC ok\]/);
     assert.match(stdout, /; connect reply: .*, with a tag {2}\[ICRC ok\]/);
     const write = /RC RDMA WRITE Only, 600 bytes to .*; packet (\d+) of key (\d+), with a tag/g;
-    const keys = [...stdout.matchAll(write)].map(([, , generation]) => generation);
-    assert.equal(keys, ['0', '1']);
+    // A busy machine may send a packet twice.
+    const keys = new Set([...stdout.matchAll(write)].map(([, , generation]) => generation));
+    assert.equal([...keys], ['0', '1']);
     assert.match(stdout, /RC Acknowledge, .*; packet \d+ of key 0, with a tag {2}\[ICRC ok\]/);
     assert.not.match(stdout, /no message|malformed|WRONG/i);
   }));
@@ -74,12 +75,16 @@ test('of encrypted packets the base transport header is read', () =>
     const packets = (await space.run('decode', '--json', file)).stdout
       .trimEnd()
       .split('\n')
-      .map((text) => JSON.parse(text) as { trailer?: object; packet: { name?: string } });
+      .map(
+        (text) =>
+          JSON.parse(text) as { trailer?: { generation: number }; packet: { name?: string } },
+      );
     const found = packets.filter(({ packet }) => packet.name === 'RC_RDMA_WRITE_ONLY');
-    assert.equal(
-      found.map(({ trailer }) => trailer),
-      [0, 1].map((generation, number) => ({ generation, number, encrypted: true })),
-    );
+    // A busy machine may send a packet twice: it is encrypted anew, with the next number.
+    for (const [number, { trailer }] of found.entries()) {
+      assert.equal(trailer, { generation: trailer!.generation, number, encrypted: true });
+    }
+    assert.equal([...new Set(found.map(({ trailer }) => trailer!.generation))], [0, 1]);
   }));
 
 test.run();

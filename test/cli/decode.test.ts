@@ -1,11 +1,13 @@
 /** `verbena decode` and `verbena devinfo`. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { vectors } from '../support/paths.js';
 import { placeOfPath } from '../../host/pmem/place.js';
-import { Workspace } from '../support/processes.js';
+import { Workspace, cliPath } from '../support/processes.js';
 
 const test = suite('cli/decode');
 const capture = fileURLToPath(new URL('rxe/rc_write_multi.pcap', vectors));
@@ -62,6 +64,49 @@ test('what is no capture, or ends in the middle, is said in one line', () =>
     assert.is((await space.run('decode', space.directory)).code, 1);
     const elsewhere = await space.run('decode', capture, '--port', 9);
     assert.match(elsewhere.stderr, /another UDP port.*--port looks for another one/);
+  }));
+
+test('a capture named .pcapng has the sentences as comments, and decodes to the same lines', () =>
+  Workspace.use(async (space) => {
+    const [file, pcapng] = [await space.file('some.bin', 30_000), space.path('tour.pcapng')];
+    assert.is((await space.run('tour', file, '--pcap', pcapng)).code, 0);
+    const { code, stdout } = await space.run('decode', '--json', pcapng);
+    assert.is(code, 0);
+    const packets = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { comment: string });
+    const plain = (await space.run('decode', pcapng)).stdout.trimEnd().split('\n');
+    assert.is(plain.length, packets.length);
+    packets.forEach(({ comment }, index) => {
+      const [, sentence] = / -> \S+ {2}(.*)$/.exec(plain[index]!) ?? [];
+      assert.is(comment, sentence!.replace('  [ICRC', ' [ICRC'));
+    });
+  }));
+
+test('"decode -" reads a capture from standard input as it grows', () =>
+  Workspace.use(async (space) => {
+    const bytes = await readFile(capture);
+    const whole = (await space.run('decode', capture)).stdout;
+    const child = spawn(process.execPath, [cliPath, 'decode', '-'], { stdio: 'pipe' });
+    let stdout = '';
+    child.stdout.on('data', (text: Buffer) => (stdout += `${text}`));
+    // All but the end of the last packet.
+    child.stdin.write(bytes.subarray(0, bytes.length - 3));
+    const lines = whole.trimEnd().split('\n').length;
+    while (stdout.split('\n').length < lines) await once(child.stdout, 'data');
+    child.stdin.end(bytes.subarray(bytes.length - 3));
+    const [code] = (await once(child, 'close')) as [number];
+    assert.is(code, 0);
+    assert.is(stdout, whole);
+    const nothing = await space.startProcess('sh', [
+      '-c',
+      `exec "$0" "$1" decode - </dev/null`,
+      process.execPath,
+      cliPath,
+    ]).ended;
+    assert.is(nothing.code, 1);
+    assert.match(nothing.stderr, /^verbena decode: standard input is not a readable capture: /);
   }));
 
 test('a reader that goes away after the first lines is no failure', () =>

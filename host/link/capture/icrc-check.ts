@@ -6,19 +6,31 @@
 import { Opcode } from '#build/abi.js';
 import { ArenaMemory } from '../../engine/arena.js';
 import { PACKET_SIZE_LIMIT } from '../link.js';
-import type { CapturedPacket } from './pcap-reader.js';
+import type { Datagram } from './ip-headers.js';
 
 /**
  * - `exact`: correct, with IP identification 0.
  * - `by IP id`: correct, computed over the identification in the packet.
  * - `FLUSH doubled`: Linux rxe's form for FLUSH, which covers the packet twice.
+ * - `omitted`: 0, as between Verbena peers of one host (`skipIcrc`); nothing was checked.
  * - `wrong`: the packet was corrupted, or the sender computes a different ICRC.
  * - `unchecked`: the length is invalid for a packet.
  */
-export type IcrcVerdict = 'exact' | 'by IP id' | 'FLUSH doubled' | 'wrong' | 'unchecked';
+export type IcrcVerdict =
+  'exact' | 'by IP id' | 'FLUSH doubled' | 'omitted' | 'wrong' | 'unchecked';
+
+/** Verdicts as a line of text has them. */
+export const VERDICT_WORDS: Readonly<Record<IcrcVerdict, string>> = {
+  exact: 'ICRC ok',
+  'by IP id': 'ICRC ok (by IP id)',
+  'FLUSH doubled': "ICRC ok (rxe's FLUSH form)",
+  omitted: 'ICRC omitted (0)',
+  wrong: 'ICRC WRONG',
+  unchecked: 'ICRC not checked',
+};
 
 /** Input of an ICRC, without the identification. */
-export type Datagram = Pick<CapturedPacket, 'payload' | 'source' | 'destination' | 'ipVersion'>;
+type Covered = Omit<Datagram, 'ipId'>;
 
 const MEMORY_BYTES = 2 * 2 ** 20;
 const ICRC_BYTES = 4;
@@ -54,7 +66,7 @@ export class IcrcCheck {
     this.#scratch = this.#arena.heap.alloc(2 * ADDRESS_BYTES + PACKET_SIZE_LIMIT);
   }
 
-  judge(packet: CapturedPacket): IcrcVerdict {
+  judge(packet: Datagram): IcrcVerdict {
     if (!isChecked(packet)) return 'unchecked';
     const difference = this.#differenceOf(packet, false);
     if (difference === 0) return 'exact';
@@ -63,14 +75,15 @@ export class IcrcCheck {
     if (ipId !== 0 && this.#solve(packet, difference, false) === ipId) return 'by IP id';
     const doubled = this.#differenceOf(packet, true);
     const isDoubled = doubled === 0 || (ipId !== 0 && this.#solve(packet, doubled, true) === ipId);
-    return isDoubled ? 'FLUSH doubled' : 'wrong';
+    if (isDoubled) return 'FLUSH doubled';
+    return packet.payload.subarray(-ICRC_BYTES).some((byte) => byte !== 0) ? 'wrong' : 'omitted';
   }
 
   /**
    * The IPv4 identification that the ICRC was computed over; 0 also if no identification explains
    * the ICRC, or the packet is IPv6.
    */
-  identificationOf(packet: Datagram): number {
+  identificationOf(packet: Covered): number {
     if (packet.ipVersion !== 4 || !isChecked(packet)) return 0;
     for (const isDoubled of [false, true]) {
       // Only Linux rxe uses the doubled form, for FLUSH.
@@ -84,7 +97,7 @@ export class IcrcCheck {
   }
 
   /** XOR of the packet's ICRC and the one computed for identification 0, standard or rxe form. */
-  #differenceOf({ payload, source, destination, ipVersion }: Datagram, isDoubled: boolean): number {
+  #differenceOf({ payload, source, destination, ipVersion }: Covered, isDoubled: boolean): number {
     const { exports, memory } = this.#arena;
     const { length } = payload;
     const from = this.#scratch;
@@ -102,7 +115,7 @@ export class IcrcCheck {
 
   /** The identification that causes this difference; -1: no identification does. */
   #solve(
-    { payload: { length }, ipVersion }: Datagram,
+    { payload: { length }, ipVersion }: Covered,
     difference: number,
     isDoubled: boolean,
   ): number {
@@ -112,6 +125,6 @@ export class IcrcCheck {
   }
 }
 
-function isChecked({ payload: { length } }: Datagram): boolean {
+function isChecked({ payload: { length } }: Covered): boolean {
   return length >= PACKET_BYTES_MIN && length <= PACKET_SIZE_LIMIT && length % 4 === 0;
 }

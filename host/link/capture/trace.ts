@@ -38,7 +38,8 @@ export function traceLink(link: Link, write: (line: string) => void, options: Tr
     },
 
     get info(): LinkInfo {
-      return { ...link.info, name: `trace(${link.info.name})` };
+      const { integrity: _, ...info } = link.info;
+      return { ...info, name: `trace(${info.name})`, localPath: false };
     },
 
     async open(receiver: LinkReceiver): Promise<LinkInfo> {

@@ -70,6 +70,7 @@ export abstract class ChannelLink implements Link {
   };
   readonly #name: string;
   readonly #packetSizeMax: number;
+  readonly #integrity: LinkInfo['integrity'];
   readonly #limits: ChannelLimits;
   readonly #peers = new Map<string, ChannelPeer>();
   /** Channels that are not open yet. */
@@ -92,8 +93,14 @@ export abstract class ChannelLink implements Link {
   readonly #events: PeerEvent[] = [];
   readonly #waiting: ((event: PeerEvent | undefined) => void)[] = [];
 
-  protected constructor(name: string, packetSizeMax: number, limits: ChannelLimits) {
+  protected constructor(
+    name: string,
+    packetSizeMax: number,
+    limits: ChannelLimits,
+    integrity?: LinkInfo['integrity'],
+  ) {
     this.#name = name;
+    this.#integrity = integrity;
     this.#packetSizeMax = packetSizeMax;
     this.#limits = limits;
   }
@@ -129,6 +136,7 @@ export abstract class ChannelLink implements Link {
       this.#info = {
         name: this.#name,
         pseudoHeader: 'none',
+        ...(this.#integrity && { integrity: this.#integrity }),
         local,
         packetSizeMax: this.#packetSizeMax,
         windowBytes: charge,

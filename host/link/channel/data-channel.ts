@@ -140,13 +140,15 @@ export class DataChannelLink extends ChannelLink {
       throw new MisuseError('connections', sentence);
     }
     const messageBytes = connections > 1 ? MESSAGE_BYTES - ORDER_BYTES : MESSAGE_BYTES;
-    super('data-channel', packetSizeMax, {
+    const all = {
       ...limits,
       messageBytes: Math.max(messageBytes, HEADER_BYTES + LENGTH_BYTES + packetSizeMax),
       receiveBytes: RECEIVE_BYTES,
       bufferedBytesMax: BUFFERED_BYTES_MAX,
       askMillis: ASK_MILLIS,
-    });
+    };
+    // DTLS checks each byte; of an application's own connections that is not known.
+    super('data-channel', packetSizeMax, all, options.connector ? undefined : 'link');
     this.#peersMax = peersMax;
     this.#noticeMillis = Math.min(NOTICE_MILLIS, limits.returnMillis);
     const { iceServers, reliable } = options;

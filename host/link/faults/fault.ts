@@ -6,12 +6,15 @@
  * packets are grouped into batches. (When a timer fires depends on the scheduler.)
  */
 import { checkKeys } from '../../base/options.js';
+import { splitmix32 } from '../../base/splitmix32.js';
 import { timerMillis } from '../../base/timer.js';
 import { MisuseError } from '../../errors/errors.js';
 import { CopiedBatch, copyPacket, type CopiedPacket } from './copied-batch.js';
 import type { Endpoint, Gid } from '../endpoint.js';
 import type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from '../link.js';
 import { passOnPolling } from '../pass-on.js';
+
+export { splitmix32 };
 
 /** Runs things later, in real or virtual time. */
 export interface Scheduler {
@@ -79,22 +82,6 @@ const realTime: Scheduler = {
     return () => clearTimeout(timer);
   },
 };
-
-/**
- * Random 32-bit numbers: splitmix32, a Weyl sequence through a multiply-and-shift mixer. Not for
- * secrets.
- */
-export function splitmix32(seed: number): () => number {
-  let state = seed | 0;
-  return () => {
-    state = (state + 0x9e3779b9) | 0;
-    let z = state ^ (state >>> 16);
-    z = Math.imul(z, 0x21f0aaad);
-    z ^= z >>> 15;
-    z = Math.imul(z, 0x735a2d97);
-    return (z ^ (z >>> 15)) >>> 0;
-  };
-}
 
 /** Wraps `link`. Throws MisuseError when a probability is not in 0..1 or a limit below 1. */
 export function faultLink(link: Link, options: FaultOptions = {}): FaultLink {
@@ -165,7 +152,8 @@ class Faults implements FaultLink {
   }
 
   get info(): LinkInfo {
-    return { ...this.#link.info, name: `fault(${this.#link.info.name})` };
+    const { integrity: _, ...info } = this.#link.info;
+    return { ...info, name: `fault(${info.name})`, localPath: false };
   }
 
   async open(receiver: LinkReceiver, memory?: LinkMemory): Promise<LinkInfo> {

@@ -1,11 +1,14 @@
 /** Programs of classic BPF (linux/filter.h): the kernel runs one for each datagram of a socket. */
 
-/** Load a byte, or a big-endian word, of the datagram: UDP header first. */
+/** Load a byte, a big-endian word or half of one, of the datagram: UDP header first. */
 export const LOAD_BYTE = 0x30;
 export const LOAD_WORD = 0x20;
+export const LOAD_HALF = 0x28;
 export const AND = 0x54;
 export const JUMP_IF_EQUAL = 0x15;
 export const RETURN = 0x06;
+/** Base of offsets that count from the IP header on (SKF_NET_OFF). */
+export const IP_HEADER = -0x100000;
 const INSTRUCTION_BYTES = 8;
 
 /** `isTrue`, `isFalse`: how many instructions a jump leaves out. */

@@ -31,10 +31,11 @@ export function openFlowSockets(posix: Posix, local: LocalAddress): FlowSocket[]
   }
 }
 
-function openOne(posix: Posix, { gid, zone, socketBufferBytes }: LocalAddress): FlowSocket {
+function openOne(posix: Posix, local: LocalAddress): FlowSocket {
+  const { gid, zone, socketBufferBytes, dscp } = local;
   const fd = posix.datagramSocket(gid.isIpv4 ? sys.AF_INET : sys.AF_INET6);
   try {
-    setOptions(posix, fd, gid.isIpv4, socketBufferBytes);
+    setOptions(posix, fd, gid.isIpv4, socketBufferBytes, dscp);
     posix.setOption(fd, sys.SOL_SOCKET, sys.SO_RCVBUF, RECEIVE_BUFFER_BYTES);
     for (let draw = 1; ; draw++) {
       const port = randomInt(FLOW_PORT_MIN, 0x10000);

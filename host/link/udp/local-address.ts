@@ -19,6 +19,7 @@ import type { UdpOptions } from './udp-options.js';
 const SOCKET_BUFFER_BYTES = 4 * 2 ** 20;
 const PEER_RECEIVE_BUFFER_BYTES = 212992;
 const SEND_SOCKETS_MAX = 64;
+const DSCP_MAX = 63;
 
 /** Options of a UDP link, checked and complete. */
 export interface LocalAddress {
@@ -32,12 +33,14 @@ export interface LocalAddress {
   readonly peerReceiveBufferBytes: number;
   readonly reusePort: boolean;
   readonly sendSockets: number;
+  readonly dscp: number;
+  readonly wakeDescriptor: number | undefined;
 }
 
 /** Throws MisuseError when `address` is no IP address or a number is out of range. */
 export function checkUdpOptions(options: UdpOptions): LocalAddress {
-  const sizes = 'packetSizeMax socketBufferBytes peerReceiveBufferBytes sendSockets';
-  checkKeys('UdpLink', options, `address port reusePort ${sizes}` as const);
+  const sizes = 'packetSizeMax socketBufferBytes peerReceiveBufferBytes sendSockets dscp';
+  checkKeys('UdpLink', options, `address port reusePort wakeDescriptor ${sizes}` as const);
   const {
     port = ROCE_PORT,
     packetSizeMax,
@@ -45,6 +48,8 @@ export function checkUdpOptions(options: UdpOptions): LocalAddress {
     peerReceiveBufferBytes = PEER_RECEIVE_BUFFER_BYTES,
     reusePort = false,
     sendSockets = 0,
+    dscp = 0,
+    wakeDescriptor,
   } = options;
   const gid = parseAddress(options.address);
   const zone = /%.*$/.exec(options.address)?.[0] ?? '';
@@ -52,9 +57,11 @@ export function checkUdpOptions(options: UdpOptions): LocalAddress {
   checkWhole('packetSizeMax', packetSizeMax ?? PACKET_SIZE_LIMIT, 1, PACKET_SIZE_LIMIT);
   checkWhole('socketBufferBytes', socketBufferBytes, 1, 2 ** 30);
   checkWhole('sendSockets', sendSockets, 0, SEND_SOCKETS_MAX);
+  checkWhole('dscp', dscp, 0, DSCP_MAX);
   checkWhole('peerReceiveBufferBytes', peerReceiveBufferBytes, 1, 2 ** 31);
   const buffers = { socketBufferBytes, peerReceiveBufferBytes };
-  return { gid, zone, port, packetSizeMax, ...buffers, reusePort, sendSockets };
+  const sockets = { reusePort, sendSockets, dscp, wakeDescriptor };
+  return { gid, zone, port, packetSizeMax, ...buffers, ...sockets };
 }
 
 /**
@@ -93,7 +100,7 @@ export async function explainBind(
       return new LinkError(
         'EADDRINUSE',
         `port ${port} on ${gid} is ${holder}: bind another local address${other} ` +
-          `(--bind) or another UDP port (--udp-port, --port)`,
+          `(option address; --bind) or another UDP port (option port; --udp-port, --port)`,
         options,
       );
     }

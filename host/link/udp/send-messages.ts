@@ -102,6 +102,9 @@ export class SendMessages {
   readonly #starts = new Float64Array(MESSAGES);
   readonly #lengths = new Uint32Array(MESSAGES);
   readonly #packets = new Uint32Array(MESSAGES);
+  /** Index in the batch of the first packet of each message. */
+  readonly #firsts = new Uint32Array(MESSAGES);
+  #batch: PacketBatch | undefined;
   /** The destination of each message; kept between calls. */
   readonly #addressed: (Peer | undefined)[] = new Array<undefined>(MESSAGES).fill(undefined);
 
@@ -142,10 +145,12 @@ export class SendMessages {
     const { posix, base: ownBase } = this.#options;
     const { buffer, count } = batch;
     const base = buffer === this.#buffer ? ownBase : posix.addressOf(buffer);
+    this.#batch = batch;
     for (let index = 0; index < count;) {
       index = this.#make(batch, index, count, base);
       this.#hand();
     }
+    this.#batch = undefined;
   }
 
   /** Makes messages of the packets from `index` on. Returns the first that has none yet. */
@@ -162,7 +167,7 @@ export class SendMessages {
       else if (peer.fd !== this.#fd) return index;
       const first = index++;
       if (peer.address === undefined) {
-        this.#lose('EAFNOSUPPORT', 1);
+        this.#lose('EAFNOSUPPORT', first, 1);
         continue;
       }
       let length = size;
@@ -186,6 +191,7 @@ export class SendMessages {
         // Only the last one may be shorter.
         if (more < size) break;
       }
+      this.#firsts[this.#count] = first;
       this.#write(this.#count++, peer, base + start, length, index - first, size);
     }
     return index;
@@ -244,7 +250,7 @@ export class SendMessages {
       if (this.#packets[message]! > 1 && SEGMENT_ERRORS.has(code)) {
         this.#sendInParts(message);
       } else {
-        this.#lose(code, this.#packets[message]!);
+        this.#lose(code, this.#firsts[message]!, this.#packets[message]!);
       }
       message++;
     }
@@ -259,12 +265,14 @@ export class SendMessages {
     const peer = this.#addressed[message]!;
     const start = this.#starts[message]!;
     const length = this.#lengths[message]!;
+    const first = this.#firsts[message]!;
     const isLong = this.#packets[message]! > SEGMENTS_LEAST;
     const size = this.#words[(this.#controls + message * CONTROL_SPACE) / 4 + CONTROL.data]!;
     const step = isLong ? SEGMENTS_LEAST * size : size;
     for (let at = 0; at < length; at += step) {
       const bytes = Math.min(step, length - at);
       const packets = Math.ceil(bytes / size);
+      this.#firsts[message] = first + at / size;
       this.#write(message, peer, start + at, bytes, packets, size);
       const taken = posix.sendMessages(peer.fd, base + this.#headers + message * HEADER_BYTES, 1);
       this.#counters.sendCalls++;
@@ -276,7 +284,7 @@ export class SendMessages {
       }
       const code = posix.errnoName(-taken);
       if (packets > 1 && SEGMENT_ERRORS.has(code)) this.#sendInParts(message);
-      else this.#lose(code, packets);
+      else this.#lose(code, first + at / size, packets);
     }
   }
 
@@ -286,10 +294,13 @@ export class SendMessages {
     this.#counters.sentMessages++;
   }
 
-  #lose(code: string, packets: number): void {
+  /** `first`: index in the batch. */
+  #lose(code: string, first: number, packets: number): void {
     const { sendErrors } = this.#counters;
     sendErrors.set(code, (sendErrors.get(code) ?? 0) + packets);
     this.#refusals.tell(code);
+    if (code !== 'EMSGSIZE') return;
+    for (let index = first; index < first + packets; index++) this.#batch?.tooLong?.(index);
   }
 
   #peerOf(destination: Endpoint): Peer {

@@ -5,14 +5,20 @@
  */
 import { GENERAL_SERVICES_QPN } from '#build/abi.js';
 import type { Gid } from '../endpoint.js';
-import { AND, JUMP_IF_EQUAL, LOAD_WORD, RETURN, bpfProgram, type Instruction } from './bpf.js';
+import {
+  AND,
+  IP_HEADER,
+  JUMP_IF_EQUAL,
+  LOAD_WORD,
+  RETURN,
+  bpfProgram,
+  type Instruction,
+} from './bpf.js';
 
 /** Offsets of words in a datagram. */
 const UDP_HEADER_BYTES = 8;
 const TARGET_QP = UDP_HEADER_BYTES + 4;
 const QPN_MASK = 0xffffff;
-/** SKF_NET_OFF: from the IP header on. */
-const IP_HEADER = -0x100000;
 const SOURCE_IPV4 = [12];
 const SOURCE_IPV6 = [8, 12, 16, 20];
 const DROP = 0;

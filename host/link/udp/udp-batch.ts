@@ -269,7 +269,7 @@ export class UdpBatchLink implements Link {
     if (!borrowed) {
       posix.signalEvent(wakeDescriptor);
       closeQuietly(posix, fd);
-      closeQuietly(posix, wakeDescriptor);
+      if (this.#local.wakeDescriptor === undefined) closeQuietly(posix, wakeDescriptor);
       if (callSocket >= 0) closeQuietly(posix, callSocket);
       for (const flow of flows) closeQuietly(posix, flow.fd);
     }
@@ -301,8 +301,8 @@ export class UdpBatchLink implements Link {
     try {
       const { fd, options } = await bindDescriptor(local);
       undo.push(() => posix.close(fd));
-      const wakeDescriptor = posix.eventDescriptor();
-      undo.push(() => posix.close(wakeDescriptor));
+      const wakeDescriptor = local.wakeDescriptor ?? posix.eventDescriptor();
+      if (local.wakeDescriptor === undefined) undo.push(() => posix.close(wakeDescriptor));
       const callSocket = local.reusePort ? bindCallSocket(posix) : -1;
       if (callSocket >= 0) undo.push(() => posix.close(callSocket));
       const flows = openFlowSockets(posix, local);
@@ -312,6 +312,7 @@ export class UdpBatchLink implements Link {
       const info: LinkInfo = {
         name: 'udp-batch',
         pseudoHeader: 'ip',
+        integrity: 'host',
         local: new Endpoint(local.gid, posix.localPort(fd)),
         packetSizeMax: local.packetSizeMax,
         windowBytes: Math.floor(local.peerReceiveBufferBytes / 2),
@@ -452,6 +453,7 @@ async function bindDescriptor(
       zone: local.zone,
       port: local.port,
       bufferBytes: local.socketBufferBytes,
+      dscp: local.dscp,
       reusePort: local.reusePort,
       create: () => taker as unknown as Socket,
     });

@@ -27,4 +27,15 @@ export interface UdpOptions {
    * default 0: packets leave from the port that is listened at.
    */
   sendSockets?: number;
+  /**
+   * Differentiated services code point of the packets that are sent, 0 to 63; default 0. Their ECN
+   * field is ECT(0): switches mark them instead of dropping them (`host/guide/LINKS.md`). Needs
+   * koffi: node:dgram sets neither, `info.socketOptions` says so.
+   */
+  dscp?: number;
+  /**
+   * An eventfd of the caller's that ends `wait`, in place of one that the link makes. It stays the
+   * caller's: the link does not close it. `UdpBatchLink` only.
+   */
+  wakeDescriptor?: number;
 }

@@ -17,6 +17,8 @@ export interface UdpSocketRequest {
   readonly port: number;
   /** Wanted of the kernel, each way. */
   readonly bufferBytes: number;
+  /** Of the datagrams that are sent; 0 to 63, default 0. */
+  readonly dscp?: number;
   /** May others of this user bind the same port? Needs koffi. */
   readonly reusePort?: boolean;
   /** Makes the socket unbound. */
@@ -37,6 +39,9 @@ const FLOW_PORTS = 0x10000 - FLOW_PORT_MIN;
 /** How often a free port is looked for. */
 const PORT_DRAWS = 64;
 
+/** ECN field: this transport reacts to marks (RFC 3168). */
+const ECT0 = 2;
+
 let warned = false;
 
 /** Rejects with an error whose `code` is bind's errno. */
@@ -55,12 +60,12 @@ export async function bindUdpSocket(request: UdpSocketRequest): Promise<BoundSoc
 
 /** With options, then handed to node:dgram. */
 async function adopt(posix: Posix, request: UdpSocketRequest): Promise<BoundSocket> {
-  const { gid, zone, port, bufferBytes, reusePort } = request;
+  const { gid, zone, port, bufferBytes, dscp = 0, reusePort } = request;
   const open = (): number => posix.datagramSocket(gid.isIpv4 ? sys.AF_INET : sys.AF_INET6);
   const bindAt = (candidate: number): [fd: number, options: SocketOption[], port: number] => {
     const fd = open();
     try {
-      const options = setOptions(posix, fd, gid.isIpv4, bufferBytes);
+      const options = setOptions(posix, fd, gid.isIpv4, bufferBytes, dscp);
       if (reusePort) posix.setOption(fd, sys.SOL_SOCKET, sys.SO_REUSEPORT, 1);
       posix.bind(fd, gid, candidate, zone.slice(1));
       return [fd, options, posix.localPort(fd)];
@@ -100,7 +105,7 @@ async function adopt(posix: Posix, request: UdpSocketRequest): Promise<BoundSock
 
 /** What a plain socket can do. */
 async function bindPlainly(request: UdpSocketRequest, reason: string): Promise<BoundSocket> {
-  const { gid, zone, port, bufferBytes } = request;
+  const { gid, zone, port, bufferBytes, dscp = 0 } = request;
   const address = gid.toString() + zone;
   const bindAt = async (candidate: number): Promise<Socket> => {
     const socket = request.create();
@@ -128,7 +133,7 @@ async function bindPlainly(request: UdpSocketRequest, reason: string): Promise<B
     socket.close();
     throw error;
   }
-  const options = interopOptions(gid.isIpv4).map(({ name, setting, effect }) => ({
+  const options = interopOptions(gid.isIpv4, dscp).map(({ name, setting, effect }) => ({
     name: `${name} = ${setting}`,
     effect,
     granted: false,
@@ -184,7 +189,12 @@ interface InteropOption {
  * set DF, and with DO one forged ICMP message ("fragmentation needed", to a port that is known)
  * keeps packets above 552 bytes from a peer for ten minutes. The path MTU is agreed upon by peers.
  */
-function interopOptions(isIpv4: boolean): readonly InteropOption[] {
+function interopOptions(isIpv4: boolean, dscp: number): readonly InteropOption[] {
+  const trafficClass = {
+    setting: `DSCP ${dscp}, ECT(0)`,
+    value: (dscp << 2) | ECT0,
+    effect: 'switches with ECN mark packets, instead of dropping them, and class them by the DSCP',
+  };
   if (isIpv4) {
     return [
       {
@@ -195,6 +205,7 @@ function interopOptions(isIpv4: boolean): readonly InteropOption[] {
         value: sys.PMTUDISC_PROBE,
         effect: 'packets leave with IP id 0 and DF, as the ICRC says: Linux accepts them',
       },
+      { name: 'IP_TOS', level: sys.SOL_IP, option: sys.IP_TOS, ...trafficClass },
     ];
   }
   return [
@@ -214,6 +225,7 @@ function interopOptions(isIpv4: boolean): readonly InteropOption[] {
       value: 1,
       effect: 'packets without a UDP checksum, as Linux sends them, are received',
     },
+    { name: 'IPV6_TCLASS', level: sys.SOL_IPV6, option: sys.IPV6_TCLASS, ...trafficClass },
   ];
 }
 
@@ -223,8 +235,9 @@ export function setOptions(
   fd: number,
   isIpv4: boolean,
   bufferBytes: number,
+  dscp: number,
 ): SocketOption[] {
-  const options = interopOptions(isIpv4).map((wanted): SocketOption => {
+  const options = interopOptions(isIpv4, dscp).map((wanted): SocketOption => {
     const { level, option, value, effect } = wanted;
     const name = `${wanted.name} = ${wanted.setting}`;
     try {

@@ -4,6 +4,9 @@
  * One socket per local address. A datagram socket tells neither which address a datagram was sent
  * to nor which source address the kernel chose on a wildcard bind, and the ICRC covers both: so a
  * wildcard address is refused.
+ *
+ * node:dgram does not report the type of service of a datagram: congestion marks (CE) are lost on
+ * arrival. It cannot set one either: DSCP and ECT(0) of what is sent need koffi.
  */
 import type { RemoteInfo, Socket } from 'node:dgram';
 import { LinkError, MisuseError } from '../../errors/errors.js';
@@ -143,9 +146,10 @@ export class UdpLink implements Link {
     const count = batch.count;
     let remaining = count;
     this.#outstanding++;
-    const done = (error: Error | null, bytes: number): void => {
+    const done = (index: number, error: NodeJS.ErrnoException | null, bytes: number): void => {
       if (error) {
         this.#countSendError(error);
+        if (error.code === 'EMSGSIZE') batch.tooLong?.(index);
       } else {
         this.counters.sent++;
         this.counters.sentBytes += bytes;
@@ -158,10 +162,13 @@ export class UdpLink implements Link {
       const destination = batch.destinationOf(index);
       try {
         const address = this.#addressOf(destination);
-        socket.send(batch.bytesOf(index), destination.port, address, done);
+        const { port } = destination;
+        socket.send(batch.bytesOf(index), port, address, (error, bytes) => {
+          done(index, error, bytes);
+        });
       } catch (error) {
         // node:dgram throws for what it can see itself, such as port 0.
-        done(error as Error, 0);
+        done(index, error as Error, 0);
       }
     }
   }
@@ -184,6 +191,7 @@ export class UdpLink implements Link {
         zone,
         port,
         bufferBytes: local.socketBufferBytes,
+        dscp: local.dscp,
         create: () =>
           this.#createSocket({
             type: gid.isIpv4 ? 'udp4' : 'udp6',
@@ -199,6 +207,7 @@ export class UdpLink implements Link {
     this.#info = {
       name: 'udp',
       pseudoHeader: 'ip',
+      integrity: 'host',
       local: new Endpoint(gid, socket.address().port),
       packetSizeMax: local.packetSizeMax,
       windowBytes: Math.floor(local.peerReceiveBufferBytes / 2),

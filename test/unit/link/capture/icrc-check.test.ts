@@ -62,6 +62,8 @@ test('a flipped bit is wrong; what is no packet is not checked', () => {
     payload[at]! ^= 0x10;
     assert.is(judge.judge({ ...packet!, payload }), 'wrong', `byte ${at}`);
   }
+  const omitted = Uint8Array.from(packet!.payload).fill(0, -4);
+  assert.is(judge.judge({ ...packet!, payload: omitted }), 'omitted');
   for (const length of [0, 1, 15, 17, 5000]) {
     assert.is(judge.judge({ ...packet!, payload: new Uint8Array(length) }), 'unchecked');
   }

@@ -265,8 +265,8 @@ test('a foreign file is refused with what was expected and where', () => {
     [Buffer.from('#!/bin/sh\necho this is no capture\n'), 0, /magic number .* found 23212f62/],
     [
       Buffer.concat([Uint8Array.of(0x0a, 0x0d, 0x0d, 0x0a), new Uint8Array(24)]),
-      0,
-      /editcap -F pcap/,
+      8,
+      /byte-order magic 1a2b3c4d/,
     ],
     [pcap([], { magic: 0xa1b2cd34 }), 0, /editcap -F pcap/],
     [pcap([], { linkType: 147 }), 20, /link type 147 is unknown/],

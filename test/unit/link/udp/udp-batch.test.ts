@@ -338,6 +338,34 @@ for (const address of ADDRESSES) {
   });
 }
 
+for (const address of ADDRESSES) {
+  test(`datagrams leave with ECT(0) and the DSCP of the option, ${address}`, async () => {
+    const isIpv4 = address.includes('.');
+    const place = [
+      isIpv4 ? sys.SOL_IP : sys.SOL_IPV6,
+      isIpv4 ? sys.IP_TOS : sys.IPV6_TCLASS,
+    ] as const;
+    for (const [dscp, trafficClass] of [
+      [undefined, 0x02],
+      [26, 0x6a],
+      [63, 0xfe],
+    ] as const) {
+      const options = { sendSockets: 1, ...(dscp !== undefined && { dscp }) };
+      const { link } = await stations.open(address, options);
+      const { fd, flows } = link.share;
+      for (const each of [fd, flows[0]!.fd]) {
+        assert.is(posix!.getOption(each, ...place), trafficClass);
+      }
+      const name = `${isIpv4 ? 'IP_TOS' : 'IPV6_TCLASS'} = DSCP ${dscp ?? 0}, ECT(0)`;
+      const option = link.info.socketOptions!.find((each) => each.name === name);
+      assert.is(option?.granted, true);
+    }
+    for (const dscp of [-1, 64, 1.5]) {
+      expectMisuse(() => new UdpBatchLink({ address, dscp }), 'dscp');
+    }
+  });
+}
+
 test('packets too short for a BTH take no mark', async () => {
   const a = await stations.open();
   const b = await stations.open();

@@ -63,11 +63,13 @@ const WITHOUT_KOFFI = `
 test('the info has the requested options of the socket and the granted ones', async () => {
   if (!isLinux) return;
   const { socketOptions, names } = await describe('127.0.0.1');
-  assert.equal(names, ['IP_MTU_DISCOVER = PROBE', 'SO_RCVBUF', 'SO_SNDBUF']);
+  const buffers = ['SO_RCVBUF', 'SO_SNDBUF'];
+  const ecn = 'DSCP 0, ECT(0)';
+  assert.equal(names, ['IP_MTU_DISCOVER = PROBE', `IP_TOS = ${ecn}`, ...buffers]);
   assert.ok(socketOptions.every(({ granted }) => granted));
   const ipv6 = await describe('::1');
-  const wanted = ['IPV6_MTU_DISCOVER = PROBE', 'UDP_NO_CHECK6_RX = 1', 'SO_RCVBUF', 'SO_SNDBUF'];
-  assert.equal(ipv6.names, wanted);
+  const wanted = ['IPV6_MTU_DISCOVER = PROBE', 'UDP_NO_CHECK6_RX = 1', `IPV6_TCLASS = ${ecn}`];
+  assert.equal(ipv6.names, [...wanted, ...buffers]);
   assert.ok(ipv6.socketOptions.every(({ granted }) => granted));
 });
 

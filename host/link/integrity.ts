@@ -1,0 +1,13 @@
+/** Links that keep bytes whole: no ICRC is needed there. */
+import type { Endpoint } from './endpoint.js';
+import { findInterface, isLoopback } from './interface.js';
+import type { LinkInfo } from './link.js';
+
+/**
+ * Do packets to and from this peer arrive whole, or not at all? An address of this host counts if
+ * an interface has it now: such packets take the loopback interface.
+ */
+export function keepsBytes({ integrity }: LinkInfo, { gid }: Endpoint): boolean {
+  if (integrity === 'host') return isLoopback(gid) || findInterface(gid) !== undefined;
+  return integrity === 'link';
+}
