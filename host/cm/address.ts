@@ -92,6 +92,8 @@ export interface PeerTraits {
   readonly receiveBufferBytes: number;
   /** Packets that it keeps when they come ahead; 0: go-back-N. */
   readonly reorderPackets: number;
+  /** The link between it and us keeps bytes whole, as far as it sees. */
+  readonly skipsIcrc: boolean;
 }
 
 /** `VERB`: the first byte marks a locally administered EUI-64 of one adapter. */
@@ -103,6 +105,7 @@ const LINUX: PeerTraits = {
   udpPort: ROCE_PORT,
   receiveBufferBytes: LINUX_RECEIVE_BUFFER_BYTES,
   reorderPackets: 0,
+  skipsIcrc: false,
 };
 
 /** UDP source port of rxe's queue pair 1: 0xc000 + hash_32(1, 14) (rxe_qp_init_req). */
@@ -122,9 +125,13 @@ function log2(value: number): number {
   return Math.max(1, Math.min(31, Math.floor(Math.log2(value))));
 }
 
+/** In the last byte: no ICRC is needed (`PeerTraits.skipsIcrc`). */
+const SKIPS_ICRC = 0x80;
+
 /** `| V E R B | UDP port, 16 bits | log2 of the receive buffer | 1 + log2 of packets kept, or 0 |` */
-export function caGuidOf(info: LinkInfo, reorderPackets: number): bigint {
-  const kept = reorderPackets === 0 ? 0 : 1 + Math.floor(Math.log2(reorderPackets));
+export function caGuidOf(info: LinkInfo, reorderPackets: number, skipsIcrc = false): bigint {
+  const packets = reorderPackets === 0 ? 0 : 1 + Math.floor(Math.log2(reorderPackets));
+  const kept = packets | (skipsIcrc ? SKIPS_ICRC : 0);
   const encoded = (info.local.port << 16) | (log2(info.receiveBufferBytes) << 8) | kept;
   return (OWN_KIND << 32n) | BigInt(encoded >>> 0);
 }
@@ -135,12 +142,13 @@ export function traitsOf(caGuid: bigint): PeerTraits {
   const encoded = Number(caGuid & 0xffffffffn);
   const udpPort = encoded >>> 16;
   const buffer = (encoded >>> 8) & 255;
-  const kept = encoded & 255;
+  const kept = encoded & 255 & ~SKIPS_ICRC;
   if (udpPort === 0 || buffer < 1 || buffer > 31 || kept > 14) return LINUX;
   return {
     isOwnKind: true,
     udpPort,
     receiveBufferBytes: 2 ** buffer,
     reorderPackets: kept === 0 ? 0 : 2 ** (kept - 1),
+    skipsIcrc: (encoded & SKIPS_ICRC) !== 0,
   };
 }

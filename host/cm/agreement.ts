@@ -7,6 +7,7 @@ import { checkKeys } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
+import { keepsBytes } from '../link/integrity.js';
 import type { Context } from '../verbs/context.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { IP_CM_BYTES, buildIpCm, caGuidOf, traitsOf, type IpCmHeader } from './address.js';
@@ -25,7 +26,10 @@ export interface CmOptions {
   readonly maxCmRetries?: number;
   /** Until a queue pair sends a packet again: 4.096 us * 2^it, 0 to 31. Default: the link's, 17. */
   readonly ackTimeout?: number;
-  /** A Mtu: the active side requests no larger packets. Default: the link's. */
+  /**
+   * A Mtu: the active side requests no larger packets. Default: the link's, or less for ten minutes
+   * after a queue pair to this peer has ended because of its path MTU.
+   */
   readonly pathMtu?: number;
   /**
    * FLUSH requests to this peer get the ICRC that Linux rxe computes, which covers their headers
@@ -82,11 +86,15 @@ export function checkOptions(options: CmOptions): void {
   for (const [name, value] of Object.entries(numbers) as [keyof typeof OPTION_RANGES, number][]) {
     checkWhole(name, value, ...OPTION_RANGES[name]);
   }
-  const { keepAliveMillis = 0 } = options;
-  if (keepAliveMillis > 0 && keepAliveMillis < KEEP_ALIVE_MILLIS_MIN) {
-    const rule = `must be 0 (off) or at least ${KEEP_ALIVE_MILLIS_MIN}, got ${keepAliveMillis}`;
-    throw new MisuseError('keepAliveMillis', rule);
-  }
+  if (options.keepAliveMillis !== undefined) checkKeepAlive(options.keepAliveMillis);
+}
+
+/** Throws MisuseError. */
+export function checkKeepAlive(millis: number): void {
+  checkWhole('keepAliveMillis', millis, ...OPTION_RANGES.keepAliveMillis);
+  if (millis === 0 || millis >= KEEP_ALIVE_MILLIS_MIN) return;
+  const rule = `must be 0 (off) or at least ${KEEP_ALIVE_MILLIS_MIN}, got ${millis}`;
+  throw new MisuseError('keepAliveMillis', rule);
 }
 
 const NOTHING = new Uint8Array(0);
@@ -206,8 +214,10 @@ export function queuePairNumber({ qp }: Side, param: ConnParam): number {
   return qpNum;
 }
 
-function ownGuid({ context, qp }: Side): bigint {
-  return caGuidOf(context.device.info, qp?.cap.reorderPackets ?? 0);
+function ownGuid({ context, qp }: Side, peer: Endpoint): bigint {
+  const { info, icrc } = context.device;
+  const skipsIcrc = icrc !== 'always' && keepsBytes(info, peer);
+  return caGuidOf(info, qp?.cap.reorderPackets ?? 0, skipsIcrc);
 }
 
 /** Throws MisuseError. */
@@ -222,7 +232,7 @@ export function requestFields(
   const depth = context.device.limits.rdAtomicMax;
   return {
     ...REQUEST_CONSTANTS,
-    localCaGuid: ownGuid(side),
+    localCaGuid: ownGuid(side, peer),
     localQpn,
     responderResources: Math.min(param.responderResources ?? depth, depth),
     initiatorDepth: Math.min(param.initiatorDepth ?? depth, depth),
@@ -247,6 +257,7 @@ export function replyFields(
   side: Side,
   request: Message<'REQ'>,
   param: ConnParam,
+  peer: Endpoint,
 ): Omit<FieldsOf<'REP'>, 'localCommId' | 'remoteCommId' | 'startingPsn' | 'privateData'> {
   const localQpn = queuePairNumber(side, param);
   const depth = side.context.device.limits.rdAtomicMax;
@@ -263,7 +274,7 @@ export function replyFields(
     flowControl: param.flowControl ?? request.flowControl,
     rnrRetryCount: param.rnrRetryCount ?? 7,
     srq: (side.qp ? side.qp.srq : param.srq) ? 1 : 0,
-    localCaGuid: ownGuid(side),
+    localCaGuid: ownGuid(side, peer),
   };
 }
 
@@ -274,12 +285,16 @@ export interface Remote {
 }
 
 /** Where the peer's queue pair is, as far as it says. */
-function addressOf(caGuid: bigint, { peer, doubledFlushIcrc }: Remote): Agreement['ahAttr'] {
+function addressOf(
+  caGuid: bigint,
+  ownCaGuid: bigint,
+  { peer, doubledFlushIcrc }: Remote,
+): Agreement['ahAttr'] {
   const { gid, port } = peer;
-  const { isOwnKind, udpPort, receiveBufferBytes, reorderPackets } = traitsOf(caGuid);
+  const { isOwnKind, udpPort, receiveBufferBytes, reorderPackets, skipsIcrc } = traitsOf(caGuid);
   if (!isOwnKind) return { dgid: gid, port, receiveBufferBytes, doubledFlushIcrc };
   const own = { dgid: gid, port: udpPort, ownKind: true, receiveBufferBytes, reorderPackets };
-  return { ...own, doubledFlushIcrc };
+  return { ...own, doubledFlushIcrc, skipIcrc: skipsIcrc && traitsOf(ownCaGuid).skipsIcrc };
 }
 
 /** 8.6 s: eight transmissions with this timeout take at most 90 s. */
@@ -293,17 +308,19 @@ function boundedAckTimeout(exponent: number): number {
   return Math.max(ACK_TIMEOUT_MIN, Math.min(exponent, ACK_TIMEOUT_MAX));
 }
 
+type ReplyAgreed = 'startingPsn' | 'responderResources' | 'initiatorDepth' | 'localCaGuid';
+
 /**
  * Passive: of a request and our reply. A message's starting PSN is the one that its receiver is to
  * begin with (IBA 12.7, Starting PSN): what we say is what we expect.
  */
 export function agreementOfRequest(
   request: Message<'REQ'>,
-  reply: Pick<FieldsOf<'REP'>, 'startingPsn' | 'responderResources' | 'initiatorDepth'>,
+  reply: Pick<FieldsOf<'REP'>, ReplyAgreed>,
   remote: Remote,
 ): Agreement {
   return {
-    ahAttr: addressOf(request.localCaGuid, remote),
+    ahAttr: addressOf(request.localCaGuid, reply.localCaGuid, remote),
     pathMtu: request.pathMtu,
     destQpNum: request.localQpn,
     rqPsn: reply.startingPsn,
@@ -323,7 +340,7 @@ export function agreementOfReply(
   remote: Remote,
 ): Agreement {
   return {
-    ahAttr: addressOf(reply.localCaGuid, remote),
+    ahAttr: addressOf(reply.localCaGuid, request.localCaGuid, remote),
     pathMtu: request.pathMtu,
     destQpNum: reply.localQpn,
     rqPsn: request.startingPsn,

@@ -177,7 +177,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     const peer = this.#connection?.peer;
     if (!this.#agreement && request?.name === 'REQ' && peer) {
       // As if it was accepted with what the device has.
-      const fields = replyFields(this, request, { qpNum: 0 });
+      const fields = replyFields(this, request, { qpNum: 0 }, peer);
       const startingPsn = this.#startingPsn;
       this.#agreement = this.#agree(request, { ...fields, startingPsn }, peer);
     }
@@ -208,8 +208,10 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
         ...this.options,
       });
     } else {
+      const options = { ...DEFAULT_OPTIONS, ...this.options };
+      const pathMtu = this.#manager.pathMtus.most(now, peer.gid, options.pathMtu);
       const fields: FieldsOf<'REQ'> = {
-        ...requestFields(this, param, peer, { ...DEFAULT_OPTIONS, ...this.options }),
+        ...requestFields(this, param, peer, { ...options, pathMtu }),
         serviceId,
         privateData,
         startingPsn: this.#startingPsn,
@@ -264,7 +266,8 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
         privateData,
       });
     } else {
-      const fields = { ...replyFields(this, request, param), privateData };
+      const own = replyFields(this, request, param, connection.peer);
+      const fields = { ...own, privateData };
       const startingPsn = this.#startingPsn;
       const agreement = this.#agree(request, { ...fields, startingPsn }, connection.peer);
       // To RTS when the peer is ready (IBA 12.9.7.2): its first packet may say so.
@@ -390,6 +393,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
         return this.#replied(event.reply);
       case 'ready':
         if (this.qp) makeReadyUnlessEnded(this.qp, this.#agreement!);
+        this.#seedRoundTrip();
         this.#keepAlive();
         return this.push(CmEventType.ESTABLISHED);
       case 'resolved':
@@ -415,6 +419,12 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.push(CmEventType.DEVICE_REMOVAL);
   }
 
+  /** The peer has answered our REQ or REP: its first timers have a measure. */
+  #seedRoundTrip(): void {
+    const { askedMicros } = this.#connection!;
+    if (askedMicros !== 0) this.qp?.seedRoundTrip(this.#manager.now - askedMicros);
+  }
+
   /** The peer accepts. */
   #replied(reply: Message<'REP'>): void {
     const conn = connParamOf(reply, reply.privateData);
@@ -429,6 +439,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       this.#giveKeys();
       makeReadyToReceive(this.qp, agreement);
       makeReadyToSend(this.qp, agreement);
+      this.#seedRoundTrip();
     } catch (error) {
       if (!(error instanceof RefusalError)) throw error;
       core.reject(now, this.#connection!);

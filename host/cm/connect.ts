@@ -2,9 +2,11 @@
  * The short forms: `await connect(address)` is a connected queue pair, `await listen(address)` gives
  * requests to accept. What librdmacm does in a dozen calls (cm-id.ts), with its defaults.
  */
-import { checkKeys } from '../base/options.js';
+import { checkKeys, checkObject } from '../base/options.js';
+import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
+import { ROCE_PORT } from '../link/link.js';
 import { localAddressTowards } from '../link/interface.js';
 import { warnOfOtherPort } from '../link/udp/other-port.js';
 import type { Context } from '../verbs/context.js';
@@ -12,13 +14,15 @@ import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queues/queue-pair.js';
+import { formatUrl, type RdmaUrl } from './url.js';
 import { SourceCounts } from './source-counts.js';
 import { lookUp } from './address-info.js';
 import type { CmAddress } from './address.js';
 import { CM_OPTIONS, CONN_PARAM, type CmOptions } from './agreement.js';
 import { copyAuth, type AuthOptions } from './auth-option.js';
 import type { CmId } from './cm-id.js';
-import { connectErrorOf } from './connect-error.js';
+import { COMMON_MEMORY_BYTES, commonDevice } from './common-device.js';
+import { ConnectError, connectErrorOf } from './connect-error.js';
 import { createEp } from './create-ep.js';
 import type { EpInitAttributes } from './end-point.js';
 import { CmEventType, PortSpace, RejectReason } from './enums.js';
@@ -33,11 +37,15 @@ export interface EndOptions extends ConnParam, Omit<CmOptions, 'auth'> {
   readonly cqe?: number;
 }
 
-/** How `connect` connects; with nothing, it opens a device for the connection. */
-export interface ConnectOptions extends EndOptions {
-  /** Default: a device is opened for this connection, and closed with it. */
+/**
+ * How `connect` connects. `timeout` limits the
+ * wait for the peer's answer, in milliseconds. Default: the connection manager's own limit, 16
+ * retransmissions of a second.
+ */
+export interface ConnectOptions extends EndOptions, WaitLimits {
+  /** Default: a context of the device that this process has in common at the local address. */
   readonly context?: Context;
-  /** How that device is opened; its address is found. */
+  /** Opens a device for this connection alone, which ends with it; its address is found. */
   readonly device?: UdpOpenOptions;
   /** The UDP port of the device there. Default 4791. */
   readonly udpPort?: number;
@@ -45,10 +53,14 @@ export interface ConnectOptions extends EndOptions {
   readonly auth?: AuthOptions;
 }
 
-/** How `listen` listens; with nothing, it opens a device for the listener. */
+/** Options of `request.accept`; `timeout` limits the wait for the RTU, in milliseconds. */
+export interface AcceptOptions extends EndOptions, WaitLimits {}
+
+/** How `listen` listens. */
 export interface ListenOptions {
-  /** Default: a device is opened for this listener, and closed with it. */
+  /** Default: a context of the device that this process has in common at the address, port 4791. */
   readonly context?: Context;
+  /** Opens a device for this listener alone, which ends with it. */
   readonly device?: UdpOpenOptions;
   /** Requests that may wait. Default 1024. */
   readonly backlog?: number;
@@ -157,17 +169,20 @@ function only(names: string, options: object): object {
  * Connects to the listener at `target`. `prepare` is called with the queue pair before the request
  * is sent: it posts the receives for a peer that sends first. Throws MisuseError; RefusalError
  * ENOENT (no such host), ECONNREFUSED (see `reason` and `privateData`), EACCES (`auth`: different
- * keys, or keys on one side only), ETIMEDOUT (no answer), ENOMEM; LinkError.
+ * keys, or keys on one side only), ETIMEDOUT (no answer), ENOMEM; LinkError; the reason of
+ * `signal`.
  */
 export async function connect(
   target: Target,
   options: ConnectOptions = {},
   prepare: (qp: QueuePair) => void = () => {},
 ): Promise<RdmaConnection> {
-  checkKeys('connect', options, `auth context device udpPort ${END_OPTIONS}`);
+  checkKeys('connect', options, `auth context device udpPort timeout signal ${END_OPTIONS}`);
+  checkLimits(options);
+  options.signal?.throwIfAborted();
   const auth = copyAuth(options.auth);
   const { address, port } = await resolve(target);
-  const context = options.context ?? (await openTowards(address, options.device));
+  const context = options.context ?? (await deviceTowards(address, options.device));
   let channel: EventChannel | undefined;
   try {
     const udpPort = options.udpPort === undefined ? {} : { udpPort: options.udpPort };
@@ -178,7 +193,7 @@ export async function connect(
     id.setOption({ ...only(CM_OPTIONS, options), ...(auth && { auth }) });
     prepare(id.qp!);
     id.connect(only(CONN_PARAM, options));
-    const { conn } = await expect('connect', channel, CmEventType.ESTABLISHED);
+    const { conn } = await expect('connect', channel, CmEventType.ESTABLISHED, options);
     return new RdmaConnection(id, conn ?? {}, !options.context);
   } catch (error) {
     channel?.destroy();
@@ -188,10 +203,26 @@ export async function connect(
 }
 
 /** The next event must be that one; otherwise it says why not. */
-async function expect(verb: string, channel: EventChannel, wanted: number): Promise<CmEvent> {
-  const event = await channel.getEvent();
+async function expect(
+  verb: string,
+  channel: EventChannel,
+  wanted: number,
+  limits: WaitLimits = {},
+): Promise<CmEvent> {
+  const event = await withinLimits(channel.getEvent(), limits, () =>
+    lateError(verb, limits.timeout!),
+  );
   if (event?.event === wanted) return event;
   throw connectErrorOf(verb, event);
+}
+
+function lateError(verb: string, timeout: number): ConnectError {
+  const remedy =
+    verb === 'accept'
+      ? 'the peer has ended, or is slow: raise the timeout'
+      : 'check that a device is open there, at that address and UDP port';
+  const why = `no answer came from the peer within ${timeout} ms; ${remedy}`;
+  return new ConnectError('ETIMEDOUT', `${verb}: ${why}`, undefined);
 }
 
 /** A connection request of a peer. */
@@ -219,20 +250,22 @@ export class RdmaRequest {
   /**
    * Makes a queue pair and connects it. `prepare` is called with it before the peer hears: the place
    * to post receives. Throws MisuseError; RefusalError ENOMEM, EINVAL (the peer gave up),
-   * ECONNRESET.
+   * ECONNRESET, ETIMEDOUT; the reason of `signal`.
    */
   async accept(
-    options: EndOptions = {},
+    options: AcceptOptions = {},
     prepare: (qp: QueuePair) => void = () => {},
   ): Promise<RdmaConnection> {
-    checkKeys('accept', options, END_OPTIONS);
+    checkKeys('accept', options, `timeout signal ${END_OPTIONS}`);
+    checkLimits(options);
+    options.signal?.throwIfAborted();
     const channel = createEventChannel(this.id.context);
     this.id.migrate(channel);
     try {
       prepare(this.#createQp(options));
       this.id.setOption(only(CM_OPTIONS, options));
       this.id.accept(only(CONN_PARAM, options));
-      await expect('accept', channel, CmEventType.ESTABLISHED);
+      await expect('accept', channel, CmEventType.ESTABLISHED, options);
     } catch (error) {
       channel.destroy();
       throw error;
@@ -274,8 +307,8 @@ export class RdmaListener {
   /** Accepted connections, and those being accepted, by the peer's address. */
   readonly #accepted = new SourceCounts();
   readonly #ownsContext: boolean;
-  /** The pending `next()` of `connections` when the caller left its loop. */
-  #asked: Promise<RdmaRequest | undefined> | undefined;
+  /** Requests that callers no longer wait for: a loop that was left, a limit that was reached. */
+  readonly #asked: Promise<RdmaRequest | undefined>[] = [];
 
   /** @internal Use `listen`. */
   constructor(channel: EventChannel, id: CmId, ownsContext: boolean) {
@@ -290,11 +323,30 @@ export class RdmaListener {
     return this.id.getSrcPort();
   }
 
-  /** `rdma_get_request`: the next one; undefined when the listener is closed. */
-  getRequest(): Promise<RdmaRequest | undefined> {
-    const asked = this.#asked ?? this.#nextRequest();
-    this.#asked = undefined;
-    return asked;
+  /** `rdma://host:port`, with the UDP port of the device (`?udp=`) if that is not 4791. */
+  get url(): RdmaUrl {
+    const { address, port, udpPort } = this.id.getLocalAddr();
+    return formatUrl({ address, port, udpPort });
+  }
+
+  /**
+   * `rdma_get_request`: the next one; undefined when the listener is closed. `timeout`:
+   * milliseconds. Throws MisuseError; RefusalError ETIMEDOUT; the reason of `signal`. A request
+   * that arrives later is returned by the next call.
+   */
+  async getRequest(limits: WaitLimits = {}): Promise<RdmaRequest | undefined> {
+    checkKeys('getRequest', limits, 'timeout signal');
+    checkLimits(limits);
+    limits.signal?.throwIfAborted();
+    const asked = this.#asked.shift() ?? this.#nextRequest();
+    const late = (): Error =>
+      new RefusalError('ETIMEDOUT', `getRequest: no request came within ${limits.timeout} ms`);
+    try {
+      return await withinLimits(asked, limits, late);
+    } catch (error) {
+      this.#asked.unshift(asked);
+      throw error;
+    }
   }
 
   async #nextRequest(): Promise<RdmaRequest | undefined> {
@@ -367,7 +419,7 @@ export class RdmaListener {
       throw misuse;
     } finally {
       // The next reader of this listener receives the request that this loop still waits for.
-      if (!isOver) this.#asked = asking;
+      if (!isOver && asking) this.#asked.push(asking);
       isOver = true;
       for (const connection of ready) void connection.close();
     }
@@ -416,7 +468,7 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
   checkKeys('listen', options, 'context device backlog auth');
   const auth = copyAuth(options.auth);
   const { address, port } = await resolve(target);
-  const context = options.context ?? (await openDevice({ ...options.device, address }));
+  const context = options.context ?? (await deviceAt(address, options.device));
   let channel: EventChannel | undefined;
   try {
     channel = createEventChannel(context);
@@ -438,6 +490,7 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
  * taken, the device uses another port and warns.
  */
 export async function openTowards(address: string, device: UdpOpenOptions = {}): Promise<Context> {
+  checkObject('connect', device, 'device');
   const local = device.address ?? (await localAddressTowards(address));
   try {
     return await openDevice({ ...device, address: local });
@@ -450,7 +503,28 @@ export async function openTowards(address: string, device: UdpOpenOptions = {}):
   }
 }
 
+/** Of one connection: a device of its own, or a context of the common one. */
+async function deviceTowards(address: string, device?: UdpOpenOptions): Promise<Context> {
+  if (device !== undefined) return openTowards(address, device);
+  const local = await localAddressTowards(address);
+  return commonDevice(local, undefined, () =>
+    openTowards(address, { address: local, memoryBytes: COMMON_MEMORY_BYTES }),
+  );
+}
+
+/** Of one listener. Linux and RoCE cards find it at port 4791 only. */
+async function deviceAt(address: string, device?: UdpOpenOptions): Promise<Context> {
+  if (device !== undefined) {
+    checkObject('listen', device, 'device');
+    return openDevice({ ...device, address });
+  }
+  return commonDevice(address, ROCE_PORT, () =>
+    openDevice({ address, memoryBytes: COMMON_MEMORY_BYTES }),
+  );
+}
+
 async function resolve(target: Target): Promise<{ address: string; port: number }> {
+  if (typeof target !== 'string') checkObject('connect, listen', target, 'target');
   const { address, port } = typeof target === 'string' ? parseTarget(target) : target;
   return { address: await lookUp(address), port };
 }

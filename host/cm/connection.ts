@@ -107,6 +107,8 @@ export class Connection implements Due {
   owner: ConnectionOwner | undefined;
   remoteId = 0;
   localQpn = 0;
+  /** Of our REQ or REP; 0: neither was sent. A REJ for lack of an answer names it. */
+  localGuid = 0n;
   remoteGuid = 0n;
   /** True if the peer's messages look like those of Linux rdma_rxe (`isRxe`). */
   isRemoteRxe = false;
@@ -119,6 +121,8 @@ export class Connection implements Due {
   message: Uint8Array | undefined;
   /** What a message that comes twice is answered with. */
   answer: Uint8Array | undefined;
+  /** When `message` was sent, if it was sent once (Karn) and the peer asked for no more time. */
+  askedMicros = 0;
   intervalMicros = 0;
   retriesLeft = 0;
   retryMax = 0;

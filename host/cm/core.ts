@@ -16,7 +16,14 @@ import type { CmProtocol, CookieSecrets } from './protocol.js';
 import { Deadlines, timeoutMicros } from './deadlines.js';
 import { AboutMessage, RejectReason } from './enums.js';
 import { endUnready } from './endings.js';
-import { CM_LIMITS, UNHEARD_RETRIES, noCounts, type CmLimits } from './limits.js';
+import {
+  CM_LIMITS,
+  DREQ_INTERVAL_MICROS,
+  DREQ_RETRIES,
+  UNHEARD_RETRIES,
+  noCounts,
+  type CmLimits,
+} from './limits.js';
 import { receiveMessage } from './incoming.js';
 import { lookAfter, stopWatch } from './keep-alive.js';
 import {
@@ -159,6 +166,7 @@ export class CmCore implements CmProtocol {
   ): Connection {
     const connection = this.#begin(peer, owner);
     connection.localQpn = fields.localQpn;
+    connection.localGuid = fields.localCaGuid;
     connection.lateMicros = 2 * timeoutMicros(fields.primaryLocalAckTimeout);
     connection.timeWaitMicros = connection.lateMicros;
     this.#expectAnswer(connection, fields.remoteCmResponseTimeout, fields.maxCmRetries);
@@ -194,6 +202,7 @@ export class CmCore implements CmProtocol {
     connection.retriesLeft = Math.min(connection.retryMax, UNHEARD_RETRIES);
     connection.halfOpenMicros = now + this.limits.halfOpenMicros;
     this.halfOpen.accepted(connection);
+    connection.localGuid = fields.localCaGuid;
     this.request(now, connection, 'REP_SENT', 'REP', { ...fields, ...idsOf(connection) });
   }
 
@@ -255,8 +264,9 @@ export class CmCore implements CmProtocol {
       const refusal = { ...idsOf(connection), messageRejected: AboutMessage.REQ, reason };
       connection.answer = this.build(connection, 'REJ', refusal);
     }
-    const retries = connection.state === 'REP_SENT' ? UNHEARD_RETRIES : Infinity;
+    const retries = connection.state === 'REP_SENT' ? UNHEARD_RETRIES : DREQ_RETRIES;
     connection.retriesLeft = Math.min(connection.retryMax, retries);
+    connection.intervalMicros = Math.min(connection.intervalMicros, DREQ_INTERVAL_MICROS);
     const remoteQpn = connection.remoteQpn;
     const message = { ...idsOf(connection), remoteQpn, privateData };
     this.request(now, connection, 'DREQ_SENT', 'DREQ', message);
@@ -459,6 +469,7 @@ export class CmCore implements CmProtocol {
   ): void {
     this.enter(connection, state);
     this.deadlines.set(connection, now + connection.intervalMicros);
+    connection.askedMicros = now;
     connection.message = this.transmit(connection, name, fields);
   }
 
@@ -475,6 +486,7 @@ export class CmCore implements CmProtocol {
     const limit = state === 'REP_SENT' ? connection.halfOpenMicros : Infinity;
     if (message && connection.retriesLeft > 0 && now < limit) {
       connection.retriesLeft--;
+      connection.askedMicros = 0;
       this.counters.retransmitted++;
       this.deadlines.set(connection, Math.min(now + connection.intervalMicros, limit));
       this.sendMad(message, connection.peer);
@@ -498,6 +510,7 @@ export class CmCore implements CmProtocol {
 
   /** The peer does not answer: sends a REJ (TIMEOUT), which a slow peer may still receive. */
   #giveUp(connection: Connection, messageRejected: number): void {
-    this.transmit(connection, 'REJ', timeoutFields(connection, messageRejected, this.caGuid));
+    const guid = connection.localGuid || this.caGuid;
+    this.transmit(connection, 'REJ', timeoutFields(connection, messageRejected, guid));
   }
 }

@@ -20,7 +20,8 @@ export function disconnectAll(core: CmProtocol, now: number): number {
 /** Passive side: rejects a connection whose RTU did not arrive. */
 export function endUnready(core: CmProtocol, now: number, connection: Connection): void {
   // A peer that repeats its REQ receives this REJ; one that answered our REP receives it now.
-  const fields = timeoutFields(connection, AboutMessage.REP, core.caGuid);
+  const guid = connection.localGuid || core.caGuid;
+  const fields = timeoutFields(connection, AboutMessage.REP, guid);
   connection.answer = core.build(connection, 'REJ', fields);
   if (connection.isHeard) core.sendMad(connection.answer, connection.peer);
   core.enterTimeWait(now, connection);

@@ -1,7 +1,7 @@
 /** `rdma_event_channel`: what happens to its ids, in order. */
 import { MisuseError } from '../errors/errors.js';
 import type { AddressAttributes } from '../verbs/queues/address-handle.js';
-import type { Context } from '../verbs/context.js';
+import { checkContext, type Context } from '../verbs/context.js';
 import { CmId } from './cm-id.js';
 import { CmEventType, PortSpace, type CmEventName } from './enums.js';
 
@@ -180,5 +180,6 @@ export class EventChannel {
  * Throws MisuseError when the context is closed.
  */
 export function createEventChannel(context: Context): EventChannel {
+  checkContext('createEventChannel', context);
   return new EventChannel(context);
 }

@@ -429,6 +429,7 @@ function receiveMra(
     core.counters.unmatched++;
     return;
   }
+  connection.askedMicros = 0;
   const asked = now + timeoutMicros(message.serviceTimeout) + connection.intervalMicros;
   const isPassive = connection.state === 'REP_SENT';
   if (isPassive && !connection.isHeard) {

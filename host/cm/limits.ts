@@ -77,3 +77,10 @@ export function noCounts(): CmCounters {
     unauthentic: 0,
   };
 }
+
+/**
+ * A DREQ is repeated for 1.25 s, whatever the response time that was agreed on: a peer that died or
+ * is unreachable must not delay `close`. A peer that misses all of them ends by keep-alive.
+ */
+export const DREQ_RETRIES = 4;
+export const DREQ_INTERVAL_MICROS = 250_000;

@@ -1,8 +1,10 @@
 /** `verbena/dgram`: what `node:dgram` exports, with reliable datagrams below it (README). */
 import type { Socket as DgramSocket, SocketType } from 'node:dgram';
 import * as made from './socket.js';
-import type { MessageListener, RdpSocketOptions } from './socket.js';
+import type { MessageListener, RdpEvent, RdpSocketOptions } from './socket.js';
 import type { Counters } from './totals.js';
+
+export type { MessageListener } from './socket.js';
 
 /** A socket of `node:dgram`, and how many of its datagrams went which way. */
 export interface RdpSocket extends DgramSocket {
@@ -27,6 +29,6 @@ export function createSocket(
   return new Socket(options, listener);
 }
 
-export type { RdpSettings } from './settings.js';
-export type { Counters, RdpSocketOptions };
+export type { RdpOptions, RdpSettings } from './settings.js';
+export type { Counters, RdpEvent, RdpSocketOptions };
 export default { Socket, createSocket };

@@ -1,37 +1,58 @@
 /**
- * The node of this process at one local address: made when a socket wants it first, shared by all,
- * and ended some time after the last one. Keeps no process alive but while something is on its way.
+ * The node of this process at one local address. All sockets of the address share it. It opens when
+ * a peer may have a node as well: until then it is at most a bound UDP port (`doorbell.ts`).
  */
-import { RealClock } from '../device/clock.js';
-import { LinkError, VerbenaError } from '../errors/errors.js';
+import { debuglog } from 'node:util';
 import { Endpoint, Gid } from '../link/endpoint.js';
-import { faultLink } from '../link/faults/fault.js';
-import { ROCE_PORT, type Link } from '../link/link.js';
-import { createSocket } from '../link/plain-dgram.js';
-import { UdpLink } from '../link/udp/udp.js';
-import { AF_INET_OFFLOAD, SOCK_DGRAM } from '../rds/wire/constants.js';
-import { publishNode } from '../rds/info-server.js';
-import { RdsNode } from '../rds/node.js';
-import { socket, type RdsSocket } from '../rds/socket/socket.js';
-import type { Context } from '../verbs/context.js';
-import { openDevice } from '../verbs/open-device.js';
+import { ROCE_PORT } from '../link/link.js';
+import type { RdsSocket } from '../rds/socket/socket.js';
 import { isUnicast } from './addresses.js';
-import { processEnvironment } from './settings.js';
+import type { Destination } from './destination.js';
+import { Doorbell } from './doorbell.js';
+import type { OpenedNode } from './open-node.js';
+import { probePeer } from './peer-probe.js';
 
-/** After the last socket, for the next one. */
+/** How long a node without sockets stays open for the next one. */
 const IDLE_MILLIS = 1000;
-/** How often it is looked whether everything is acknowledged, and for how long. */
+/** Interval of the check whether all messages are acknowledged, and its limit. */
 const HOLD_MILLIS = 20;
 const HOLD_MILLIS_MAX = 10_000;
-/** Interval between two requests to a peer that had no node. */
-const ABSENT_MILLIS = 5000;
-/** Peers, and their ports, that are remembered. */
-const REMEMBERED_MAX = 4096;
+/** Interval between two questions to a peer that has no node. */
+export const ASK_MILLIS = 5000;
+/** The same during an outage of a path. */
+const OUTAGE_ASK_MILLIS = 1000;
+/**
+ * A process without an open node opens one if the peer's system does not reject port 4791 for this
+ * long: opening takes processor time, which the answer to the first datagram should not wait for.
+ */
+const QUIET_MILLIS = 100;
+/** Peers that are remembered. */
+const PEERS_MAX = 4096;
 
-/** What happens with a datagram: it was taken, goes by UDP, or is to be tried again. */
-export type Outcome = 'taken' | 'plain' | 'resolving' | 'EWOULDBLOCK' | 'ENOBUFS';
+/** A socket of `verbena/dgram` at this node. */
+export interface NodeUser {
+  readonly port: number;
+  /** The node is open; `socket` is bound to `port`. */
+  entered(socket: RdsSocket): void;
+  /** The outbox may be retried. */
+  wake(): void;
+  /** The socket is closed and keeps its port only for its outbox. */
+  readonly isLingering: boolean;
+  /** Gives up the port and the outbox. */
+  giveUp(): void;
+}
 
-const localNodes = new Map<string, Promise<LocalNode | undefined>>();
+interface Peer {
+  /** Earliest time of the next question. */
+  askAtMillis: number;
+  /** Earliest time of the next probe during an outage. */
+  probeAtMillis: number;
+  /** Its system rejects port 4791, and nothing was received from it since. */
+  isAbsent: boolean;
+}
+
+const log = debuglog('verbena');
+const localNodes = new Map<string, LocalNode>();
 const alive = new Set<LocalNode>();
 
 /**
@@ -42,169 +63,120 @@ function sayFarewell(): void {
   for (const localNode of alive) localNode.end();
 }
 
-/** An RDS node of this process at one local address, and what its sockets know of peers. */
 export class LocalNode {
   readonly address: string;
-  readonly #context: Context;
-  readonly #node: RdsNode;
-  #users = 0;
+  readonly #users = new Set<NodeUser>();
+  /** Users that a peer can address: their port is known before they send. */
+  readonly #servers = new Set<NodeUser>();
+  readonly #peers = new Map<string, Peer>();
+  #doorbell: Doorbell | undefined;
+  #opening: Promise<void> | undefined;
+  #opened: OpenedNode | undefined;
+  #bind: ((opened: OpenedNode, port: number) => RdsSocket | undefined) | undefined;
   #idle: NodeJS.Timeout | undefined;
   #isHeld = false;
   #heldUntil = 0;
-  /** UDP ports of peers' devices, by the address and port that a datagram came from. */
-  readonly #origins = new Map<string, number>();
-  /** Until when peers, by address, are taken to have no node. */
-  readonly #absent = new Map<string, number>();
-  readonly #asked = new Set<string>();
-  /** Called when a request shows that a peer has no node. */
-  readonly waiting = new Set<() => void>();
 
-  private constructor(address: string, context: Context) {
+  private constructor(address: string) {
     this.address = address;
-    this.#context = context;
-    this.#node = RdsNode.of(context, {
-      heartbeatMicros: processEnvironment().heartbeatMillis * 1000,
-    });
-    publishNode(this.#node);
-    if (alive.size === 0) process.once('exit', sayFarewell);
-    alive.add(this);
   }
 
-  /** Opens or shares the node of an address for a socket; undefined if it has none. */
-  static async acquire(address: string): Promise<LocalNode | undefined> {
-    const key = Gid.parse(address).toString();
-    let opening = localNodes.get(key);
-    if (!opening) {
-      opening = LocalNode.#open(key);
-      localNodes.set(key, opening);
+  /** The node of an address. */
+  static at(text: string): LocalNode {
+    const address = Gid.parse(text).toString();
+    let localNode = localNodes.get(address);
+    if (!localNode) {
+      localNode = new LocalNode(address);
+      localNodes.set(address, localNode);
     }
-    const localNode = await opening;
-    if (!localNode) localNodes.delete(key);
-    else if (localNode.#node.isClosed) return LocalNode.acquire(address);
-    else localNode.#take();
     return localNode;
   }
 
-  static async #open(address: string): Promise<LocalNode | undefined> {
-    // If another process has the RoCE port, any port serves: peers learn it from the request.
-    for (const port of [ROCE_PORT, 0]) {
-      try {
-        return new LocalNode(address, await openAt(address, port));
-      } catch (error) {
-        if (!(error instanceof VerbenaError)) throw error;
-        if (!(error instanceof LinkError) || error.code !== 'EADDRINUSE') return undefined;
-      }
-    }
-    return undefined;
+  get #node(): OpenedNode['node'] | undefined {
+    const node = this.#opened?.node;
+    return node && !node.isClosed && !node.context.device.closed ? node : undefined;
   }
 
-  /** An RDS socket at a port; undefined: another one has it, or this user may have none. */
-  bind(port: number): RdsSocket | undefined {
-    let made: RdsSocket | undefined;
-    try {
-      made = socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, this.#context);
-      made.bind({ port });
-      return made;
-    } catch (error) {
-      if (!(error instanceof VerbenaError)) throw error;
-      made?.close();
-      return undefined;
-    }
+  get isOpen(): boolean {
+    return this.#node !== undefined;
   }
 
-  release(): void {
-    this.#users--;
-    if (this.#users > 0) return;
-    this.#idle = setTimeout(() => this.#idled(), IDLE_MILLIS);
-    this.#idle.unref();
-  }
-
-  /** Sends by RDP if the peer has it. What it says is 'taken' was copied. */
-  send(from: RdsSocket, address: string, port: number, iov: readonly Uint8Array[]): Outcome {
-    const absentUntil = this.#absent.get(address);
-    if (absentUntil !== undefined && absentUntil > performance.now()) return 'plain';
-    const origin = `${address} ${port}`;
-    const udpPort = this.#origins.get(origin) ?? ROCE_PORT;
-    const path = this.#node.core.path(new Endpoint(Gid.parse(address), udpPort));
-    // Linux does not send its bound ports.
-    if (!path || (path.kind === 'linux' && !this.#origins.has(origin))) return 'plain';
-    if (absentUntil === undefined && !path.kind && !this.#asked.has(address)) {
-      if (!isUnicast(address)) {
-        remember(this.#absent, address, Infinity);
-        return 'plain';
-      }
-      if (udpPort === ROCE_PORT) this.#ask(address);
-    }
-    try {
-      from.sendmsg({ name: { address, port, udpPort }, iov });
-      this.#absent.delete(address);
-      this.#hold();
-      return 'taken';
-    } catch (error) {
-      const { code } = error as { code?: unknown };
-      if (code === 'ENOBUFS') return code;
-      if (code === 'EWOULDBLOCK') {
-        if (path.state === 'ACTIVE') return code;
-        // An earlier request failed: datagrams do not wait for this one.
-        return absentUntil === undefined ? 'resolving' : 'plain';
-      }
-      // The node may be slow to answer: datagrams wait until `resolveMillis` is over.
-      if (absentUntil === undefined && !path.kind) return 'resolving';
-      this.#origins.delete(origin);
-      if (path.state !== 'ACTIVE') this.absent(address);
-      return 'plain';
-    }
-  }
-
-  /** A datagram came by RDP: answers go the same way. */
-  came(address: string, port: number, udpPort: number): void {
-    remember(this.#origins, `${address} ${port}`, udpPort);
-    this.#absent.delete(address);
-  }
-
-  /** The peer has no node. */
-  absent(address: string): void {
-    remember(this.#absent, address, performance.now() + ABSENT_MILLIS);
-    for (const wake of [...this.waiting]) wake();
-  }
-
-  #take(): void {
-    this.#users++;
+  /** `isServer`: peers may send to the user's port before it has sent to them. */
+  attach(user: NodeUser, isServer: boolean): void {
     clearTimeout(this.#idle);
+    for (const other of [...this.#users]) {
+      if (other.isLingering && other.port === user.port) other.giveUp();
+    }
+    this.#users.add(user);
+    if (isServer) this.#servers.add(user);
+    if (this.isOpen) this.#enter(user);
+    else if (isServer && !this.#opening) {
+      this.#doorbell ??= new Doorbell(this.address, () => this.open());
+    }
+  }
+
+  detach(user: NodeUser): void {
+    this.#users.delete(user);
+    this.#servers.delete(user);
+    if (this.#servers.size === 0) this.#closeDoorbell();
+    this.#idleSoon();
+  }
+
+  #idleSoon(): void {
+    clearTimeout(this.#idle);
+    if (this.#users.size > 0) return;
+    this.#idle = setTimeout(() => this.#idled(), IDLE_MILLIS).unref();
+  }
+
+  /** Opens the node in the background; its users enter then. */
+  open(): void {
+    if (this.isOpen) return;
+    this.#opening ??= this.#open()
+      // Without a node the sockets use UDP.
+      .catch((error: unknown) => log(`no node at ${this.address}: ${String(error)}`))
+      .finally(() => (this.#opening = undefined));
   }
 
   /**
-   * Probes whether the peer's system rejects its port 4791: a connected socket gets that error much
-   * sooner than a request to an absent node times out.
+   * Asks a peer whether it has a node, at most once in `ASK_MILLIS`: probes its port 4791, and
+   * requests a connection unless its system rejects the probe.
    */
-  #ask(address: string): void {
-    this.#asked.add(address);
-    const question = createSocket(this.#context.local.gid.isIpv4 ? 'udp4' : 'udp6');
-    const end = (): void => {
-      if (!this.#asked.delete(address)) return;
-      clearTimeout(timer);
-      question.close();
+  ask({ peerAddress: address }: Destination): void {
+    const now = performance.now();
+    const peer = this.#peer(address);
+    if (now < peer.askAtMillis) return;
+    peer.askAtMillis = now + ASK_MILLIS;
+    if (!isUnicast(address)) {
+      peer.askAtMillis = Infinity;
+      return;
+    }
+    peer.isAbsent = false;
+    if (!this.#probe(address, peer)) return;
+    const request = (): void => {
+      // Also without a socket at this moment: the program may make one for each question.
+      if (peer.isAbsent || localNodes.get(this.address) !== this) return;
+      if (this.isOpen) this.#request(address);
+      else void this.#openFor(address);
     };
-    const timer = setTimeout(end, ABSENT_MILLIS).unref();
-    question.unref();
-    question.on('error', () => {
-      end();
-      this.absent(address);
-    });
-    // connect(2) on a socket shared by cluster workers would affect all of them.
-    question.bind({ port: 0, address: this.address, exclusive: true }, () => {
-      question.connect(ROCE_PORT, address, () => question.send(new Uint8Array(0)));
-    });
+    if (this.isOpen) request();
+    else setTimeout(request, QUIET_MILLIS).unref();
   }
 
-  get #pending(): number {
-    let pending = 0;
-    for (const path of this.#node.core.paths) pending += path.pending;
-    return pending;
+  /** May a datagram to this destination go by RDP now? */
+  canReach(destination: Destination): boolean {
+    const node = this.#node;
+    if (!node || this.#peers.get(destination.peerAddress)?.isAbsent) return false;
+    const { core } = node;
+    const { endpoint, port } = destination;
+    if (core.isLocal(endpoint)) return core.ports.has(port);
+    const path = core.pathTo(endpoint);
+    // Linux does not send its bound ports.
+    if (!path || (path.kind === 'linux' && !destination.hasAnswered)) return false;
+    return path.state === 'ACTIVE' && path.judge(node.now, port, undefined) === 'go';
   }
 
-  /** The process stays while something is on its way. */
-  #hold(): void {
+  /** RDP took a message: the process stays until the peer has it. */
+  sent(): void {
     this.#heldUntil = performance.now() + HOLD_MILLIS_MAX;
     if (this.#isHeld) return;
     this.#isHeld = true;
@@ -215,38 +187,119 @@ export class LocalNode {
     setTimeout(look, HOLD_MILLIS);
   }
 
+  /**
+   * RDP refused a message for now. Returns whether it goes by UDP: the path is down, and the peer
+   * has every message of this node. If messages are in flight they must arrive before, so the
+   * message waits, and the peer is probed: if its system rejects port 4791 its node is gone, and
+   * the path fails at once.
+   */
+  isFreeForUdp({ peerAddress, endpoint }: Destination): boolean {
+    const path = this.#node?.core.pathTo(endpoint);
+    if (!path || path.state === 'ACTIVE') return false;
+    if (path.pending === 0) return true;
+    const now = performance.now();
+    const peer = this.#peer(peerAddress);
+    if (now < peer.probeAtMillis) return false;
+    peer.probeAtMillis = now + OUTAGE_ASK_MILLIS;
+    this.#probe(peerAddress, peer);
+    return false;
+  }
+
+  /** A datagram came by RDP from this address. */
+  heard({ peerAddress }: Destination): void {
+    const peer = this.#peers.get(peerAddress);
+    if (peer?.isAbsent) peer.isAbsent = false;
+  }
+
+  #peer(address: string): Peer {
+    let peer = this.#peers.get(address);
+    if (!peer) {
+      if (this.#peers.size >= PEERS_MAX) {
+        const [oldest] = this.#peers.keys();
+        this.#peers.delete(oldest!);
+      }
+      peer = { askAtMillis: 0, probeAtMillis: 0, isAbsent: false };
+      this.#peers.set(address, peer);
+    }
+    return peer;
+  }
+
+  #probe(address: string, peer: Peer): boolean {
+    return probePeer(this.address, address, () => {
+      peer.isAbsent = true;
+      peer.askAtMillis = performance.now() + ASK_MILLIS;
+      const node = this.#node;
+      for (const path of node?.core.paths ?? []) {
+        if (path.peer.port === ROCE_PORT && `${path.peer.gid}` === address) path.abandon(node!.now);
+      }
+      node?.arm();
+      for (const user of [...this.#users]) user.wake();
+    });
+  }
+
+  async #openFor(address: string): Promise<void> {
+    this.open();
+    await this.#opening;
+    if (this.isOpen) this.#request(address);
+  }
+
+  /** Establishes a path; port 0 exists at every node. */
+  #request(address: string): void {
+    const node = this.#node!;
+    const { core } = node;
+    const to = new Endpoint(Gid.parse(address), ROCE_PORT);
+    if (!core.isLocal(to)) core.path(to)?.judge(node.now, 0, undefined);
+    node.arm();
+  }
+
+  async #open(): Promise<void> {
+    const opener = await import('./open-node.js');
+    await opener.prepareNode();
+    this.#closeDoorbell();
+    this.#opened = await opener.openNode(this.address);
+    this.#bind = opener.bindRds;
+    if (!this.#opened) return;
+    // Ahead of the listener that stops the threads of devices.
+    if (alive.size === 0) process.prependOnceListener('exit', sayFarewell);
+    alive.add(this);
+    for (const user of [...this.#users]) this.#enter(user);
+    this.#idleSoon();
+  }
+
+  #enter(user: NodeUser): void {
+    const socket = this.#bind!(this.#opened!, user.port);
+    if (socket) user.entered(socket);
+  }
+
+  get #pending(): number {
+    let pending = 0;
+    for (const path of this.#node?.core.paths ?? []) pending += path.pending;
+    return pending;
+  }
+
+  #closeDoorbell(): void {
+    this.#doorbell?.close();
+    this.#doorbell = undefined;
+  }
+
   #idled(): void {
-    if (this.#users > 0) return;
-    if (this.#isHeld) {
-      this.#idle = setTimeout(() => this.#idled(), IDLE_MILLIS).unref();
+    if (this.#users.size > 0) return;
+    if (this.#isHeld || this.#opening) {
+      this.#idleSoon();
       return;
     }
-    this.end();
     localNodes.delete(this.address);
-    void this.#context.close();
+    const context = this.#opened?.context;
+    this.end();
+    void context?.close();
   }
 
   /** Ends all connections. */
   end(): void {
     alive.delete(this);
     if (alive.size === 0) process.removeListener('exit', sayFarewell);
-    this.#node.close();
+    this.#closeDoorbell();
+    this.#opened?.node.close();
+    this.#opened = undefined;
   }
-}
-
-function openAt(address: string, port: number): Promise<Context> {
-  const { loss, seed } = processEnvironment();
-  const makeSocket = (...words: Parameters<typeof createSocket>) => createSocket(...words).unref();
-  let link: Link = new UdpLink({ address, port }, makeSocket as typeof createSocket);
-  if (loss > 0) link = faultLink(link, { loss: loss / 100, seed });
-  return openDevice({ link, clock: new RealClock({ keepsAlive: false }) });
-}
-
-/** The oldest goes when there are too many. */
-function remember<Value>(map: Map<string, Value>, key: string, value: Value): void {
-  if (map.size >= REMEMBERED_MAX && !map.has(key)) {
-    const [oldest] = map.keys();
-    map.delete(oldest!);
-  }
-  map.set(key, value);
 }

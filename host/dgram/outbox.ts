@@ -1,44 +1,55 @@
-/** Datagrams that cannot be sent now: by destination, in order, to a bound. */
+/**
+ * Datagrams that RDP cannot take yet: by destination, in order, bounded by bytes. A datagram that
+ * does not fit, or that waited too long, is dropped as UDP drops one: without an error.
+ */
 import { timerMillis } from '../base/timer.js';
-import type { SendRequest } from './send-arguments.js';
+import { copyPieces } from './pieces.js';
+import type { Destination } from './destination.js';
+import type { Addressed, SendCallback } from './send-arguments.js';
 import type { RdpSettings } from './settings.js';
-import type { Outcome } from './local-node.js';
 
-/** Where a datagram goes: address and port are known. */
-export type Addressed = SendRequest & { readonly port: number; readonly address: string };
+/** What becomes of a datagram: RDP took it, it goes by UDP, or RDP cannot take it now. */
+export type Outcome = 'taken' | 'plain' | 'wait';
 
 export interface OutboxUser {
-  attempt(datagram: Addressed): Outcome;
+  attempt(destination: Destination, datagram: Addressed): Outcome;
   taken(datagram: Addressed): void;
   plain(datagram: Addressed): void;
-  failed(datagram: Addressed, code: 'EWOULDBLOCK' | 'ENOBUFS'): void;
-  /** The peer has no node: queued and later datagrams to it go by UDP. */
-  unresolved(address: string): void;
-  /** Nothing waits any more. */
+  /** Reports success to the program. */
+  called(callback: SendCallback, length: number): void;
+  dropped(destination: Destination, count: number): void;
+  /** No datagram left for `STALL_MILLIS`; or one left again. */
+  stalled(destination: Destination, isStalled: boolean): void;
+  /** The outbox is empty. */
   emptied(): void;
 }
 
-interface Waiting {
-  readonly datagram: Addressed;
-  readonly sinceMillis: number;
-}
+type Limits = Pick<RdpSettings, 'retryMillis' | 'queueBytes' | 'callbackMillis'>;
 
 const BACKOFF_LEAST_MILLIS = 1;
 const BACKOFF_MOST_MILLIS = 128;
+/** Memory of a queued datagram besides its bytes. */
+const OVERHEAD_BYTES = 256;
+/** A reader that is slow for less than this is no stall. */
+const STALL_MILLIS = 250;
+/** Without progress for so long the outbox no longer keeps the process alive. */
+const HOLD_MILLIS = 10_000;
 
 export class Outbox {
   readonly #user: OutboxUser;
-  readonly #settings: RdpSettings;
-  readonly #queues = new Map<string, Waiting[]>();
+  readonly #limits: Limits;
+  readonly #queues = new Set<Destination>();
   #count = 0;
+  /** Payload bytes. */
   #bytes = 0;
   #backoffMillis = BACKOFF_LEAST_MILLIS;
   #timer: NodeJS.Timeout | undefined;
+  #progressMillis = 0;
   #isFlushing = false;
 
-  constructor(user: OutboxUser, settings: RdpSettings) {
+  constructor(user: OutboxUser, limits: Limits) {
     this.#user = user;
-    this.#settings = settings;
+    this.#limits = limits;
   }
 
   get count(): number {
@@ -49,63 +60,123 @@ export class Outbox {
     return this.#bytes;
   }
 
-  /** Does something wait for this destination, that must go first? */
-  isBehind({ address, port }: Addressed): boolean {
-    return this.#queues.has(`${address} ${port}`);
-  }
-
-  /** False: it is full. */
-  add(datagram: Addressed): boolean {
-    const { queueMessages, queueBytes } = this.#settings;
-    const bytes = this.#bytes + datagram.length;
-    if (this.#count >= queueMessages || (bytes > queueBytes && this.#count > 0)) return false;
-    const key = `${datagram.address} ${datagram.port}`;
-    const queue = this.#queues.get(key);
-    const waiting = { datagram, sinceMillis: performance.now() };
-    if (queue) queue.push(waiting);
-    else this.#queues.set(key, [waiting]);
+  /** Queues a copy of the datagram, or drops the datagram if the outbox is full. */
+  add(destination: Destination, datagram: Addressed): void {
+    const now = performance.now();
+    const { length, callback } = datagram;
+    const used = this.#bytes + this.#count * OVERHEAD_BYTES;
+    if (this.#count > 0 && used + length + OVERHEAD_BYTES > this.#limits.queueBytes) {
+      if (callback) this.#user.called(callback, length);
+      this.#user.dropped(destination, 1);
+      return;
+    }
+    const { waiting } = destination;
+    if (waiting.length === 0) {
+      this.#queues.add(destination);
+      destination.progressMillis = now;
+    }
+    if (this.#count === 0) this.#progressMillis = now;
+    const copy = { ...datagram, pieces: [copyPieces(datagram.pieces, length)] };
+    waiting.push({ datagram: copy, sinceMillis: now });
     this.#count++;
-    this.#bytes = bytes;
+    this.#bytes += length;
+    if (destination.isReleased) this.#call(destination, waiting.length - 1);
     this.#plan();
-    return true;
   }
 
   /** Retries all queued datagrams, in order for each destination. */
   flush(): void {
-    // Callbacks send, too.
+    // Callbacks can send.
     if (this.#isFlushing || this.#count === 0) return;
     this.#isFlushing = true;
-    const before = this.#count;
-    for (const [key, queue] of this.#queues) {
-      while (queue[0] && this.#leaves(queue[0])) {
-        this.#bytes -= queue.shift()!.datagram.length;
-        this.#count--;
+    const now = performance.now();
+    let isProgress = false;
+    try {
+      for (const destination of this.#queues) {
+        isProgress = this.#flushOne(destination, now) || isProgress;
       }
-      if (queue.length === 0) this.#queues.delete(key);
+    } finally {
+      this.#isFlushing = false;
     }
-    this.#isFlushing = false;
-    if (this.#count < before) this.#backoffMillis = BACKOFF_LEAST_MILLIS;
+    if (isProgress) {
+      this.#backoffMillis = BACKOFF_LEAST_MILLIS;
+      this.#progressMillis = now;
+    }
     this.#plan();
     if (this.#count === 0) this.#user.emptied();
   }
 
-  #leaves({ datagram, sinceMillis }: Waiting): boolean {
-    const outcome = this.#user.attempt(datagram);
-    const waited = performance.now() - sinceMillis;
-    const { resolveMillis, retryMillis } = this.#settings;
-    if (outcome === 'taken') {
-      this.#user.taken(datagram);
-    } else if (outcome === 'plain') {
-      this.#user.plain(datagram);
-    } else if (outcome === 'resolving') {
-      if (waited < resolveMillis) return false;
-      this.#user.unresolved(datagram.address);
-      this.#user.plain(datagram);
-    } else {
-      if (waited < retryMillis) return false;
-      this.#user.failed(datagram, outcome);
+  /** Drops everything. */
+  clear(): void {
+    for (const destination of this.#queues) this.#remove(destination, destination.waiting.length);
+    this.#plan();
+  }
+
+  /** Returns whether a datagram left. */
+  #flushOne(destination: Destination, now: number): boolean {
+    const { waiting } = destination;
+    let count = 0;
+    while (count < waiting.length) {
+      const { datagram } = waiting[count]!;
+      const outcome = this.#user.attempt(destination, datagram);
+      if (outcome === 'wait') break;
+      count++;
+      if (outcome === 'taken') this.#user.taken(datagram);
+      else this.#user.plain(datagram);
     }
-    return true;
+    this.#remove(destination, count);
+    if (count > 0) {
+      destination.progressMillis = now;
+      this.#progress(destination);
+    } else this.#waited(destination, now);
+    return count > 0;
+  }
+
+  /** No datagram of the destination could leave. */
+  #waited(destination: Destination, now: number): void {
+    const { waiting } = destination;
+    const { retryMillis, callbackMillis } = this.#limits;
+    let old = 0;
+    while (old < waiting.length && now - waiting[old]!.sinceMillis >= retryMillis) old++;
+    const silent = now - destination.progressMillis;
+    if (!destination.isStalled && silent >= STALL_MILLIS) {
+      destination.isStalled = true;
+      this.#user.stalled(destination, true);
+    }
+    if (!destination.isReleased && silent >= callbackMillis) {
+      destination.isReleased = true;
+      for (let index = 0; index < waiting.length; index++) this.#call(destination, index);
+    }
+    if (old === 0) return;
+    for (let index = 0; index < old; index++) this.#call(destination, index);
+    this.#remove(destination, old);
+    this.#user.dropped(destination, old);
+  }
+
+  #progress(destination: Destination): void {
+    destination.isReleased = false;
+    if (!destination.isStalled) return;
+    destination.isStalled = false;
+    this.#user.stalled(destination, false);
+  }
+
+  /** UDP calls back as soon as the kernel has a datagram: a stall must not delay the program. */
+  #call({ waiting }: Destination, index: number): void {
+    const { datagram, sinceMillis } = waiting[index]!;
+    const { callback, length } = datagram;
+    if (!callback) return;
+    waiting[index] = { datagram: { ...datagram, callback: undefined }, sinceMillis };
+    this.#user.called(callback, length);
+  }
+
+  #remove(destination: Destination, count: number): void {
+    const gone = destination.waiting.splice(0, count);
+    for (const { datagram } of gone) this.#bytes -= datagram.length;
+    this.#count -= gone.length;
+    if (destination.waiting.length === 0) {
+      this.#queues.delete(destination);
+      this.#progress(destination);
+    }
   }
 
   #plan(): void {
@@ -119,5 +190,6 @@ export class Outbox {
       this.#backoffMillis = Math.min(2 * this.#backoffMillis, BACKOFF_MOST_MILLIS);
       this.flush();
     }, timerMillis(this.#backoffMillis));
+    if (performance.now() - this.#progressMillis >= HOLD_MILLIS) this.#timer.unref();
   }
 }

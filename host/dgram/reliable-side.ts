@@ -1,14 +1,21 @@
-/** What stands beside a UDP socket: RDS sockets of the same port at the nodes of its addresses. */
-import { localAddressTowards } from '../link/interface.js';
-import { MessageFlag, PollEvent, SOL_SOCKET, SocketOption } from '../rds/wire/constants.js';
+/** The RDS sockets of a UDP socket: one at the node of each local address, at the same port. */
+import { timerMillis } from '../base/timer.js';
 import type { RdsSocket } from '../rds/socket/socket.js';
+import { MessageFlag, PollEvent, SOL_SOCKET, SocketOption } from '../rds/wire/constants.js';
 import { localAddresses } from './addresses.js';
-import { Outbox, type Addressed, type OutboxUser } from './outbox.js';
+import { Destinations, type Destination } from './destination.js';
+import { ASK_MILLIS, LocalNode, type NodeUser } from './local-node.js';
+import { Outbox, type Outcome, type OutboxUser } from './outbox.js';
+import type { Addressed } from './send-arguments.js';
 import type { RdpSettings } from './settings.js';
-import { LocalNode, type Outcome } from './local-node.js';
+import { drainUdp, type DrainedSocket } from './udp-drain.js';
 
-export interface ReliableUser extends Omit<OutboxUser, 'attempt' | 'unresolved'> {
+export interface ReliableUser extends Omit<OutboxUser, 'attempt' | 'emptied'>, DrainedSocket {
   received(data: Buffer, address: string, port: number): void;
+  /** Has the kernel every datagram that the program sent by UDP? */
+  readonly isUdpIdle: boolean;
+  /** The peer's datagrams go by RDP from now on, or by UDP again. */
+  switched(destination: Destination): void;
 }
 
 export interface LocalAddress {
@@ -20,10 +27,21 @@ export interface LocalAddress {
   readonly isImplicit: boolean;
 }
 
-/** Datagrams that are handed on in one turn of the event loop. */
+/** Datagrams that are delivered in one turn of the event loop. */
 const BURST = 128;
-/** Peers whose way out is remembered. */
-const WAYS_MAX = 1024;
+/** Peers whose route is remembered. */
+const ROUTES_MAX = 1024;
+
+/** The routes of all sockets. */
+const routes = new Map<string, LocalNode>();
+
+function remember<Value>(map: Map<string, Value>, key: string, value: Value): void {
+  if (map.size >= ROUTES_MAX && !map.has(key)) {
+    const [oldest] = map.keys();
+    map.delete(oldest!);
+  }
+  map.set(key, value);
+}
 
 /** Bytes of SO_RCVBUF for a small datagram: the kernel doubles the value and counts 768. */
 const BYTES_A_MESSAGE = 384;
@@ -33,64 +51,72 @@ function messagesOf(receiveBytes: number): number {
   return Math.ceil(receiveBytes / BYTES_A_MESSAGE);
 }
 
-/** A node of this process, and a socket at it. */
-interface Place {
-  readonly localNode: LocalNode;
-  readonly socket: RdsSocket;
-}
-
 export class ReliableSide {
   readonly outbox: Outbox;
   readonly #user: ReliableUser;
-  readonly #places = new Map<string, Promise<Place | undefined>>();
-  readonly #open = new Set<Place>();
-  /** Of a wildcard socket: which place leads to a peer. null: none does. */
-  readonly #ways = new Map<string, Place | null | undefined>();
+  readonly #destinations = new Destinations();
+  readonly #places = new Map<string, Place>();
+  /** Of a wildcard socket: the place that leads to a peer. */
+  readonly #routes = new Map<string, Place>();
   /** Of a socket that is bound to one address. */
-  #only: Place | null | undefined;
+  #only: Place | undefined;
   #port = 0;
-  #isWildcard = false;
+  #isImplicit = false;
   #isClosed = false;
   #receiveBytes = 0;
   #sendBytes = 0;
-  readonly #wake = (): void => queueMicrotask(() => this.outbox.flush());
+  #lingering: NodeJS.Timeout | undefined;
+  readonly #retryMillis: number;
 
   constructor(user: ReliableUser, settings: RdpSettings) {
     this.#user = user;
+    this.#retryMillis = settings.retryMillis;
     this.outbox = new Outbox(
       {
-        attempt: (datagram) => this.#attempt(datagram),
+        attempt: (destination, datagram) => this.#attempt(destination, datagram),
         taken: (datagram) => user.taken(datagram),
         plain: (datagram) => user.plain(datagram),
-        failed: (datagram, code) => user.failed(datagram, code),
-        unresolved: (address) => this.#localNode(address)?.absent(address),
-        emptied: () => user.emptied(),
+        called: (callback, length) => user.called(callback, length),
+        dropped: (destination, count) => user.dropped(destination, count),
+        stalled: (destination, isStalled) => user.stalled(destination, isStalled),
+        emptied: () => {
+          if (this.#isClosed) this.#leave();
+        },
       },
       settings,
     );
   }
 
-  /** The UDP socket is bound here. */
-  async bind({ address, port, type, isIpv6Only, isImplicit }: LocalAddress): Promise<void> {
+  /** The UDP socket is bound. */
+  bind({ address, port, type, isIpv6Only, isImplicit }: LocalAddress): void {
     this.#port = port;
-    this.#isWildcard = address === '0.0.0.0' || address === '::';
-    if (this.#isWildcard) {
-      const addresses = isImplicit ? [] : localAddresses(type, isIpv6Only);
-      await Promise.all(addresses.map((each) => this.#place(each)));
-    } else {
-      this.#only = (await this.#place(address)) ?? null;
+    this.#isImplicit = isImplicit;
+    const isWildcard = address === '0.0.0.0' || address === '::';
+    if (!isWildcard) this.#only = this.#place(address);
+    else if (!isImplicit) {
+      for (const each of localAddresses(type, isIpv6Only)) this.#place(each);
     }
   }
 
-  /** Sends, or keeps, or says that it goes by UDP. */
+  /** Sends by RDP or UDP, or queues the datagram. */
   send(datagram: Addressed): void {
-    const { outbox } = this;
-    if (!outbox.isBehind(datagram)) {
-      const outcome = this.#attempt(datagram);
-      if (outcome === 'taken') return this.#user.taken(datagram);
-      if (outcome === 'plain') return this.#user.plain(datagram);
+    const destination = this.#destinations.at(datagram.address, datagram.port);
+    if (destination.waiting.length > 0) return this.outbox.add(destination, datagram);
+    const outcome = this.#attempt(destination, datagram);
+    if (outcome === 'taken') this.#user.taken(datagram);
+    else if (outcome === 'wait') this.outbox.add(destination, datagram);
+    else {
+      this.#user.plain(datagram);
+      this.#ask(destination);
     }
-    if (!outbox.add(datagram)) this.#user.failed(datagram, 'ENOBUFS');
+  }
+
+  /**
+   * Delivers what came by RDP before a datagram that comes by UDP now: if a peer returns to UDP,
+   * the program receives its datagrams in order.
+   */
+  deliverFirst(): void {
+    for (const place of this.#places.values()) place.readAll();
   }
 
   /** `SO_RCVBUF` and `SO_SNDBUF`, of sockets to come as well. */
@@ -103,74 +129,146 @@ export class ReliableSide {
   }): void {
     if (receive > 0) this.#receiveBytes = receive;
     if (send > 0) this.#sendBytes = send;
-    for (const { socket } of this.#open) this.#setBuffers(socket);
+    for (const { socket } of this.#places.values()) if (socket) this.#setBuffers(socket);
   }
 
+  /** The UDP socket is closed: the outbox is still sent, received datagrams are dropped. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    for (const place of this.#open) this.#leave(place);
-    this.#open.clear();
-  }
-
-  #attempt({ address, port, pieces }: Addressed): Outcome {
-    const place = this.#isWildcard ? this.#way(address) : this.#only;
-    if (place === undefined) return 'resolving';
-    if (place === null) return 'plain';
-    return place.localNode.send(place.socket, address, port, pieces);
-  }
-
-  #localNode(address: string): LocalNode | undefined {
-    return (this.#isWildcard ? this.#ways.get(address) : this.#only)?.localNode;
-  }
-
-  #way(peer: string): Place | null | undefined {
-    if (this.#ways.has(peer)) return this.#ways.get(peer);
-    const [oldest] = this.#ways.keys();
-    if (this.#ways.size >= WAYS_MAX) this.#ways.delete(oldest!);
-    this.#ways.set(peer, undefined);
-    void (async () => {
-      let place: Place | undefined;
-      try {
-        place = await this.#place(await localAddressTowards(peer));
-      } catch {
-        // UDP says what is wrong with it.
-      }
-      this.#ways.set(peer, place ?? null);
-      this.#wake();
-    })();
-    return undefined;
-  }
-
-  #place(address: string): Promise<Place | undefined> {
-    let place = this.#places.get(address);
-    if (!place) {
-      place = this.#enter(address);
-      this.#places.set(address, place);
+    if (this.outbox.count === 0) this.#leave();
+    else {
+      this.#lingering = setTimeout(() => this.#leave(), timerMillis(this.#retryMillis));
+      this.#lingering.unref();
     }
+  }
+
+  #leave(): void {
+    clearTimeout(this.#lingering);
+    this.outbox.clear();
+    for (const place of this.#places.values()) place.leave();
+    this.#places.clear();
+  }
+
+  /** By RDP once the peer is known to have the port there; before that, and without it, by UDP. */
+  #attempt(destination: Destination, { pieces }: Addressed): Outcome {
+    const { address, port, udpPort } = destination;
+    const place = this.#only ?? this.#routes.get(address) ?? this.#shared(destination);
+    const { isReliable } = destination;
+    if (!place?.socket || (!isReliable && !this.#maySwitch(place, destination))) return 'plain';
+    const flags = isReliable ? 0 : MessageFlag.AFTER_UDP;
+    try {
+      place.socket.sendmsg({ name: { address, port, udpPort }, iov: pieces, flags });
+      place.localNode.sent();
+      if (!isReliable) this.#switch(destination, true);
+      return 'taken';
+    } catch (error) {
+      const { code } = error as { code?: unknown };
+      const isBusy = code === 'EWOULDBLOCK' || code === 'ENOBUFS';
+      if (isBusy && isReliable && !place.localNode.isFreeForUdp(destination)) return 'wait';
+      if (isReliable) this.#switch(destination, false);
+      return 'plain';
+    }
+  }
+
+  /**
+   * The place of a wildcard socket whose route another socket has found: a program that makes a
+   * socket for each question has RDP from the first datagram on.
+   */
+  #shared(destination: Destination): Place | undefined {
+    const { address } = destination;
+    const localNode = routes.get(address);
+    if (!localNode?.canReach(destination) || this.#isClosed) return undefined;
+    const place = this.#place(localNode.address);
+    this.#route(address, place);
     return place;
   }
 
-  async #enter(address: string): Promise<Place | undefined> {
-    const localNode = await LocalNode.acquire(address);
-    if (!localNode) return undefined;
-    const socket = this.#isClosed ? undefined : localNode.bind(this.#port);
-    if (!socket) {
-      localNode.release();
-      return undefined;
+  /** RDP must not overtake a datagram that is still on its way to the kernel. */
+  #maySwitch({ localNode }: Place, destination: Destination): boolean {
+    return this.#user.isUdpIdle && localNode.canReach(destination);
+  }
+
+  #switch(destination: Destination, isReliable: boolean): void {
+    destination.isReliable = isReliable;
+    destination.askAtMillis = 0;
+    this.#user.switched(destination);
+  }
+
+  /** After the datagram has left, so that it does not wait for the question. */
+  #ask(destination: Destination): void {
+    if (this.#isClosed) return;
+    const now = performance.now();
+    if (now < destination.askAtMillis) return;
+    destination.askAtMillis = now + ASK_MILLIS;
+    setImmediate(() => {
+      if (this.#isClosed) return;
+      if (this.#only) this.#only.localNode.ask(destination);
+      else void this.#askByRoute(destination);
+    });
+  }
+
+  async #askByRoute(destination: Destination): Promise<void> {
+    const { address } = destination;
+    try {
+      const { localAddressTowards } = await import('../link/interface.js');
+      const place = this.#place(await localAddressTowards(address));
+      if (this.#isClosed) return;
+      this.#route(address, place);
+      place.localNode.ask(destination);
+    } catch {
+      // The send by UDP reports what is wrong with the address.
     }
-    const place: Place = { localNode, socket };
-    socket.listener = { readable: () => this.#read(place), writable: this.#wake };
-    localNode.waiting.add(this.#wake);
-    this.#open.add(place);
+  }
+
+  #route(address: string, place: Place): void {
+    remember(this.#routes, address, place);
+    remember(routes, address, place.localNode);
+  }
+
+  #place(address: string): Place {
+    const localNode = LocalNode.at(address);
+    let place = this.#places.get(localNode.address);
+    if (!place && !this.#isClosed) {
+      place = new Place(this, localNode, this.#port);
+      this.#places.set(localNode.address, place);
+      localNode.attach(place, !this.#isImplicit);
+    }
+    return place!;
+  }
+
+  // Events of places.
+
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  entered(socket: RdsSocket): void {
     this.#setBuffers(socket);
-    return place;
   }
 
-  #leave({ localNode, socket }: Place): void {
-    localNode.waiting.delete(this.#wake);
-    socket.close();
-    localNode.release();
+  drain(done: () => void): void {
+    drainUdp(this.#user, done);
+  }
+
+  came(place: Place, data: Buffer, from: { address: string; port: number; udpPort: number }): void {
+    if (this.#isClosed) return;
+    const destination = this.#destinations.at(from.address, from.port);
+    if (!destination.hasAnswered || destination.udpPort !== from.udpPort) {
+      destination.hasAnswered = true;
+      destination.udpPort = from.udpPort;
+      if (!this.#only) this.#route(from.address, place);
+    }
+    place.localNode.heard(destination);
+    this.#user.received(data, from.address, from.port);
+  }
+
+  wake(): void {
+    queueMicrotask(() => this.outbox.flush());
+  }
+
+  giveUp(): void {
+    this.#leave();
   }
 
   #setBuffers(socket: RdsSocket): void {
@@ -179,22 +277,102 @@ export class ReliableSide {
     if (messages > 0) socket.setsockopt(SOL_SOCKET, SO_RCVBUF, messages);
     if (this.#sendBytes > 0) socket.setsockopt(SOL_SOCKET, SO_SNDBUF, this.#sendBytes);
   }
+}
 
-  #read(place: Place): void {
-    const { localNode, socket } = place;
-    let count = 0;
-    try {
-      for (; count < BURST && (socket.revents & PollEvent.IN) !== 0; count++) {
-        const { length } = socket.recvmsg([], MessageFlag.PEEK);
-        // Its memory is its own, as that of Node's messages is.
-        const data = Buffer.allocUnsafeSlow(length);
-        const { address, port, udpPort } = socket.recvmsg([data]).name;
-        localNode.came(address, port, udpPort);
-        this.#user.received(data, address, port);
-      }
-    } finally {
-      // Also when a listener threw: the rest is not its fault.
-      if ((socket.revents & PollEvent.IN) !== 0) setImmediate(() => this.#read(place));
+/** A socket at a node. */
+class Place implements NodeUser {
+  /** Undefined while the node is not open. */
+  socket: RdsSocket | undefined;
+  /** The message at the head waits until the UDP socket is drained. */
+  #isDraining = false;
+  /** It has waited. */
+  #isDrained = false;
+  /** Immediates that are set, and how many the next ones are. */
+  #planned = 0;
+  #batch = 1;
+
+  constructor(
+    readonly side: ReliableSide,
+    readonly localNode: LocalNode,
+    readonly port: number,
+  ) {}
+
+  get isLingering(): boolean {
+    return this.side.isClosed;
+  }
+
+  entered(socket: RdsSocket): void {
+    this.socket = socket;
+    socket.listener = { readable: () => this.#plan(), writable: () => this.side.wake() };
+    this.side.entered(socket);
+  }
+
+  wake(): void {
+    this.side.wake();
+  }
+
+  giveUp(): void {
+    this.side.giveUp();
+  }
+
+  leave(): void {
+    this.socket?.close();
+    this.socket = undefined;
+    this.localNode.detach(this);
+  }
+
+  readAll(): void {
+    while (this.#isReadable) this.#read();
+  }
+
+  /**
+   * Each message is read in an immediate of its own: Node runs ticks and then microtasks behind
+   * each, as behind each datagram by UDP.
+   */
+  #plan(): void {
+    if (this.#planned > 0 || !this.#isReadable) return;
+    this.#planned = this.#batch;
+    for (let count = 0; count < this.#batch; count++) {
+      setImmediate(() => {
+        this.#planned--;
+        try {
+          if (this.#isReadable) this.#read();
+        } finally {
+          // Also behind an exception of a listener.
+          if (this.#planned === 0) {
+            this.#batch = this.#isReadable ? Math.min(2 * this.#batch, BURST) : 1;
+            this.#plan();
+          }
+        }
+      });
     }
   }
+
+  get #isReadable(): boolean {
+    return !this.#isDraining && this.socket !== undefined && hasMessage(this.socket);
+  }
+
+  #read(): void {
+    const socket = this.socket!;
+    const { length, flags } = socket.recvmsg([], MessageFlag.PEEK);
+    if ((flags & MessageFlag.AFTER_UDP) !== 0 && !this.#isDrained) return this.#drain();
+    this.#isDrained = false;
+    // The program owns its memory, as that of Node's messages.
+    const data = Buffer.allocUnsafeSlow(length);
+    this.side.came(this, data, socket.recvmsg([data]).name);
+  }
+
+  /** Datagrams that the peer sent by UDP before this message may still be in the kernel. */
+  #drain(): void {
+    this.#isDraining = true;
+    this.side.drain(() => {
+      this.#isDraining = false;
+      this.#isDrained = true;
+      this.#plan();
+    });
+  }
+}
+
+function hasMessage(socket: RdsSocket): boolean {
+  return (socket.revents & PollEvent.IN) !== 0;
 }

@@ -11,6 +11,14 @@ export interface SendRequest {
   readonly callback: SendCallback | undefined;
 }
 
+/** A datagram whose destination is resolved. */
+export type Addressed = SendRequest & {
+  readonly port: number;
+  readonly address: string;
+  /** The address as the program named it. */
+  readonly name?: string | undefined;
+};
+
 function bytesOf(piece: unknown): Uint8Array | undefined {
   if (typeof piece === 'string') return Buffer.from(piece);
   if (!ArrayBuffer.isView(piece)) return undefined;

@@ -1,61 +1,77 @@
 /** The options of sockets, and the same from the environment. */
 import { MisuseError } from '../errors/errors.js';
 
-/** How long, and how much, a socket waits for reliable datagrams. */
+/** Limits of datagrams that RDP cannot take yet. */
 export interface RdpSettings {
-  /** How long a datagram waits for a peer that was never heard of. Default 1000. */
-  readonly resolveMillis: number;
-  /** How long a datagram waits for a slow reader, or a send buffer. Default 5000. */
+  /** How long a datagram waits for a slow reader or a path; then it is dropped. Default 30000. */
   readonly retryMillis: number;
-  /** What may wait in a socket. Default 1024 datagrams, 8 MiB. */
-  readonly queueMessages: number;
+  /** Memory of a socket for waiting datagrams; beyond it they are dropped. Default 64 MiB. */
   readonly queueBytes: number;
+  /**
+   * The callback of `send` waits until RDP has the datagram. If no datagram to that destination left
+   * for this time, callbacks no longer wait, as those of UDP. Default 20.
+   */
+  readonly callbackMillis: number;
 }
 
-/** Of a process. */
+/** Settings of a socket: `rdp` of `createSocket`. */
+export interface RdpOptions extends Partial<RdpSettings> {
+  /** Emit the event 'rdp' (`RdpEvent`). Default false: the socket has the events of `node:dgram`. */
+  readonly events?: boolean;
+}
+
+/** Settings of a process. */
 export interface Environment extends RdpSettings {
-  /** UDP alone. */
+  /** UDP only. */
   readonly isOff: boolean;
-  /** Percent of what is sent that never leaves, and which. */
+  /** Fault injection: percent of the datagrams that this process sends, and the generator's seed. */
   readonly loss: number;
   readonly seed: number;
-  /** Without a word for so long a peer is dead; its path recovers in twice that. Default 5000. */
+  /** Silence after which a peer counts as dead; its path recovers in twice that. Default 5000. */
   readonly heartbeatMillis: number;
+  /** How long a broken path reconnects before its messages are lost. Default 30000. */
+  readonly outageMillis: number;
+  /** Where nodes run: in a thread of their own (with koffi), or in the event loop. */
+  readonly progress: 'thread' | 'inline';
 }
 
 const DEFAULTS: Environment = {
-  resolveMillis: 1000,
-  retryMillis: 5000,
-  queueMessages: 1024,
-  queueBytes: 8 << 20,
+  retryMillis: 30_000,
+  queueBytes: 64 << 20,
+  callbackMillis: 20,
   isOff: false,
   loss: 0,
   seed: 1,
   heartbeatMillis: 5000,
+  outageMillis: 30_000,
+  progress: 'thread',
 };
-const OF_SOCKETS = ['resolveMillis', 'retryMillis', 'queueMessages', 'queueBytes'] as const;
-const NUMBERS = [...OF_SOCKETS, 'loss', 'seed', 'heartbeatMillis'] as const;
+const OF_SOCKETS = ['retryMillis', 'queueBytes', 'callbackMillis'] as const;
+const NUMBERS = [...OF_SOCKETS, 'loss', 'seed', 'heartbeatMillis', 'outageMillis'] as const;
 const MOST = 2 ** 31 - 1;
 
-function check(name: string, value: number): number {
+function check(name: string, value: unknown): number {
   const most = name === 'loss' ? 100 : MOST;
-  const least = name === 'heartbeatMillis' ? 1 : 0;
-  const isRight = name === 'loss' || Number.isInteger(value);
+  const least = name === 'heartbeatMillis' || name === 'outageMillis' ? 1 : 0;
+  const isRight = typeof value === 'number' && (name === 'loss' || Number.isInteger(value));
   if (isRight && value >= least && value <= most) return value;
-  throw new MisuseError(name, `must be a number from ${least} to ${most}, got ${value}`);
+  throw new MisuseError(name, `must be a number from ${least} to ${most}, got ${String(value)}`);
 }
 
 /** Reads `VERBENA_DGRAM`. Throws MisuseError, which names the part that is wrong. */
 export function parseEnvironment(text = ''): Environment {
-  const found: { [name: string]: number | boolean } = {};
+  const found: { [name: string]: number | boolean | string } = {};
   for (const part of text.split(',').filter((each) => each !== '')) {
     const [name = '', value = ''] = part.split('=', 2);
     if (name === 'rdp' && (value === 'off' || value === 'on')) {
       found['isOff'] = value === 'off';
+    } else if (name === 'progress' && (value === 'thread' || value === 'inline')) {
+      found[name] = value;
     } else if (NUMBERS.some((known) => known === name) && value.trim() !== '') {
       found[name] = check(name, Number(value));
     } else {
-      throw new MisuseError('VERBENA_DGRAM', `"${part}": rdp=off, or one of ${NUMBERS.join(', ')}`);
+      const known = `rdp=off, progress=thread|inline, or one of ${NUMBERS.join(', ')}`;
+      throw new MisuseError('VERBENA_DGRAM', `"${part}": ${known}`);
     }
   }
   return { ...DEFAULTS, ...found };
@@ -68,18 +84,19 @@ export function processEnvironment(): Environment {
   return (environment ??= parseEnvironment(process.env['VERBENA_DGRAM']));
 }
 
-/** What a socket's `rdp` says; undefined: UDP alone. Throws MisuseError. */
+/** Settings from a socket's `rdp`; undefined: UDP only. Throws MisuseError. */
 export function settingsOf(
-  rdp: boolean | Partial<RdpSettings> | undefined,
-): RdpSettings | undefined {
-  const { isOff, ...preset } = processEnvironment();
+  rdp: boolean | RdpOptions | undefined,
+): (RdpSettings & { readonly events: boolean }) | undefined {
+  const { isOff, retryMillis, queueBytes, callbackMillis } = processEnvironment();
   if (isOff || rdp === false) return undefined;
-  const given = typeof rdp === 'object' && rdp !== null ? rdp : {};
+  const { events = false, ...given } = typeof rdp === 'object' && rdp !== null ? rdp : {};
+  if (typeof events !== 'boolean') throw new MisuseError('events', 'must be a boolean');
   for (const [name, value] of Object.entries(given)) {
     if (!OF_SOCKETS.some((known) => known === name)) {
-      throw new MisuseError('rdp', `"${name}": one of ${OF_SOCKETS.join(', ')}`);
+      throw new MisuseError('rdp', `"${name}": one of ${OF_SOCKETS.join(', ')}, events`);
     }
     check(name, value);
   }
-  return { ...preset, ...given };
+  return { retryMillis, queueBytes, callbackMillis, ...given, events };
 }

@@ -1,26 +1,50 @@
 /** A socket of `node:dgram` whose datagrams go by RDP where the peer has it. */
 import type { NonSharedBuffer } from 'node:buffer';
 import type { RemoteInfo, Socket as DgramSocket, SocketOptions, SocketType } from 'node:dgram';
-import { lookup as dnsLookup } from 'node:dns';
+import dns from 'node:dns';
 import { BlockList, isIP } from 'node:net';
-import { constants } from 'node:os';
-import { splitmix32 } from '../link/faults/fault.js';
+import { splitmix32 } from '../base/splitmix32.js';
 import { plain } from '../link/plain-dgram.js';
-import type { Addressed } from './outbox.js';
-import { ReliableSide } from './reliable-side.js';
-import { parseSend, type SendRequest } from './send-arguments.js';
-import { processEnvironment, settingsOf, type RdpSettings } from './settings.js';
-import { totals, type Counters } from './totals.js';
+import type { Destination } from './destination.js';
+import { ReliableSide, type ReliableUser } from './reliable-side.js';
+import {
+  parseSend,
+  type Addressed,
+  type SendCallback,
+  type SendRequest,
+} from './send-arguments.js';
+import { processEnvironment, settingsOf, type RdpOptions } from './settings.js';
+import { noCounters, totals, type Counters } from './totals.js';
 
 /** Options of `dgram.createSocket`, and `rdp`. */
 export interface RdpSocketOptions extends SocketOptions {
-  /** `false`: UDP alone. */
-  readonly rdp?: boolean | Partial<RdpSettings>;
+  /**
+   * `false`: UDP only. Default: RDP with peers that have it, unless several sockets are meant to
+   * share the port (`reusePort`, or `reuseAddr` and a multicast group); `true` or an object: also
+   * then.
+   */
+  readonly rdp?: boolean | RdpOptions;
+  readonly reusePort?: boolean;
   /** Addresses that nothing is taken from, or sent to; UDP knows them from Node 22.14 on. */
   readonly receiveBlockList?: BlockList;
   readonly sendBlockList?: BlockList;
 }
 
+/**
+ * Event 'rdp' of a socket with `rdp: { events: true }`. `rdp`, `udp`: the protocol of the datagrams
+ * to that destination from now on. `stalled`: none left for 250 ms, because the reader is slow or
+ * the path is broken; `resumed`: they leave again. `dropped`: the outbox was full, or they
+ * waited too long.
+ */
+export interface RdpEvent {
+  readonly kind: 'rdp' | 'udp' | 'stalled' | 'resumed' | 'dropped';
+  readonly address: string;
+  readonly port: number;
+  /** Of `dropped`: datagrams. */
+  readonly count?: number;
+}
+
+/** Receives the messages of a socket, as `dgram.Socket` calls it. */
 export type MessageListener = (message: NonSharedBuffer, from: RemoteInfo) => void;
 
 /** Methods of Node's socket, with any arguments. */
@@ -32,8 +56,11 @@ interface Methods {
   disconnect(): void;
   getSendQueueSize(): number;
   getSendQueueCount(): number;
+  addMembership(...args: unknown[]): void;
+  addSourceSpecificMembership(...args: unknown[]): void;
   setRecvBufferSize(size: number): void;
   setSendBufferSize(size: number): void;
+  connectSync?(...args: unknown[]): void;
 }
 
 /** Node's Socket is a function; programs also call it on an object of their own. */
@@ -46,7 +73,18 @@ type SocketFunction = (
 const NODE = plain.Socket.prototype as unknown as Methods;
 const initialize = plain.Socket as unknown as SocketFunction;
 
-type State = 'new' | 'opening' | 'ready' | 'closing' | 'closed';
+type Lookup = NonNullable<SocketOptions['lookup']>;
+
+/** What `bind` takes: options, or Node's own handle of a socket that another process had. */
+interface BindOptions {
+  readonly port?: unknown;
+  readonly exclusive?: unknown;
+  readonly fd?: unknown;
+  readonly recvStart?: unknown;
+}
+
+/** The most that the length fields of UDP and IPv4 can say. */
+const UDP_BYTES_MAX = { 4: 65507, 6: 65527 };
 
 /** Counter of the seeded generator that drops datagrams sent by UDP, if `loss` is set. */
 let draws = 0;
@@ -55,29 +93,27 @@ let draws = 0;
 const halves = new WeakMap<object, Half>();
 
 /** Sends the datagrams of a Node socket by RDP where possible, and passes the others to Node. */
-class Half {
-  readonly counters: Counters = {
-    rdpSent: 0,
-    rdpReceived: 0,
-    udpSent: 0,
-    udpReceived: 0,
-    failed: 0,
-  };
+class Half implements ReliableUser {
+  readonly counters: Counters = noCounters();
   readonly #socket: DgramSocket & Methods;
-  readonly #side: ReliableSide | undefined;
+  #side: ReliableSide | undefined;
   readonly #family: 4 | 6;
   readonly #isIpv6Only: boolean;
-  readonly #lookup: NonNullable<SocketOptions['lookup']> | undefined;
+  /** The program's own function. */
+  readonly #lookup: Lookup | undefined;
   readonly #blocked: { readonly from?: BlockList | undefined; readonly to?: BlockList | undefined };
-  #state: State = 'new';
+  readonly #hasEvents: boolean;
+  /** Other sockets can have the same port. */
+  readonly #mayShare: boolean;
+  #isReady = false;
   #isImplicit = false;
-  #isCatching = false;
-  /** Node itself keeps what was sent before the socket was bound. */
-  #hasQueued = false;
   #peer: { readonly address: string; readonly port: number } | undefined;
-  /** What was sent while the other half of the socket came to be. */
-  readonly #early: unknown[][] = [];
-  #onClose: (() => void) | undefined;
+  /** The result of the next look-up by Node, which is resolved already. */
+  #resolved: string | undefined;
+  /** Datagrams that Node sends after a look-up of theirs. */
+  #lookups = 0;
+  /** Datagrams that came by UDP. */
+  udpRead = 0;
   /** The RDP message that is being emitted. */
   #emitted: Buffer | undefined;
 
@@ -89,17 +125,11 @@ class Half {
     this.#lookup = given.lookup;
     this.#blocked = { from: given.receiveBlockList, to: given.sendBlockList };
     const settings = settingsOf(given.rdp);
-    if (!settings) return;
-    this.#side = new ReliableSide(
-      {
-        received: (data, address, port) => this.#received(data, address, port),
-        taken: (datagram) => this.#taken(datagram),
-        plain: (datagram) => this.#sendPlainly(datagram),
-        failed: (datagram, code) => this.#failed(datagram, code),
-        emptied: () => this.#emptied(),
-      },
-      settings,
-    );
+    this.#hasEvents = settings?.events === true;
+    this.#mayShare = given.reuseAddr === true && !given.rdp;
+    // The kernel divides the datagrams of such a port between its sockets.
+    if (!settings || (given.reusePort === true && !given.rdp)) return;
+    this.#side = new ReliableSide(this, settings);
     const { recvBufferSize: receive = 0, sendBufferSize: send = 0 } = given;
     this.#side.setBuffers({ receive, send });
   }
@@ -112,79 +142,65 @@ class Half {
     return this.#side?.outbox.count ?? 0;
   }
 
-  bind(args: unknown[]): void {
-    // Node binds the socket itself before the first send or connect.
-    const [first, second] = args as [{ port?: unknown; exclusive?: unknown } | undefined, unknown];
-    this.#isImplicit = second === null && first?.port === 0 && first.exclusive === true;
-    const release = this.#catchListening();
-    try {
-      NODE.bind.apply(this.#socket, args);
-    } catch (error) {
-      release();
-      throw error;
-    }
+  get isUdpIdle(): boolean {
+    return this.#isReady && this.#lookups === 0 && NODE.getSendQueueCount.call(this.#socket) === 0;
   }
 
-  /**
-   * Intercepts Node's next 'listening' and opens the reliable half instead. A property of the
-   * socket intercepts it, ahead of an `emit` of the program's own class. Returns a function that
-   * removes the property.
-   */
-  #catchListening(): () => void {
-    const socket = this.#socket;
-    const side = this.#side;
-    if (!side || this.#state !== 'new' || this.#isCatching) return () => {};
-    const own = Object.getOwnPropertyDescriptor(socket, 'emit');
-    const release = (): void => {
-      this.#isCatching = false;
-      if (own) Object.defineProperty(socket, 'emit', own);
-      else delete (socket as { emit?: unknown }).emit;
-    };
-    const value = (event: string | symbol, ...args: unknown[]): boolean => {
-      release();
-      if (event === 'listening') {
-        this.#open(side);
-        return true;
-      }
-      const wasHeard = socket.emit(event, ...args);
-      if (event !== 'close') this.#catchListening();
-      return wasHeard;
-    };
-    this.#isCatching = true;
-    Object.defineProperty(socket, 'emit', { value, configurable: true, writable: true });
-    return release;
+  get receiveBufferBytes(): number | undefined {
+    return this.#isReady ? this.#socket.getRecvBufferSize() : undefined;
+  }
+
+  /** Resolves a name for Node: what `send` has resolved already is not resolved again. */
+  look(...[name, options, callback]: Parameters<Lookup>): void {
+    const address = this.#resolved;
+    if (address === undefined) return (this.#lookup ?? dns.lookup)(name, options, callback);
+    this.#resolved = undefined;
+    this.#lookups++;
+    process.nextTick(() => {
+      this.#lookups--;
+      callback(null, address, this.#family);
+    });
+  }
+
+  bind(args: unknown[]): void {
+    const [first, second] = args as [BindOptions | undefined, unknown];
+    // Node binds the socket itself before the first send or connect.
+    this.#isImplicit = second === null && first?.port === 0 && first.exclusive === true;
+    const isOptions = typeof first === 'object' && first !== null;
+    // Other processes read from a socket that was handed over, inherited, or shared by a cluster.
+    const isHanded = isOptions && (first.recvStart !== undefined || first.fd !== undefined);
+    const isExclusive = isOptions && first.exclusive === true;
+    if (isHanded || (process.env['NODE_UNIQUE_ID'] !== undefined && !isExclusive)) this.onlyUdp();
+    NODE.bind.apply(this.#socket, args);
+  }
+
+  /** A port that several programs use for discovery: mDNS, SSDP. */
+  joined(): void {
+    if (this.#mayShare) this.onlyUdp();
+  }
+
+  /** From now on this socket uses UDP only. */
+  onlyUdp(): void {
+    this.#side?.close();
+    this.#side = undefined;
   }
 
   send(args: unknown[]): void {
-    const isOurs = this.#state === 'opening' || this.#state === 'ready';
-    if (this.#state === 'closing') throw notRunning();
-    // Not bound: Node binds it, keeps this, and calls again. What is odd Node complains about.
-    const request = isOurs ? parseSend(args, this.#peer !== undefined) : undefined;
-    if (!request) {
-      NODE.send.apply(this.#socket, args);
-      this.#hasQueued ||= this.#state === 'new';
-    } else if (this.#state === 'opening') {
-      this.#early.push(args);
-    } else {
-      this.#resolve(request);
-    }
+    // Before the socket is bound Node keeps the call, and calls again. Node rejects invalid ones.
+    const request = this.#isReady ? parseSend(args, this.#peer !== undefined) : undefined;
+    if (request) this.#resolve(request);
+    else NODE.send.apply(this.#socket, args);
   }
 
   close(callback?: () => void): void {
-    if (this.#state === 'new') {
-      NODE.close.call(this.#socket, callback);
-      return;
-    }
-    if (this.#state === 'closing') throw notRunning();
-    const isOpening = this.#state === 'opening' && (this.#hasQueued || this.#early.length > 0);
-    const isWaiting = isOpening || this.queuedCount > 0;
-    if (isWaiting && this.#state !== 'closed') {
-      this.#state = 'closing';
-      this.#onClose = callback;
-      return;
-    }
     NODE.close.call(this.#socket, callback);
-    this.#end();
+    if (!this.#isReady) return;
+    this.#isReady = false;
+    this.#side?.close();
+  }
+
+  connected(): void {
+    this.#peer = this.#socket.remoteAddress();
   }
 
   disconnected(): void {
@@ -196,53 +212,31 @@ class Half {
   }
 
   emit(event: string | symbol, args: unknown[]): boolean {
-    if (event === 'listening' && !this.#side) this.#state = 'ready';
-    if (event === 'connect') this.#peer = this.#socket.remoteAddress();
-    if (event === 'message' && args[0] === this.#emitted && this.#emitted) {
-      this.#emitted = undefined;
-    } else if (event === 'message') {
-      // A socket that waits to close is already closed towards its senders.
-      if (this.#state === 'closing') return false;
-      this.counters.udpReceived++;
-      totals.udpReceived++;
-    }
+    if (event === 'message') {
+      if (args[0] === this.#emitted && this.#emitted) this.#emitted = undefined;
+      else this.#readByUdp();
+    } else if (event === 'listening') this.#bound();
+    else if (event === 'connect') this.connected();
     return NODE.emit.call(this.#socket, event, ...args);
   }
 
-  /** Bound to a port: now the other half. 'listening' comes when both are there. */
-  #open(side: ReliableSide): void {
-    this.#state = 'opening';
+  #readByUdp(): void {
+    this.#side?.deliverFirst();
+    this.udpRead++;
+    this.counters.udpReceived++;
+    totals.udpReceived++;
+  }
+
+  /** The socket has its port. */
+  #bound(): void {
+    if (this.#isReady) return;
+    this.#isReady = true;
+    const side = this.#side;
+    if (!side) return;
     const { address, port } = this.#socket.address();
     const type = this.#family === 4 ? 'udp4' : 'udp6';
     const [isImplicit, isIpv6Only] = [this.#isImplicit, this.#isIpv6Only];
-    void side.bind({ address, port, type, isIpv6Only, isImplicit }).finally(() => {
-      // In a turn of its own: what a listener throws is the process's to hear.
-      process.nextTick(() => this.#opened());
-    });
-  }
-
-  #opened(): void {
-    if (this.#state === 'closed') return;
-    const isClosing = this.#state === 'closing';
-    this.#state = 'ready';
-    this.#socket.emit('listening');
-    if (this.#state !== 'ready') return;
-    for (const args of this.#early.splice(0)) this.send(args);
-    if (isClosing) this.close(this.#onClose);
-  }
-
-  #end(): void {
-    this.#state = 'closed';
-    this.#side?.close();
-  }
-
-  #emptied(): void {
-    if (this.#state !== 'closing') return;
-    // Out of the outbox's own turn.
-    process.nextTick(() => {
-      NODE.close.call(this.#socket, this.#onClose);
-      this.#end();
-    });
+    side.bind({ address, port, type, isIpv6Only, isImplicit });
   }
 
   #resolve(request: SendRequest): void {
@@ -250,55 +244,86 @@ class Half {
     if (connected) return this.#dispatch({ ...request, ...connected });
     const port = request.port!;
     const fallback = this.#family === 4 ? '127.0.0.1' : '::1';
-    const address = request.address ?? fallback;
-    if (!this.#lookup && isIP(address) === this.#family) {
-      return this.#dispatch({ ...request, address, port });
+    const name = request.address ?? fallback;
+    if (!this.#lookup && isIP(name) === this.#family) {
+      return this.#dispatch({ ...request, address: name, name: request.address, port });
     }
-    const family = this.#family;
-    const found = (error: Error | null, ip: string): void => {
-      if (this.#state === 'closed') return;
-      if (!error) this.#dispatch({ ...request, address: ip, port });
-      else if (request.callback) process.nextTick(request.callback, error, 0);
-      else process.nextTick(() => this.#socket.emit('error', error));
-    };
-    if (this.#lookup) this.#lookup(address, { family }, found);
-    else dnsLookup(address, { family }, found);
+    // Node passes the number, too, although the types of Node say that it is an object.
+    const family = this.#family as unknown as dns.LookupOneOptions;
+    (this.#lookup ?? dns.lookup)(name, family, (error, address) => {
+      if (!this.#isReady) return;
+      if (!error) {
+        const resolved = typeof address === 'string' ? address : '';
+        this.#dispatch({ ...request, address: resolved, name: request.address, port });
+      } else if (request.callback) {
+        const callback: (error: Error) => void = request.callback as never;
+        process.nextTick(callback, error);
+      } else process.nextTick(() => this.#socket.emit('error', error));
+    });
   }
 
   #dispatch(datagram: Addressed): void {
-    // Node refuses it, and says how.
-    const isBlocked = isListed(this.#blocked.to, datagram.address);
-    if (this.#side && !isBlocked) this.#side.send(datagram);
-    else this.#sendPlainly(datagram);
+    const { address, length } = datagram;
+    // Node refuses blocked addresses, and the kernel what no datagram can carry.
+    const isOurs =
+      this.#side &&
+      length <= UDP_BYTES_MAX[this.#family] &&
+      isIP(address) === this.#family &&
+      !isListed(this.#blocked.to, address);
+    if (isOurs) this.#side!.send(datagram);
+    else this.plain(datagram);
   }
 
-  #sendPlainly({ pieces, port, address, callback, length }: Addressed): void {
-    if (this.#state === 'closed') return;
+  // ReliableUser: what became of a datagram.
+
+  plain({ pieces, port, address, name, callback, length }: Addressed): void {
+    if (!this.#isReady) return;
     this.counters.udpSent++;
     totals.udpSent++;
     const { loss, seed } = processEnvironment();
     if (loss > 0 && splitmix32(Math.imul(++draws, 0x85ebca6b) ^ seed)() < (loss / 100) * 2 ** 32) {
-      if (callback) process.nextTick(callback, null, length);
+      if (callback) this.called(callback, length);
       return;
     }
-    if (this.#peer) NODE.send.call(this.#socket, pieces, callback);
-    else NODE.send.call(this.#socket, pieces, port, address, callback);
+    if (this.#peer) return NODE.send.call(this.#socket, pieces, callback);
+    this.#resolved = address;
+    try {
+      NODE.send.call(this.#socket, pieces, port, name, callback);
+    } finally {
+      this.#resolved = undefined;
+    }
   }
 
-  #taken({ callback, length }: Addressed): void {
+  taken({ callback, length }: Addressed): void {
     this.counters.rdpSent++;
     totals.rdpSent++;
-    if (callback) process.nextTick(callback, null, length);
+    if (callback) this.called(callback, length);
   }
 
-  #failed({ callback, address, port }: Addressed, code: 'EWOULDBLOCK' | 'ENOBUFS'): void {
-    this.counters.failed++;
-    totals.failed++;
-    if (callback) process.nextTick(callback, sendError(code, address, port), 0);
+  called(callback: SendCallback, length: number): void {
+    process.nextTick(callback, null, length);
   }
 
-  #received(data: Buffer, source: string, port: number): void {
-    if (this.#state !== 'ready') return;
+  dropped({ address, port }: Destination, count: number): void {
+    this.counters.dropped += count;
+    totals.dropped += count;
+    this.#tell({ kind: 'dropped', address, port, count });
+  }
+
+  stalled({ address, port }: Destination, isStalled: boolean): void {
+    if (isStalled) {
+      this.counters.stalls++;
+      totals.stalls++;
+    }
+    this.#tell({ kind: isStalled ? 'stalled' : 'resumed', address, port });
+  }
+
+  switched({ address, port, isReliable }: Destination): void {
+    this.#tell({ kind: isReliable ? 'rdp' : 'udp', address, port });
+  }
+
+  received(data: Buffer, source: string, port: number): void {
+    if (!this.#isReady) return;
     const isMapped = this.#family === 6 && isIP(source) === 4;
     const address = isMapped ? `::ffff:${source}` : source;
     const peer = this.#peer;
@@ -313,6 +338,28 @@ class Half {
     this.#socket.emit('message', data, { address, family, port, size: data.length });
     this.#emitted = undefined;
   }
+
+  #tell(event: RdpEvent): void {
+    if (this.#hasEvents) process.nextTick(() => this.#socket.emit('rdp', event));
+  }
+}
+
+/** Node's own look-ups go through the half, which knows the addresses that `send` has resolved. */
+function withLookup(
+  options: RdpSocketOptions | SocketType,
+  half: () => Half | undefined,
+): RdpSocketOptions | SocketType {
+  const isObject = typeof options === 'object' && options !== null;
+  const own = isObject ? options.lookup : undefined;
+  // Node throws for what is no function.
+  if (own !== undefined && typeof own !== 'function') return options;
+  const look: Lookup = (name, how, callback) => {
+    const known = half();
+    if (known) known.look(name, how, callback);
+    else (own ?? dns.lookup)(name, how, callback);
+  };
+  const lookup = { value: look, enumerable: true };
+  return Object.create(isObject ? options : { type: options }, { lookup }) as RdpSocketOptions;
 }
 
 /**
@@ -324,13 +371,25 @@ export function Socket(
   options: RdpSocketOptions | SocketType,
   listener?: MessageListener,
 ): void {
-  initialize.call(this, options, listener);
-  const half = new Half(this, options);
+  let half: Half | undefined;
+  initialize.call(
+    this,
+    withLookup(options, () => half),
+    listener,
+  );
+  half = new Half(this, options);
   halves.set(this, half);
-  this.counters = half.counters;
+  Object.defineProperty(this, 'counters', { value: half.counters });
 }
 Object.setPrototypeOf(Socket, Object.getPrototypeOf(plain.Socket) as object);
 Object.setPrototypeOf(Socket.prototype, plain.Socket.prototype);
+// Node makes some sockets itself: those that another process hands over.
+Object.defineProperty(Socket, Symbol.hasInstance, {
+  value(this: object, value: unknown): boolean {
+    if (this === Socket) return value instanceof plain.Socket;
+    return Reflect.apply(Function.prototype[Symbol.hasInstance], this, [value]);
+  },
+});
 
 /** A call on a socket without a half comes from Node's own constructor. */
 const methods: Methods & ThisType<DgramSocket & Methods> = {
@@ -361,6 +420,14 @@ const methods: Methods & ThisType<DgramSocket & Methods> = {
   getSendQueueCount() {
     return NODE.getSendQueueCount.call(this) + (halves.get(this)?.queuedCount ?? 0);
   },
+  addMembership(...args) {
+    NODE.addMembership.apply(this, args);
+    halves.get(this)?.joined();
+  },
+  addSourceSpecificMembership(...args) {
+    NODE.addSourceSpecificMembership.apply(this, args);
+    halves.get(this)?.joined();
+  },
   setRecvBufferSize(size) {
     NODE.setRecvBufferSize.call(this, size);
     halves.get(this)?.setBuffers({ receive: size });
@@ -376,23 +443,24 @@ const methods: Methods & ThisType<DgramSocket & Methods> = {
 };
 Object.assign(Socket.prototype as object, methods);
 
+const { connectSync } = NODE;
+if (connectSync) {
+  // Since Node 24.
+  (Socket.prototype as Partial<Methods>).connectSync = function (
+    this: DgramSocket & Methods,
+    ...args
+  ) {
+    connectSync.apply(this, args);
+    halves.get(this)?.connected();
+  };
+}
+
+/** The socket is handed to another process, which reads from the same UDP socket. */
+export function handOver(socket: unknown): void {
+  if (typeof socket === 'object' && socket !== null) halves.get(socket)?.onlyUdp();
+}
+
 function isListed(list: BlockList | undefined, address: string): boolean {
   // Before Node knew these options anything could stand there.
   return list instanceof BlockList && list.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4');
-}
-
-function sendError(code: 'EWOULDBLOCK' | 'ENOBUFS', address: string, port: number): Error {
-  const error = new Error(`send ${code} ${address}:${port}`);
-  return Object.assign(error, {
-    errno: -constants.errno[code],
-    code,
-    syscall: 'send',
-    address,
-    port,
-  });
-}
-
-/** What Node throws where a socket is closed. */
-function notRunning(): Error {
-  return Object.assign(new Error('Not running'), { code: 'ERR_SOCKET_DGRAM_NOT_RUNNING' });
 }

@@ -22,7 +22,7 @@ import { VerbsTransport } from './transport/verbs-transport.js';
 /** How a node is set up. */
 export type RdsNodeOptions = Pick<
   CoreOptions,
-  'heartbeatMicros' | 'recoveryMicros' | 'parameters' | 'pathsMax' | 'log'
+  'heartbeatMicros' | 'outageMicros' | 'recoveryMicros' | 'parameters' | 'pathsMax' | 'log'
 > & {
   /** Users and groups that may use reliable datagrams. Default /etc/verbena/rds.access. */
   readonly accessFile?: string;
@@ -48,10 +48,11 @@ const ZERO_COPY_BYTES = 32768;
 const VERSION = '0.1.0';
 
 function checkOptions(options: RdsNodeOptions): void {
-  const limits = 'heartbeatMicros recoveryMicros pathsMax zeroCopyBytes';
+  const limits = 'heartbeatMicros outageMicros recoveryMicros pathsMax zeroCopyBytes';
   checkKeys('RdsNode.of', options, `${limits} parameters log accessFile auth`);
   const rows = [
     ['heartbeatMicros', 1000],
+    ['outageMicros', 1000],
     ['recoveryMicros', 0],
     ['pathsMax', 1],
     ['zeroCopyBytes', 0],

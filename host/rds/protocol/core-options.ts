@@ -18,6 +18,11 @@ export interface CoreOptions {
   readonly firstSequence: number;
   /** Silence after which a peer counts as dead. Default 5 s. */
   readonly heartbeatMicros?: number;
+  /**
+   * How long a path with unacknowledged messages tries to reconnect before they are lost; of both
+   * nodes. Default: `heartbeatMicros`. 60,000,000 survives an outage of the network of a minute.
+   */
+  readonly outageMicros?: number;
   /** How long sends fail after a loss. Default: twice the heartbeat. */
   readonly recoveryMicros?: number;
   readonly parameters?: Partial<RdsParameters>;

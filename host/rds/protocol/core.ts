@@ -47,6 +47,7 @@ export class RdsCore implements PathNode {
   readonly incarnation: number;
   readonly firstSequence: number;
   readonly heartbeatMicros: number;
+  readonly outageMicros: number;
   readonly recoveryMicros: number;
   readonly transport: Transport;
   readonly pathRecords: PathRecords | undefined;
@@ -86,6 +87,7 @@ export class RdsCore implements PathNode {
     this.incarnation = options.incarnation;
     this.firstSequence = options.firstSequence;
     this.heartbeatMicros = options.heartbeatMicros ?? HEARTBEAT_MICROS;
+    this.outageMicros = options.outageMicros ?? this.heartbeatMicros;
     this.recoveryMicros = options.recoveryMicros ?? 2 * this.heartbeatMicros;
     const { former } = options;
     this.parameters = former?.parameters ?? parametersOf(options.parameters);
@@ -470,7 +472,7 @@ export class RdsCore implements PathNode {
     toPort: number,
     pieces: readonly Uint8Array[],
     length: number,
-    { sequenceHere = 0, kept = () => {} }: SendExtras,
+    { sequenceHere = 0, kept = () => {}, extensions }: SendExtras,
   ): void {
     const target = this.#portOf(toPort);
     if (!target && toPort !== 0) throw this.#refusal('EFAULT', this.local, toPort);
@@ -480,7 +482,15 @@ export class RdsCore implements PathNode {
       throw this.#refusal('EWOULDBLOCK', this.local, toPort);
     }
     const [from, to] = target ? [port.number, toPort] : [0, port.number];
-    const message = localMessage(this.local, [from, to], target ? pieces : [], sequenceHere, kept);
+    const isAfterUdp = extensions?.isAfterUdp;
+    const message = localMessage(
+      this.local,
+      [from, to],
+      target ? pieces : [],
+      sequenceHere,
+      kept,
+      isAfterUdp ? { isAfterUdp } : undefined,
+    );
     this.statistics.bytesCopied += length;
     if (!receiver.user.keeps) kept();
     receiver.push(message);

@@ -241,13 +241,14 @@ export function localMessage(
   pieces: readonly Uint8Array[],
   sequence: number,
   kept: () => void,
+  extensions: Extensions = noExtensions(),
 ): IncomingMessage {
   const length = lengthOf(pieces);
   const bytes = new Uint8Array(HEADER_BYTES + length);
   copyPieces(pieces, bytes.subarray(HEADER_BYTES));
   const header = { sequence, ack: 0, length, sourcePort, destinationPort, flags: 0, credit: 0 };
   const packet = { bytes, memoryBytes: bytes.length, release: () => {} };
-  return new IncomingMessage(local, { ...header, extensions: noExtensions() }, [packet], kept);
+  return new IncomingMessage(local, { ...header, extensions }, [packet], kept);
 }
 
 /** Total length of the pieces. */

@@ -21,8 +21,10 @@ export interface PathNode {
   readonly addresses: readonly Endpoint[];
   readonly incarnation: number;
   readonly firstSequence: number;
-  /** After so long without a word a peer is dead, and a connection cannot be made. */
+  /** Silence after which a peer is dead. */
   readonly heartbeatMicros: number;
+  /** A path fails, and its messages are lost, if it has no connection for this time. */
+  readonly outageMicros: number;
   /** How long sends fail after some were lost. */
   readonly recoveryMicros: number;
   readonly transport: Transport;

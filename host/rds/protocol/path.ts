@@ -221,6 +221,12 @@ export class Path implements ConnectionPath, Timed {
     return this.#connections.filter((connection) => connection?.acknowledgeNow(done)).length;
   }
 
+  /** The peer's node is known to be gone: an outage ends now, with the failure of the path. */
+  abandon(now: number): void {
+    if (this.#outage.isBroken && this.state !== 'ACTIVE') this.#fail(now);
+    this.#plan();
+  }
+
   /** Ends all connections. */
   close(now: number): void {
     this.#isWanted = false;
@@ -396,12 +402,12 @@ export class Path implements ConnectionPath, Timed {
   /** How long this node, or a peer of our own kind, tries before it gives up. */
   get #timeoutMicros(): number {
     const { count } = this.routes;
-    return this.node.heartbeatMicros + (count === 1 ? 0 : count * TRY_MICROS);
+    return this.node.outageMicros + (count === 1 ? 0 : count * TRY_MICROS);
   }
 
   get #failsAt(): number {
-    const { heartbeatMicros } = this.node;
-    return this.#outage.deadline(this.routes.areAllTried ? heartbeatMicros : this.#timeoutMicros);
+    const { outageMicros } = this.node;
+    return this.#outage.deadline(this.routes.areAllTried ? outageMicros : this.#timeoutMicros);
   }
 
   #want(now: number): void {

@@ -55,12 +55,13 @@ export function controlOf({ header }: IncomingMessage): ReceivedControl[] {
 }
 
 /** Converts control messages to header extensions. */
-export function extensionsOf(control: readonly SendControl[]): Extensions {
-  if (control.length === 0) return noExtensions();
+export function extensionsOf(control: readonly SendControl[], isAfterUdp: boolean): Extensions {
+  if (control.length === 0) return isAfterUdp ? { isAfterUdp } : noExtensions();
   const args = control.find((one) => one.type === ControlMessageType.RDMA_ARGS);
   const dest = control.find((one) => one.type === ControlMessageType.RDMA_DEST);
   return {
     ...(args && { rdmaRkey: rkeyOf(args.cookie) }),
     ...(dest && { rdmaDestination: { rkey: rkeyOf(dest.cookie), offset: offsetOf(dest.cookie) } }),
+    ...(isAfterUdp && { isAfterUdp }),
   };
 }

@@ -194,7 +194,7 @@ export class RdsSocket implements PortUser {
       operation = args && this.#directed.operation(args, from, this.#whenEnded(args));
       const sent = core.send(now, this.#port!, to, name.port, iov, {
         ...(!isCopied && { place: (_, bytes, at) => transports.wrap(memory!, bytes, at) }),
-        extensions: extensionsOf(control),
+        extensions: extensionsOf(control, (flags & MessageFlag.AFTER_UDP) !== 0),
         operation,
       });
       const cookie = control.find((one) => one.type === ControlMessageType.ZCOPY_COOKIE)?.cookie;
@@ -274,8 +274,9 @@ export class RdsSocket implements PortUser {
       core.read(this.node.now, this.#port!);
       this.node.arm();
     }
-    const found = length > room ? MessageFlag.TRUNC : 0;
-    return { name, length, flags: found, control, isNotification: false };
+    const cut = length > room ? MessageFlag.TRUNC : 0;
+    const mark = message.header.extensions.isAfterUdp ? MessageFlag.AFTER_UDP : 0;
+    return { name, length, flags: cut | mark, control, isNotification: false };
   }
 
   /**

@@ -39,6 +39,8 @@ export const ExtensionType = Object.freeze({
   AFTER: 0x80,
   /** The same beside RDMA_DEST. */
   AFTER_SHORT: 0x81,
+  /** Between our own: the sender used UDP between the same ports before this message. */
+  AFTER_UDP: 0x82,
 });
 
 /** Connections between two nodes of our own kind, by the size of what they carry. */
@@ -74,6 +76,8 @@ export const MessageFlag = Object.freeze({
   TRUNC: 0x20,
   DONTWAIT: 0x40,
   ZEROCOPY: 0x4000000,
+  /** Between our own: datagrams of the same ports went by UDP before this message. */
+  AFTER_UDP: 0x10000000,
 });
 
 /** `SOL_RDS`, and its options (Linux, linux/rds.h). */

@@ -31,6 +31,7 @@ function explainMessage(payload: Uint8Array): string {
   const { rdmaDestination: cookie, after } = extensions;
   if (cookie) words.push(`gives key ${hex(cookie.rkey)}, offset ${cookie.offset}`);
   if (after) words.push(`after ${after.sequence} of connection ${after.connectionIndex}`);
+  if (extensions.isAfterUdp) words.push('after datagrams that went by UDP');
   if (ack > 0) words.push(`acknowledges ${ack}`);
   if (has(HeaderFlag.ACK_REQUIRED)) words.push('wants an acknowledgement');
   return words.join(', ');

@@ -28,6 +28,8 @@ export interface Extensions {
   readonly rdmaRkey?: number;
   readonly rdmaDestination?: RdmaDestination;
   readonly after?: After;
+  /** Datagrams of the same ports went by UDP before this message. */
+  readonly isAfterUdp?: boolean;
 }
 
 export interface RdsHeader {
@@ -58,6 +60,7 @@ const EXTENSION_BYTES: Readonly<Record<number, number>> = {
   [ExtensionType.GEN_NUM]: 4,
   [ExtensionType.AFTER]: 9,
   [ExtensionType.AFTER_SHORT]: 6,
+  [ExtensionType.AFTER_UDP]: 0,
 };
 const BYTE = 256;
 
@@ -103,7 +106,7 @@ export function writeHeader(view: DataView, at: number, header: RdsHeader): void
 }
 
 function writeExtensions(view: DataView, start: number, extensions: Extensions): void {
-  const { rdmaRkey, rdmaDestination, after } = extensions;
+  const { rdmaRkey, rdmaDestination, after, isAfterUdp } = extensions;
   let at = start;
   if (rdmaRkey !== undefined) {
     view.setUint8(at, ExtensionType.RDMA);
@@ -120,12 +123,15 @@ function writeExtensions(view: DataView, start: number, extensions: Extensions):
       view.setUint8(at + 1, after.connectionIndex);
       view.setUint8(at + 2, Math.floor(after.sequence / HALF) % BYTE);
       view.setUint32(at + 3, after.sequence >>> 0);
+      at += 7;
     }
   } else if (after) {
     view.setUint8(at, ExtensionType.AFTER);
     view.setUint8(at + 1, after.connectionIndex);
     setU64(view, at + 2, after.sequence);
+    at += 10;
   }
+  if (isAfterUdp && at < start + EXTENSIONS_BYTES) view.setUint8(at, ExtensionType.AFTER_UDP);
 }
 
 /**
@@ -167,6 +173,7 @@ function readExtensions(view: DataView): Extensions {
       const sequence = getU64(view, at + 1);
       if (sequence !== undefined) found.after = { connectionIndex: view.getUint8(at), sequence };
     }
+    if (type === ExtensionType.AFTER_UDP) found.isAfterUdp = true;
     if (type === ExtensionType.AFTER_SHORT) {
       const sequence = view.getUint8(at + 1) * HALF + view.getUint32(at + 2);
       found.after = { connectionIndex: view.getUint8(at), sequence, isShort: true };

@@ -15,6 +15,7 @@ import {
   type RdmaConnection,
   type RdmaListener,
 } from '../../../host/index.js';
+import { parseUrl } from '../../../host/cm/url.js';
 import { rejection } from '../../support/refusal.js';
 
 const ADDRESS = '127.0.0.1';
@@ -64,6 +65,62 @@ test('a requester that ends before its RTU is the reason of the failure, not a d
     await askInSilence(context, udpPort);
     const sentence = 'accept: no RTU came from the peer; it has ended (ETIMEDOUT)';
     assert.is((await failed).message, sentence);
+  }));
+
+test('connect ends with its timeout or its signal, and leaves nothing behind', () =>
+  withListener(async (listener, context, udpPort) => {
+    const target = { address: ADDRESS, port: PORT };
+    // Nothing accepts.
+    const begin = performance.now();
+    const late = await rejection(connect(target, { context, udpPort, timeout: 50 }));
+    assert.is((late as ConnectError).code, 'ETIMEDOUT');
+    assert.match(
+      (late as Error).message,
+      /connect: no answer came from the peer within 50 ms; che/,
+    );
+    assert.ok(performance.now() - begin < 2000);
+    const controller = new AbortController();
+    const going = connect(target, { context, udpPort, signal: controller.signal });
+    controller.abort(new Error('stop'));
+    assert.is(((await rejection(going)) as Error).message, 'stop');
+    const aborted = { context, udpPort, signal: AbortSignal.abort(new Error('before')) };
+    assert.is(((await rejection(connect(target, aborted))) as Error).message, 'before');
+    assert.instance(await rejection(connect(target, { timeout: -1 })), MisuseError);
+    // The listener still has the requests, which have ended.
+    for (let count = 0; count < 2; count++) {
+      const request = await listener.getRequest({ timeout: 5000 });
+      assert.instance(await rejection(request!.accept()), RefusalError);
+    }
+  }));
+
+test('getRequest ends with its timeout or its signal, and no request is lost', () =>
+  withListener(async (listener, context, udpPort) => {
+    const late = await rejection(listener.getRequest({ timeout: 20 }));
+    assert.is((late as Error).message, 'getRequest: no request came within 20 ms (ETIMEDOUT)');
+    const controller = new AbortController();
+    const asked = listener.getRequest({ signal: controller.signal });
+    controller.abort(new Error('stop'));
+    assert.is(((await rejection(asked)) as Error).message, 'stop');
+    const going = connect({ address: ADDRESS, port: PORT }, { context, udpPort });
+    const request = await listener.getRequest({ timeout: 5000 });
+    const connection = await request!.accept({ timeout: 5000 });
+    await (await going).close();
+    await connection.disconnected;
+  }));
+
+test('accept ends with its timeout', () =>
+  withListener(async (listener, context, udpPort) => {
+    const asking = askInSilence(context, udpPort);
+    const request = (await listener.getRequest())!;
+    const late = await rejection(request.accept({ timeout: 50 }));
+    assert.match((late as Error).message, /accept: no answer came from the peer within 50 ms/);
+    await asking;
+  }));
+
+test('the URL of a listener has the port, and the UDP port if it is another one', () =>
+  withListener(async (listener, _, udpPort) => {
+    assert.is(listener.url, `rdma://${ADDRESS}:${PORT}?udp=${udpPort}`);
+    assert.equal(parseUrl('connect', listener.url), { address: ADDRESS, port: PORT, udpPort });
   }));
 
 test('a request that cannot be accepted is rejected, reported and counted; the next one is accepted', () =>

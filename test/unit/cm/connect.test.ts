@@ -1,6 +1,6 @@
 /** Connections in short form, and ids as librdmacm has them, over a link inside this process. */
 import * as assert from 'uvu/assert';
-import { QueuePairLayout } from '#build/abi.js';
+import { PathLayout, PathStateLayout, QUEUE_PAIR_PATH, QueuePairLayout } from '#build/abi.js';
 import {
   AccessFlag,
   CmEventType,
@@ -70,6 +70,13 @@ function buffer({ context, pd }: { context: Context; pd: QueuePair['pd'] }, byte
     context.free(memory);
   };
   return { memory, mr, sge, release };
+}
+
+/** What the handshake says of the round trip, in microseconds; 0: nothing. */
+function seedOf({ qp, context }: RdmaConnection): number {
+  const { memory } = context.device.arena;
+  const { state } = structAt(memory, PathLayout, qp.handle + QUEUE_PAIR_PATH);
+  return structAt(memory, PathStateLayout, state).seedMicros;
 }
 
 async function pairUp(world: World): Promise<[RdmaConnection, RdmaConnection]> {
@@ -455,6 +462,24 @@ test('what a peer of our kind tells of itself is used: its port, its buffer, sel
   await a.close();
   await b.close();
   await listener.close();
+});
+
+test('the handshake seeds the timers of both sides', async (world) => {
+  const [active, passive] = await pairUp(world);
+  assert.ok(seedOf(active) > 0 && seedOf(passive) > 0);
+});
+
+test('a handshake whose REQ was sent twice says nothing of the round trip (Karn)', async (world) => {
+  const [link] = world.links;
+  const send = link!.send.bind(link);
+  let count = 0;
+  link!.send = (batch) => (count++ === 0 ? batch.release() : send(batch));
+  const listener = await listen({ address: '127.0.0.2', port: 0 }, { context: world.b });
+  const target = { address: '127.0.0.2', port: listener.port };
+  const active = connect(target, { context: world.a, qp: small, cmResponseTimeout: 14 });
+  const passive = (await listener.getRequest())!.accept({ qp: small });
+  assert.is(seedOf(await active), 0);
+  assert.ok(seedOf(await passive) > 0);
 });
 
 test.run();

@@ -220,7 +220,9 @@ test('our own kind tells its port, its buffer and what it keeps; everybody else 
     udpPort: 40791,
     receiveBufferBytes: 2 ** 18,
     reorderPackets: 64,
+    skipsIcrc: false,
   });
+  assert.ok(traitsOf(caGuidOf(info, 64, true)).skipsIcrc);
   for (const kept of [0, 1, 2, 4, 8, 16, 32, 64, 128, 8192]) {
     assert.is(traitsOf(caGuidOf(info, kept)).reorderPackets, kept);
   }
@@ -229,6 +231,7 @@ test('our own kind tells its port, its buffer and what it keeps; everybody else 
     udpPort: 4791,
     receiveBufferBytes: 212992,
     reorderPackets: 0,
+    skipsIcrc: false,
   };
   const impossible = [0n, 0x505400fffe770001n, 0x56455242_0000_1200n, 0x56455242_12b7_2000n];
   for (const other of [...impossible, 0x56455242_12b7_120fn]) assert.equal(traitsOf(other), linux);

@@ -3,10 +3,14 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError } from '../../../host/errors/errors.js';
 import { isUnicast, localAddresses } from '../../../host/dgram/addresses.js';
-import { Outbox, type Addressed } from '../../../host/dgram/outbox.js';
-import { parseSend } from '../../../host/dgram/send-arguments.js';
-import { parseEnvironment, settingsOf } from '../../../host/dgram/settings.js';
-import type { Outcome } from '../../../host/dgram/local-node.js';
+import { Destinations, type Destination } from '../../../host/dgram/destination.js';
+import { Outbox, type Outcome } from '../../../host/dgram/outbox.js';
+import {
+  parseSend,
+  type Addressed,
+  type SendCallback,
+} from '../../../host/dgram/send-arguments.js';
+import { parseEnvironment, settingsOf, type RdpSettings } from '../../../host/dgram/settings.js';
 
 test('every form of send has its bytes, destination and callback', () => {
   const bytes = Buffer.from('abcdef');
@@ -66,11 +70,12 @@ test('groups and broadcast addresses are no peers', () => {
 });
 
 test('the environment is read, and what is wrong in it is named', () => {
-  const read = parseEnvironment('rdp=off,loss=2.5,seed=7,queueMessages=3');
+  const read = parseEnvironment('rdp=off,loss=2.5,seed=7,queueBytes=3,progress=inline');
   assert.is(read.isOff, true);
   assert.is(read.loss, 2.5);
   assert.is(read.seed, 7);
-  assert.is(read.queueMessages, 3);
+  assert.is(read.queueBytes, 3);
+  assert.is(read.progress, 'inline');
   assert.is(parseEnvironment('').isOff, false);
   for (const wrong of [
     'loss',
@@ -83,6 +88,7 @@ test('the environment is read, and what is wrong in it is named', () => {
     'isOff=1',
     'lost=1',
     'heartbeatMillis=0',
+    'progress=fast',
   ]) {
     assert.throws(
       () => parseEnvironment(wrong),
@@ -93,11 +99,11 @@ test('the environment is read, and what is wrong in it is named', () => {
 });
 
 test('what a socket asks of rdp is known, and a number', () => {
-  assert.is(settingsOf({ queueMessages: 3 })?.queueMessages, 3);
+  assert.is(settingsOf({ queueBytes: 3 })?.queueBytes, 3);
   assert.is(settingsOf(false), undefined);
-  for (const wrong of [{ queueMessages: -1 }, { retryMillis: NaN }, { loss: 1 }, { queue: 1 }]) {
+  for (const wrong of [{ queueBytes: -1 }, { retryMillis: NaN }, { loss: 1 }, { events: 1 }]) {
     assert.throws(
-      () => settingsOf(wrong),
+      () => settingsOf(wrong as object),
       (error: unknown) => error instanceof MisuseError,
       Object.keys(wrong)[0],
     );
@@ -107,81 +113,104 @@ test('what a socket asks of rdp is known, and a number', () => {
 interface Desk {
   readonly outbox: Outbox;
   readonly log: string[];
-  /** What happens to the next ones to a port. */
+  /** What happens to the next datagrams to a port. */
   readonly fates: Map<number, Outcome>;
-  readonly datagram: (port: number, text: string) => Addressed;
+  readonly destination: (port: number) => Destination;
+  readonly add: (port: number, text: string, isHeard?: boolean) => void;
 }
 
-function makeDesk(settings: { retryMillis?: number; resolveMillis?: number } = {}): Desk {
+function makeDesk(limits: Partial<RdpSettings> = {}): Desk {
   const log: string[] = [];
   const fates = new Map<number, Outcome>();
-  const say = (what: string) => (datagram: Addressed, code?: string) =>
-    void log.push(
-      [what, datagram.port, String(datagram.pieces[0]), code].filter(Boolean).join(' '),
-    );
+  const destinations = new Destinations();
+  const say = (what: string, { port, pieces }: Addressed) =>
+    void log.push(`${what} ${port} ${Buffer.from(pieces[0]!)}`);
   const user = {
-    attempt: ({ port }: Addressed) => fates.get(port) ?? 'taken',
-    taken: say('taken'),
-    plain: say('plain'),
-    failed: say('failed'),
-    unresolved: (address: string) => void log.push(`unresolved ${address}`),
+    attempt: ({ port }: Destination) => fates.get(port) ?? 'taken',
+    taken: (datagram: Addressed) => say('taken', datagram),
+    plain: (datagram: Addressed) => say('plain', datagram),
+    called: (callback: SendCallback, length: number) => callback(null, length),
+    dropped: ({ port }: Destination, count: number) => void log.push(`dropped ${port} ${count}`),
+    stalled: ({ port }: Destination, isStalled: boolean) =>
+      void log.push(`${isStalled ? 'stalled' : 'resumed'} ${port}`),
     emptied: () => void log.push('emptied'),
   };
-  const bounds = { resolveMillis: 1e6, retryMillis: 1e6, queueMessages: 3, queueBytes: 10 };
-  const outbox = new Outbox(user, { ...bounds, ...settings });
-  const datagram = (port: number, text: string): Addressed => {
-    const pieces = [Buffer.from(text)];
-    return { pieces, length: text.length, port, address: '192.0.2.7', callback: undefined };
+  const bounds = { retryMillis: 1e6, callbackMillis: 1e6, queueBytes: 1000 };
+  const outbox = new Outbox(user, { ...bounds, ...limits });
+  const destination = (port: number): Destination => destinations.at('192.0.2.7', port);
+  const add = (port: number, text: string, isHeard = false): void => {
+    const callback = isHeard
+      ? (_: Error | null, n: number) => void log.push(`heard ${n}`)
+      : undefined;
+    const datagram = { pieces: [Buffer.from(text)], length: text.length, port, callback };
+    outbox.add(destination(port), { ...datagram, address: '192.0.2.7' });
   };
-  return { outbox, log, fates, datagram };
+  return { outbox, log, fates, destination, add };
 }
 
 test('an outbox keeps the order of each destination, and none waits for another', () => {
-  const { outbox, log, fates, datagram } = makeDesk();
-  fates.set(1, 'EWOULDBLOCK').set(2, 'ENOBUFS');
-  assert.ok(outbox.add(datagram(1, 'a')));
-  assert.ok(outbox.add(datagram(2, 'b')));
-  assert.ok(outbox.add(datagram(1, 'c')));
-  assert.ok(outbox.isBehind(datagram(1, 'x')));
+  const { outbox, log, fates, destination, add } = makeDesk();
+  fates.set(1, 'wait').set(2, 'wait');
+  add(1, 'a');
+  add(2, 'b');
+  add(1, 'c');
+  assert.is(destination(1).waiting.length, 2);
   outbox.flush();
   assert.equal(log, []);
   fates.set(2, 'taken');
   outbox.flush();
   assert.equal(log.splice(0), ['taken 2 b']);
-  assert.is(outbox.isBehind(datagram(2, 'x')), false);
+  assert.is(destination(2).waiting.length, 0);
   fates.set(1, 'plain');
   outbox.flush();
   assert.equal(log, ['plain 1 a', 'plain 1 c', 'emptied']);
   assert.is(outbox.bytes, 0);
 });
 
-test('an outbox is full by messages and by bytes, but one fits always', () => {
-  const { outbox, fates, datagram } = makeDesk();
-  fates.set(1, 'ENOBUFS');
-  assert.ok(outbox.add(datagram(1, 'longer than ten bytes')));
-  assert.not(outbox.add(datagram(1, 'x')));
-  fates.set(1, 'taken');
-  outbox.flush();
-  fates.set(1, 'ENOBUFS');
-  for (const text of ['a', 'b', 'c']) assert.ok(outbox.add(datagram(1, text)));
-  assert.not(outbox.add(datagram(1, '')));
-  fates.set(1, 'taken');
-  outbox.flush();
+test('an outbox is bounded by bytes, drops without an error, and takes one datagram always', () => {
+  const { outbox, log, fates, add } = makeDesk();
+  fates.set(1, 'wait');
+  add(1, 'x'.repeat(2000));
+  add(1, 'too much', true);
+  assert.equal(log.splice(0), ['heard 8', 'dropped 1 1']);
+  outbox.clear();
+  assert.is(outbox.count, 0);
+  for (const text of ['a', 'b', 'c', 'd']) add(1, text, true);
+  assert.equal(log, ['heard 1', 'dropped 1 1']);
+  assert.is(outbox.count, 3);
+  outbox.clear();
 });
 
-test('a datagram that waited too long fails; without a node at the peer it goes by UDP', async () => {
-  const { outbox, log, fates, datagram } = makeDesk({ retryMillis: 0, resolveMillis: 0 });
-  fates.set(1, 'EWOULDBLOCK').set(2, 'resolving').set(3, 'ENOBUFS');
-  for (const port of [1, 2, 3]) outbox.add(datagram(port, 'x'));
-  // Its own timer tries again.
+test('an outbox copies: the program may change its memory at once', () => {
+  const { outbox, log, fates, destination } = makeDesk();
+  fates.set(1, 'wait');
+  const bytes = Buffer.from('before');
+  const datagram = { pieces: [bytes], length: 6, port: 1, address: '192.0.2.7' };
+  outbox.add(destination(1), { ...datagram, callback: undefined });
+  bytes.fill(0);
+  fates.set(1, 'taken');
+  outbox.flush();
+  assert.equal(log, ['taken 1 before', 'emptied']);
+});
+
+test('callbacks of a stalled destination no longer wait; datagrams that are too old are dropped', async () => {
+  const { outbox, log, fates, add } = makeDesk({ callbackMillis: 1, retryMillis: 500 });
+  fates.set(1, 'wait').set(2, 'wait');
+  add(1, 'one', true);
+  while (log.length < 1) await new Promise((resolve) => setTimeout(resolve, 1));
+  assert.equal(log.splice(0), ['heard 3']);
+  add(1, 'other', true);
+  assert.equal(log.splice(0), ['heard 5']);
   while (outbox.count > 0) await new Promise((resolve) => setTimeout(resolve, 1));
-  assert.equal(log, [
-    'failed 1 x EWOULDBLOCK',
-    'unresolved 192.0.2.7',
-    'plain 2 x',
-    'failed 3 x ENOBUFS',
-    'emptied',
-  ]);
+  const dropped = log.filter((line) => line.startsWith('dropped'));
+  assert.is(
+    dropped.reduce((sum, line) => sum + Number(line.split(' ')[2]), 0),
+    2,
+  );
+  assert.equal(
+    log.filter((line) => line.endsWith('ed 1')),
+    ['stalled 1', 'resumed 1'],
+  );
 });
 
 test.run();

@@ -51,6 +51,35 @@ test('a sender that is silent in the recovery period learns of the loss afterwar
   assert.equal(there.read, [1, 4]);
 });
 
+for (const devices of [1, 2]) {
+  test(`an outage of 30 s loses nothing if outageMicros is longer, with ${devices} devices`, () => {
+    const { nodes, here, there } = twoNodes({ devices, outageMicros: 60 * SECOND });
+    assert.is(here.sendSoon(THERE, PORT, 1), 'OK');
+    nodes.run(SECOND);
+    for (let rail = 0; rail < devices; rail++) nodes.network.cutDevice({ node: 1, rail });
+    for (const number of [2, 3]) assert.is(here.send(THERE, PORT, number), 'OK');
+    nodes.run(30 * SECOND);
+    assert.is(here.send(THERE, PORT, 4), 'EWOULDBLOCK', 'a path that may return');
+    for (let rail = 0; rail < devices; rail++) nodes.network.healDevice({ node: 1, rail });
+    assert.is(here.sendSoon(THERE, PORT, 4), 'OK');
+    nodes.run(SECOND);
+    assert.equal([there.read, here.lost], [[1, 2, 3, 4], []]);
+  });
+}
+
+test('an outage longer than outageMicros fails the path', () => {
+  const { nodes, here } = twoNodes({ outageMicros: 20 * SECOND });
+  assert.is(here.sendSoon(THERE, PORT, 1), 'OK');
+  nodes.run(SECOND);
+  nodes.network.cut(0, 1);
+  assert.is(here.send(THERE, PORT, 2), 'OK');
+  const cutAt = nodes.now;
+  while (here.lost.length === 0) nodes.run(1000);
+  const seconds = (nodes.now - cutAt) / SECOND;
+  assert.ok(seconds >= 20 && seconds < 30, `${seconds} s`);
+  assert.is(here.send(THERE, PORT, 3), 'EFAULT');
+});
+
 test('a port is stalled at the high threshold and unstalled at the low one, once each', () => {
   const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 40 } });
   there.isAsleep = true;

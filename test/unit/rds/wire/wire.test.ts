@@ -253,6 +253,10 @@ test('extension headers end where one is not known, and never beyond the header'
     extensions: { rdmaRkey: 0xfedcba98, rdmaDestination: { rkey: 1, offset: 2 } },
   });
   assert.equal(readHeader(written(both)), both);
+  for (const others of [{}, extensions, both.extensions]) {
+    const marked = headerOf({ extensions: { ...others, isAfterUdp: true } });
+    assert.equal(readHeader(written(marked)), marked);
+  }
   const unknown = written(headerOf({ extensions: { rdmaRkey: 9 } }));
   unchecked(unknown)[32] = 77;
   assert.equal(readHeader(unknown)!.extensions, {});

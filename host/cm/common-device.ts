@@ -1,0 +1,56 @@
+/**
+ * The devices that listeners and connections of this process have in common, by local address: a
+ * device has a thread, a socket and memory of its own, and opening one takes milliseconds.
+ */
+import type { Context } from '../verbs/context.js';
+
+/** Memory of a common device. Pages that are never used take no memory of the system. */
+export const COMMON_MEMORY_BYTES = 256 * 2 ** 20;
+
+/** Contexts that keep no device open, by local address. */
+const devices = new Map<string, Context[]>();
+/** The last call of each address: calls of one address take turns. */
+const turns = new Map<string, Promise<Context>>();
+
+/**
+ * A context of the common device at a local address; the device ends with the last such context.
+ * `port`: the UDP port that it must have; undefined: any. If there is no such device, `open` opens it.
+ */
+export function commonDevice(
+  address: string,
+  port: number | undefined,
+  open: () => Promise<Context>,
+): Promise<Context> {
+  const turn = afterwards(turns.get(address), () => find(address, port, open));
+  turns.set(address, turn);
+  // Its caller handles the rejection.
+  turn.catch(() => {}).finally(() => turns.get(address) === turn && turns.delete(address));
+  return turn;
+}
+
+async function afterwards<T>(before: Promise<unknown> | undefined, work: () => Promise<T>) {
+  await before?.catch(() => {});
+  return work();
+}
+
+async function find(
+  address: string,
+  port: number | undefined,
+  open: () => Promise<Context>,
+): Promise<Context> {
+  const known = devices.get(address) ?? [];
+  for (const inner of [...known]) {
+    const { closing } = inner.siblings;
+    if (!closing && !inner.failure) {
+      if (port === undefined || inner.local.port === port) return inner.openDevice();
+      continue;
+    }
+    // Its port is free again when it is closed.
+    await closing;
+    known.splice(known.indexOf(inner), 1);
+  }
+  const context = await open();
+  known.push(context.openInner());
+  devices.set(address, known);
+  return context;
+}

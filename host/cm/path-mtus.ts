@@ -1,0 +1,46 @@
+/**
+ * Path MTUs that turned out to be too large for the path to a peer: for a while connections to it
+ * ask for less. Nothing else limits a path behind the local interface: RoCEv2 packets are not
+ * fragmented, and ICMP messages about a smaller MTU are not believed (link/udp/udp-socket.ts).
+ */
+import { Mtu } from '#build/abi.js';
+import type { Gid } from '../link/endpoint.js';
+import type { QueuePair } from '../verbs/queues/queue-pair.js';
+
+/** As long as Linux remembers path MTUs of IP (net.ipv4.route.mtu_expires). */
+const KEPT_MICROS = 600_000_000;
+const PEERS_MAX = 1024;
+
+interface Limit {
+  readonly mtu: number;
+  readonly untilMicros: number;
+}
+
+export class PathMtus {
+  /** By GID, the oldest first. */
+  readonly #limits = new Map<string, Limit>();
+
+  /** The queue pair ended because packets of its path MTU do not arrive. */
+  tooLarge(now: number, qp: QueuePair): void {
+    const { peerGid } = qp;
+    const { pathMtu } = qp.query();
+    if (!peerGid || pathMtu === undefined) return;
+    // 1024 fits the MTU of Ethernet. What is between is rare, and each try costs a connection.
+    const mtu = pathMtu > Mtu.MTU_1024 ? Mtu.MTU_1024 : Math.max(pathMtu - 1, Mtu.MTU_256);
+    const key = peerGid.toString();
+    this.#limits.delete(key);
+    this.#limits.set(key, { mtu, untilMicros: now + KEPT_MICROS });
+    if (this.#limits.size <= PEERS_MAX) return;
+    const [oldest] = this.#limits.keys();
+    this.#limits.delete(oldest!);
+  }
+
+  /** A Mtu: `wanted`, or less where that is known to be too large. */
+  most(now: number, peer: Gid, wanted: number): number {
+    const limit = this.#limits.get(peer.toString());
+    if (limit === undefined) return wanted;
+    if (now < limit.untilMicros) return Math.min(wanted, limit.mtu);
+    this.#limits.delete(peer.toString());
+    return wanted;
+  }
+}
