@@ -27,6 +27,9 @@ export type { ResourceType } from './verbs/queues/queue-memory.js';
 export type { ParentDomain, ParentDomainInitAttributes } from './verbs/domains/parent-domain.js';
 export type { ThreadDomain } from './verbs/domains/thread-domain.js';
 export type { QpInitAttributesEx, QueuePairEx } from './verbs/queues/queue-pair-ex.js';
+export type { DomainHeap, HeapAllocOptions, HeapOptions } from './verbs/heap/domain-heap.js';
+export type { HeapProcessUsage, HeapUsage } from './verbs/heap/heap-usage.js';
+export type { Root, RootOptions, Roots } from './verbs/domains/roots.js';
 export type { MrInitAttributes, RegistrableBuffer } from './verbs/regions/registrable-buffer.js';
 export type { SocketOption } from './link/link.js';
 export type { LoopbackCounters, LoopbackOptions } from './link/loopback.js';
@@ -50,7 +53,13 @@ export type {
 } from './link/faults/fault.js';
 export type { TraceOptions } from './link/capture/trace.js';
 export { pcapFile, pcapLink, readPcap } from './link/capture/pcap.js';
-export type { PcapCounters, PcapLink, PcapOptions, PcapSink } from './link/capture/pcap.js';
+export type {
+  PacketComment,
+  PcapCounters,
+  PcapLink,
+  PcapOptions,
+  PcapSink,
+} from './link/capture/pcap.js';
 export type { Capture, ReadPcapOptions, SkipReason } from './link/capture/pcap-reader.js';
 export type { CancelTimer } from './device/clock.js';
 export { createFmrPool, fmrPools } from './pool/create-fmr-pool.js';
@@ -66,6 +75,23 @@ export { createEp } from './cm/create-ep.js';
 export type { EndPoint, EpInitAttributes, JoinMcAttributes } from './cm/end-point.js';
 export type { CmAddress } from './cm/address.js';
 export type { CmOptions } from './cm/agreement.js';
+export { connect } from './remote/connect.js';
+export type { CommonOptions, ReconnectOptions, RemoteOptions } from './remote/connect.js';
+export { share } from './remote/share.js';
+export type { RemoteServer, ServerOptions } from './remote/share.js';
+export type { Remote } from './remote/remote.js';
+export type { RemoteRegion, RequestOptions } from './remote/remote-region.js';
+export { RemoteError } from './remote/remote-error.js';
+export type { DeviceChoice } from './remote/devices.js';
+export type {
+  MemoryByName,
+  RegionOptions,
+  RegionSource,
+  Regions,
+  RegisteredRegion,
+  Right,
+  TypedArray,
+} from './remote/local-regions.js';
 export * as rpma from './rpma/index.js';
 export { NvmeTarget } from './nvme/target.js';
 export type { IoCounters as NvmeIoCounters } from './nvme/io.js';

@@ -17,12 +17,20 @@ function likeness(one: string, other: string): number {
   return [...one].filter((_, at) => other.includes(one.slice(at, at + 2))).length;
 }
 
+/** Throws MisuseError for null, a number, a string: they have no keys. */
+export function checkObject(operation: string, options: unknown, what = 'options'): void {
+  if (typeof options === 'object' && options !== null) return;
+  const found = options === null ? 'null' : `${typeof options} ${String(options)}`;
+  throw new MisuseError(what, `${operation} takes an object, got ${found}`);
+}
+
 /** Throws MisuseError for a key that is not in `known`, a list of names separated by spaces. */
 export function checkKeys<Type extends object, const List extends string>(
   operation: string,
   options: Type,
   known: List & Exact<Type, List>,
 ): void {
+  checkObject(operation, options);
   const names = (known as string).split(' ');
   for (const [key, value] of Object.entries(options)) {
     if (value === undefined || names.includes(key)) continue;

@@ -116,7 +116,8 @@ function* describeShare(report: DeviceReport): Generator<string> {
       `  slot ${one.slot}: process ${one.pid}${one.alive ? '' : ' (dead)'}, since ${since}, ` +
       `${one.regions} regions, ${one.windows} windows, ${one.layouts} layouts, ` +
       `${formatBytes(one.heldBytes)}; ` +
-      `${one.mail} packets handed on to it, ${one.mailDropped} dropped`
+      `${one.mail} packets handed on to it, ${one.mailDropped} dropped; ` +
+      `${one.localRequests} requests without packets, ${one.localEndpoints} queue pairs open to them`
     );
   }
   yield `domains    ${report.domains.length}`;

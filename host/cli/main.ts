@@ -10,6 +10,7 @@ import { demo, type DemoOptions } from './demo.js';
 import { devinfo, type DevinfoOptions } from './devinfo.js';
 import { layout, type LayoutOptions } from './layout/layout.js';
 import {
+  addDscpOption,
   addFaultOptions,
   addPieceOption,
   addPortOption,
@@ -42,8 +43,13 @@ import {
 import { Exit, escapeInvisible, reportFailure, watchOutput } from './base/report.js';
 import { rpmaBench, type RpmaBenchOptions } from './rpma-bench/rpma-bench.js';
 import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
+import { addRunOptions, type RunCliOptions } from './run/options.js';
+import { runProgram } from './run/run.js';
+import { shmemRun, type ShmemRunOptions } from './shmem/run.js';
 import type { ServeOptions } from './serve/options.js';
 import { serve } from './serve/serve.js';
+import { sniff, type SniffOptions } from './sniff/sniff.js';
+import { doctor, type DoctorOptions } from './doctor/doctor.js';
 import { tour, type TourOptions } from './tour/tour.js';
 
 const EXIT_CODES = `
@@ -52,11 +58,15 @@ Example:
   verbena put --help
 
 Exit codes: 0 done, 1 refused or failed, 2 the command line is wrong, 130 ended by ctrl-C
-(serve, demo and nvme-target run until ctrl-C or SIGTERM: 0).
+(serve, demo, sniff and nvme-target run until ctrl-C or SIGTERM: 0).
 VERBENA_DEBUG=1 shows where an error comes from.
 `;
 
 const DIRECTORY_HELP = 'directory of its file (default: the user’s own in /dev/shm)';
+
+const RUN_HELP = `
+The program finds one device, verbena0. Exit code: that of the program; 128 + n after signal n.
+`;
 
 /** Runs a command; its result is the exit code. */
 async function run(command: string, action: () => Promise<number>): Promise<void> {
@@ -115,7 +125,8 @@ function addServe(program: Command): void {
   const command = begin(program, 'serve', 'receive files of "verbena put" into a directory')
     .option('--dir <directory>', 'directory of the received files', '.')
     .option('--bind <address>', 'local address; not a wildcard', localAddress, '127.0.0.1');
-  addPortOption(command, '--port <port>', 'UDP port; 0: a free one', ROCE_PORT)
+  addPortOption(command, '--port <port>', 'UDP port; 0: a free one', ROCE_PORT);
+  addDscpOption(command)
     .option('--max-clients <number>', 'clients served at the same time', whole(1, 128), 8)
     .addOption(
       new Option('--window-bytes <size>', 'memory per client')
@@ -153,12 +164,22 @@ function addPut(program: Command): void {
     .argument('<address>', `host[:port] of "verbena serve"; the port is ${ROCE_PORT} otherwise`)
     .option('--bind <address>', 'local address (default: the route to the server)', localAddress);
   addPortOption(command, '--local-port <port>', 'local UDP port; 0: a free one', 0);
+  addDscpOption(command);
   addPieceOption(command)
-    .option('--retries <number>', 'reconnects without progress before put fails', whole(0, 1000), 5)
+    .option(
+      '--outage <seconds>',
+      'time without the server that put survives (default: 60; with --retries: 0)',
+      seconds,
+    )
+    .option(
+      '--retries <number>',
+      'reconnects without progress before put fails (default: 5, and --outage)',
+      whole(0, 1000),
+    )
     .addOption(
       new Option('--pmem', 'write and flush into the persistent memory of "serve --pmem"')
         // Records have a fixed length, and a log that is cut off is not resumed.
-        .conflicts(['pieceBytes', 'retries']),
+        .conflicts(['pieceBytes', 'retries', 'outage']),
     )
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
@@ -191,24 +212,59 @@ function addRpma(program: Command): void {
     .action((options: RpmaBenchOptions) => run('rpma bench', () => rpmaBench(options)));
 }
 
-function addDecode(program: Command): void {
-  begin(program, 'decode', 'print one sentence per RoCEv2 packet of a pcap file')
-    .argument('<file>')
+/** `--port` and `-n` of packets. */
+function addPacketOptions(command: Command): Command {
+  return command
     .option('-n <number>', 'stop after this number of packets', whole(0, Number.MAX_SAFE_INTEGER))
     .option(
       '--port <port>',
       `UDP destination port, again for more (default: ${ROCE_PORT})`,
       (text: string, ports: number[] = []) => [...ports, whole(1, 65535)(text)],
     )
-    .option('--json', 'one JSON object per packet')
-    .addHelpText('after', example('verbena decode tour.pcap | head'))
-    .action((file: string, { n, port, json }: { n?: number; port?: number[]; json?: boolean }) => {
-      const options: DecodeOptions = {
-        port: port ?? [ROCE_PORT],
-        ...(n === undefined ? {} : { count: n }),
-        ...(json === undefined ? {} : { json }),
-      };
-      return run('decode', () => decode(file, options));
+    .option('--json', 'one JSON object per packet');
+}
+
+interface PacketOptions {
+  readonly n?: number;
+  readonly port?: number[];
+  readonly json?: boolean;
+}
+
+function packetOptions({ n, port, json }: PacketOptions): DecodeOptions {
+  return {
+    port: port ?? [ROCE_PORT],
+    ...(n === undefined ? {} : { count: n }),
+    ...(json === undefined ? {} : { json }),
+  };
+}
+
+function addDecode(program: Command): void {
+  const command = begin(
+    program,
+    'decode',
+    'print one sentence per RoCEv2 packet of a pcap or pcapng file',
+  ).argument('<file>', 'the capture; -: standard input');
+  addPacketOptions(command)
+    .addHelpText('after', example('verbena decode tour.pcapng | head'))
+    .action((file: string, options: PacketOptions) =>
+      run('decode', () => decode(file, packetOptions(options))),
+    );
+}
+
+function addSniff(program: Command): void {
+  const command = begin(
+    program,
+    'sniff',
+    'print one sentence per RoCEv2 packet of this machine’s interfaces (Linux, CAP_NET_RAW)',
+  )
+    .option('-i, --interface <name>', 'network interface (default: all)')
+    .option('--pcap <file>', 'capture every packet');
+  addPacketOptions(command)
+    .addHelpText('after', example('verbena sniff -i lo', 'verbena sniff --pcap all.pcapng'))
+    .action((options: PacketOptions & Pick<SniffOptions, 'interface' | 'pcap'>) => {
+      const { interface: name, pcap } = options;
+      const more = { ...(name !== undefined && { interface: name }), ...(pcap && { pcap }) };
+      return run('sniff', () => sniff({ ...packetOptions(options), ...more }));
     });
 }
 
@@ -259,6 +315,10 @@ function addOthers(program: Command): void {
     .option('--json', 'print it as JSON')
     .addHelpText('after', example('verbena devinfo --json', 'verbena devinfo --name db'))
     .action((options: DevinfoOptions) => run('devinfo', () => devinfo(options)));
+  begin(program, 'doctor', 'report what is fast on this machine, what is missing, and the remedy')
+    .option('--json', 'print it as JSON')
+    .addHelpText('after', example('verbena doctor'))
+    .action((options: DoctorOptions) => run('doctor', () => doctor(options)));
   const command = begin(
     program,
     'tour',
@@ -285,6 +345,20 @@ function addPool(program: Command): void {
     .addHelpText('after', example('verbena pool top db', 'verbena pool top db --once --json'))
     .action((name: string, options: PoolTopOptions) =>
       run('pool top', () => poolTop(name, options)),
+    );
+}
+
+function addShmem(program: Command): void {
+  const shmem = program.command('shmem').description('OpenSHMEM programs: "shmem run"');
+  begin(shmem, 'run', 'start the PEs of a program of verbena/shmem on this machine')
+    .argument('<program>', 'a file for node (.js, .mjs, .ts), or a command')
+    .argument('[arguments...]', 'its arguments')
+    .option('-n <number>', 'number of PEs (default: 1)', whole(1, 256))
+    .option('--size <size>', 'symmetric memory of each PE, such as 64M (default: 16M)')
+    .passThroughOptions()
+    .addHelpText('after', example('verbena shmem run -n 4 program.js'))
+    .action((file: string, words: string[], options: ShmemRunOptions) =>
+      run('shmem run', () => shmemRun(file, words, options)),
     );
 }
 
@@ -452,6 +526,22 @@ function addNvme(program: Command): void {
     );
 }
 
+function addRun(program: Command): void {
+  const command = begin(program, 'run', 'run an RDMA program in C, unmodified, on a device')
+    .argument('<command...>', 'the program and its arguments')
+    // Its options are its own.
+    .passThroughOptions();
+  addRunOptions(command)
+    .addHelpText('after', RUN_HELP)
+    .addHelpText(
+      'after',
+      example('verbena run ibv_devinfo', 'verbena run --address 127.0.0.2 -- ib_send_lat'),
+    )
+    .action((words: string[], options: RunCliOptions) =>
+      run('run', () => runProgram(words, options)),
+    );
+}
+
 /** The command line: every command, and what its words mean. */
 export function makeProgram(): Command {
   const { version, description } = JSON.parse(
@@ -470,6 +560,7 @@ export function makeProgram(): Command {
   addPut(program);
   addRpma(program);
   addDecode(program);
+  addSniff(program);
   addPingpong(program);
   addRping(program);
   addRdsPing(program);
@@ -478,8 +569,10 @@ export function makeProgram(): Command {
   addDemo(program);
   addPerf(program);
   addPool(program);
+  addShmem(program);
   addLayout(program);
   addNvme(program);
+  addRun(program);
   addOthers(program);
   return program;
 }

@@ -2,22 +2,33 @@
  * A device: one arena, one link, one clock, and the engine between them. Verbs are methods of the
  * classes in verbs/; this is what they stand on.
  */
-import { ContextLayout, PseudoHeader } from '#build/abi.js';
+import {
+  ArenaLayout,
+  CONTEXT_SLOT_SIZE,
+  ContextLayout,
+  ContextSlotLayout,
+  PseudoHeader,
+} from '#build/abi.js';
 import { ArenaMemory } from '../engine/arena.js';
+import { structAt } from '../engine/struct.js';
 import type { CacheModelOptions } from '../engine/cache-model.js';
 import { fetchEngine } from '../engine/load.js';
 import { checkWhole } from '../errors/check-whole.js';
+import { checkObject } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
 import type { UdpBatchLink } from '../link/udp/udp-batch.js';
 import type { UdpOptions } from '../link/udp/udp-options.js';
 import { RealClock, type Clock } from './clock.js';
 import { Durables } from './durable/durables.js';
+import { backBy, type Lending } from './lending.js';
 import { InlineProgress } from './progress/inline-progress.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress/progress.js';
 import type { Spin } from './progress/spin.js';
+import { ReorderMemory } from './reorder-memory.js';
+import { eventPort } from './sharing/context-wakes.js';
 import { SharedDevice, type SharedOptions } from './sharing/shared-device.js';
-import { ThreadProgress, startThread } from './progress/thread-progress.js';
+import { ThreadProgress, eventCalls, startThread } from './progress/thread-progress.js';
 import {
   ThreadShares,
   guardTables,
@@ -25,11 +36,16 @@ import {
   type DeviceShare,
   type ThreadTables,
 } from './sharing/thread-share.js';
+import { WordWaits } from './sharing/word-waits.js';
 
 export interface ThreadOptions {
   readonly udp: UdpOptions;
   /** How long the thread looks for work before it sleeps. */
   readonly spinMicros: number;
+  /** Does the thread keep the process from ending? */
+  readonly keepsAlive: boolean;
+  /** Another process rings the doorbells (lending.ts). */
+  readonly isLent?: boolean;
 }
 
 /** A link of a device that several processes share: where it is, is known when it is opened. */
@@ -55,6 +71,12 @@ export interface DeviceOptions {
   /** Default: the machine's monotonic clock. */
   clock?: Clock;
   /**
+   * Which packets of RC and UC have an ICRC: all (`always`), or only those that need one
+   * (`needed`): between Verbena peers of one host, or over a data channel, whose bytes are kept
+   * whole, it is 0. Default `needed`.
+   */
+  icrc?: 'needed' | 'always';
+  /**
    * With `link`: the memory is a SharedArrayBuffer, which can be posted to Workers. In a browser
    * this requires a page with COOP and COEP headers. Default false.
    */
@@ -64,6 +86,8 @@ export interface DeviceOptions {
    * name only. Default: nothing is counted, at no cost.
    */
   cacheModel?: CacheModelOptions;
+  /** @internal Another process posts to the device's queues and polls them (lending.ts). */
+  lending?: Lending;
   /** All memory of the device, user memory included. Default 64 MiB, below 4 GiB. */
   memoryBytes?: number;
   /** Default 1024. */
@@ -88,7 +112,10 @@ export interface DeviceOptions {
   sendBuffers?: number;
   /** Packets of a queue pair on their way: sent, and not known to have arrived. Default 8192. */
   windowPackets?: number;
-  /** The same before anything is known of a path (RFC 6928). Default 10. */
+  /**
+   * The same before anything is known of a path. Default 0: ten (RFC 6928), or up to 16 smaller
+   * ones that carry 14,600 bytes, as ten of TCP do on Ethernet.
+   */
   initialWindowPackets?: number;
   /**
    * Bytes of a receive buffer, as its kernel counts them, that a queue pair's packets on their way
@@ -97,6 +124,13 @@ export interface DeviceOptions {
    * `underWayBytes` says. Long wires want more.
    */
   windowBytes?: number;
+  /**
+   * Memory for packets that arrive ahead of a lost one, of all queue pairs with
+   * `cap.reorderPackets`. They share it: if it is less than they may keep, a packet without a place
+   * counts as lost. Default 0, what suits: 12 MiB, which is 8,192 packets on a link with an MTU of
+   * 1,500 bytes, or a quarter of the memory if that is less.
+   */
+  reorderBytes?: number;
   /**
    * The one P_Key: 15 bits of partition, and 0x8000 for a full member. Limited members talk to full
    * ones only. Default 0xffff.
@@ -113,8 +147,10 @@ type NoLimit =
   | 'threadShare'
   | 'threadsMax'
   | 'clock'
+  | 'icrc'
   | 'sharedArrayBuffer'
-  | 'cacheModel';
+  | 'cacheModel'
+  | 'lending';
 
 export type DeviceLimits = Required<Omit<DeviceOptions, NoLimit>>;
 
@@ -131,14 +167,15 @@ const DEFAULTS: DeviceLimits = {
   rdAtomicMax: 16,
   sendBuffers: 8,
   windowPackets: 8192,
-  initialWindowPackets: 10,
+  initialWindowPackets: 0,
   windowBytes: 0,
+  reorderBytes: 0,
   pkey: 0xffff,
 };
 
 const LIMITS = Object.keys(DEFAULTS).join(' ');
 /** Names of the options of `openDevice`. */
-export const DEVICE_OPTIONS = `link clock threadShare threadsMax sharedArrayBuffer cacheModel ${LIMITS}`;
+export const DEVICE_OPTIONS = `link clock icrc threadShare threadsMax sharedArrayBuffer cacheModel lending ${LIMITS}`;
 
 /** Of a link that does not say what suits it. */
 const UNDER_WAY_BYTES = 528 * 1024;
@@ -154,15 +191,22 @@ export class Device {
   readonly info: LinkInfo;
   /** Where several processes share the device: this one's part in it. */
   readonly shared: SharedDevice | undefined;
+  /** `always`: packets have an ICRC on links that keep bytes whole, too. */
+  icrc: 'needed' | 'always' = 'needed';
   /** Set by the layer above before anything can happen. */
-  events: DeviceEvents | undefined;
+  events: Omit<DeviceEvents, 'reorderShort'> | undefined;
   /** Other threads of this process that have the device, where this one has opened it. */
   readonly threads: ThreadShares;
   /** Of a device that another thread has opened. */
   readonly share: DeviceShare | undefined;
+  /** Memory of the reorder buffers of queue pairs. */
+  readonly reorderMemory: ReorderMemory;
   /** Memory of the device that outlives it. */
   readonly durables: Durables;
+  /** Waits for words of the memory that threads and processes share. */
+  readonly waits: WordWaits;
   readonly #progress: Progress;
+  readonly #tables: ThreadTables | undefined;
   /** Index of the word that names the context that blocks a fence. */
   readonly #fenceHolder: number;
   #closed = false;
@@ -181,6 +225,7 @@ export class Device {
   ) {
     const { info } = progress;
     this.threads = new ThreadShares(arena, tables, shared?.name);
+    this.#tables = tables;
     this.share = share;
     this.durables = new Durables(arena, progress);
     this.#progress = progress;
@@ -212,13 +257,22 @@ export class Device {
         config.localGid1 = gid.getBigUint64(8, true);
         config.packetSizeMax = info.packetSizeMax;
         config.paced = info.paced ? 1 : 0;
+        config.localPath = (info.localPath ?? true) ? 1 : 0;
       },
       clock.now(),
     );
+    this.waits = new WordWaits({
+      arena,
+      slot: this.slot,
+      wake: (slot) => progress.wakeWaits?.(slot),
+      isWoken: !shared || link === undefined,
+    });
+    this.reorderMemory = new ReorderMemory(arena, context, limits.reorderBytes);
     this.#fenceHolder = (context + ContextLayout.fields.fenceHolder[0]) >> 2;
     this.engine = progress.start(context, {
       completion: (cq) => this.events?.completion(cq),
       asyncEvent: (event, object) => this.events?.asyncEvent(event, object),
+      reorderShort: () => this.reorderMemory.grow(),
       failed: (reason) => this.events?.failed(reason),
       peerGone: (peer) => this.events?.peerGone?.(peer),
     });
@@ -229,6 +283,16 @@ export class Device {
    * ENOMEM, and what the link refuses with (LinkError).
    */
   static async open(options: DeviceOptions): Promise<Device> {
+    const { icrc = 'needed' } = options;
+    if (icrc !== 'needed' && icrc !== 'always') {
+      throw new MisuseError('icrc', `must be 'needed' or 'always', got ${String(icrc)}`);
+    }
+    const device = await Device.start(options);
+    device.icrc = icrc;
+    return device;
+  }
+
+  private static async start(options: DeviceOptions): Promise<Device> {
     const limits: DeviceLimits = { ...DEFAULTS };
     for (const name of Object.keys(DEFAULTS) as (keyof DeviceLimits)[]) {
       const value = options[name];
@@ -237,12 +301,14 @@ export class Device {
     checkLimits(limits);
     const clock = options.clock ?? new RealClock();
     const { link, thread, cacheModel } = options;
+    if (cacheModel !== undefined) checkObject('openDevice', cacheModel, 'cacheModel');
     if (options.processShare && cacheModel) {
       throw new MisuseError('cacheModel', 'is not available for a device with a name');
     }
+    const back = options.lending && (await backBy(options.lending));
     if (options.processShare) {
       await fetchEngine(true);
-      const { processShare } = options;
+      const processShare = { ...options.processShare, back };
       return Device.openShared({ ...options, processShare }, limits, clock);
     }
     const { threadsMax = 1, threadShare: share } = options;
@@ -270,12 +336,18 @@ export class Device {
           contextsMax: threadsMax,
           poolUsersMax: limits.poolUsersMax,
           cacheModel,
+          back,
         });
     const isSharedByThreads = threadsMax > 1 || share !== undefined;
     const tables = isSharedByThreads ? guardTables(arena, share?.slot ?? SLOT) : undefined;
     const progress = link
-      ? await InlineProgress.open(arena, link, clock)
-      : await ThreadProgress.open(arena, thread!.udp, thread!.spinMicros);
+      ? await InlineProgress.open(arena, link, clock, undefined, tables && (await eventCalls()))
+      : await ThreadProgress.open(arena, thread!);
+    if (thread && !thread.keepsAlive && progress instanceof ThreadProgress) progress.unref();
+    if (tables) {
+      const port = link ? 0 : eventPort((progress as ThreadProgress).wakeDescriptor);
+      setWakePort(arena, share?.slot ?? SLOT, port);
+    }
     try {
       return new Device(arena, progress, link, clock, limits, undefined, share, tables);
     } catch (error) {
@@ -305,7 +377,7 @@ export class Device {
       const link = polled?.makeLink(udp);
       progress = link
         ? await InlineProgress.open(arena, link, clock, await shared.packetInbox(link))
-        : await ThreadProgress.open(arena, udp, thread!.spinMicros, slot, started);
+        : await ThreadProgress.open(arena, { ...thread!, udp }, slot, started);
       const device = new Device(arena, progress, link, clock, limits, shared);
       const { socketDescriptor, callPort } = link ?? (progress as ThreadProgress);
       shared.enter(device.engine.context, progress.info.local, socketDescriptor, callPort);
@@ -318,6 +390,17 @@ export class Device {
     }
   }
 
+  /** This context's place in the arena. */
+  get slot(): number {
+    return this.shared?.slot ?? this.share?.slot ?? SLOT;
+  }
+
+  /** Runs `work` with the tables of the arena to itself. Throws RefusalError EBUSY. */
+  locked<Result>(work: () => Result): Result {
+    if (this.shared) return this.shared.locked(work);
+    return this.#tables ? this.#tables.lock.run(work) : work();
+  }
+
   /** Nanoseconds since 1970 of a moment of the device's clock. */
   wallclockNanos(micros: number): bigint {
     return this.clock.wallclockNanos?.(micros) ?? BigInt(Math.floor(micros)) * 1000n;
@@ -325,6 +408,11 @@ export class Device {
 
   get closed(): boolean {
     return this.#closed;
+  }
+
+  /** @internal Address of the ControlBlock; undefined: the engine has no thread of its own. */
+  get controlAddress(): number | undefined {
+    return this.#progress.controlAddress;
   }
 
   /** Does `poll` have to be called for anything to arrive? */
@@ -342,6 +430,11 @@ export class Device {
     this.#progress.poll(again);
     // A caller that polls in a loop may starve the timer that checks for dead processes.
     if (this.shared && this.arena.memory.words[this.#fenceHolder] !== 0) this.shared.lookNow();
+  }
+
+  /** Have other contexts of the device announced messages (assembly/transport/LOCAL-PATH.md)? */
+  get hasMessages(): boolean {
+    return this.#progress.hasMessages;
   }
 
   /** Answers to what has arrived leave now. */
@@ -363,6 +456,12 @@ export class Device {
   }
 }
 
+/** Where a thread of the process is woken that sleeps in a system call (context-wakes.ts). */
+function setWakePort({ memory, address }: ArenaMemory, slot: number, port: number): void {
+  const { contextSlots } = structAt(memory, ArenaLayout, address);
+  structAt(memory, ContextSlotLayout, contextSlots + slot * CONTEXT_SLOT_SIZE).wakePort = port;
+}
+
 function pseudoHeader(info: LinkInfo): number {
   if (info.pseudoHeader === 'none') return PseudoHeader.NONE;
   return info.local.gid.isIpv4 ? PseudoHeader.IPV4 : PseudoHeader.IPV6;
@@ -382,8 +481,9 @@ function checkLimits(limits: DeviceLimits): void {
   within('rdAtomicMax', 1, 128);
   within('sendBuffers', 1, 1024);
   within('windowPackets', 2, 65536);
-  within('initialWindowPackets', 1, 65536);
+  within('initialWindowPackets', 0, 65536);
   if (limits.windowBytes !== 0) within('windowBytes', 4096, 0x7fffffff);
+  within('reorderBytes', 0, 0x7fffffff);
   within('pkey', 1, 0xffff);
   if ((limits.pkey & 0x7fff) === 0)
     throw new MisuseError('pkey', 'must name a partition (15 bits not 0)');

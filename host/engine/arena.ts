@@ -2,14 +2,27 @@
  * Opens a memory for engines: the arena's tables at its start, then a heap. Any number of contexts,
  * in any number of threads, work on one arena.
  */
-import { ARENA_OFFSET_SIZE, ArenaConfigLayout, ContextConfigLayout } from '#build/abi.js';
+import {
+  ARENA_OFFSET_SIZE,
+  ArenaConfigLayout,
+  ContextConfigLayout,
+  LOCAL_ENDPOINT_SIZE,
+  LOCAL_ENDPOINTS_COUNT,
+  LOCAL_MESSAGE_SIZE,
+  LOCAL_VALUE_SIZE,
+} from '#build/abi.js';
 import { CacheModel, type CacheModelOptions } from './cache-model.js';
 import { Heap, type UserHeap } from './heap.js';
 import { engineModule, instantiate, type EngineExports } from './load.js';
-import { EngineMemory, MEMORY_BYTES_MAX } from './memory.js';
+import { EngineMemory, MEMORY_BYTES_MAX, type BackMemory } from './memory.js';
 import { structAt, type Struct } from './struct.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { RefusalError } from '../errors/errors.js';
+
+/** A message and its bytes; with fewer of them a channel is not worth its memory. */
+const LOCAL_ENTRY_BYTES = LOCAL_MESSAGE_SIZE + LOCAL_VALUE_SIZE;
+const LOCAL_MESSAGES_LEAST = 4;
+const LOCAL_MESSAGES_MAX = 32;
 
 /** Address 0 stays empty, so that it can mean "none"; tests count branches below this one. */
 const ARENA_ADDRESS = 8192;
@@ -26,6 +39,8 @@ export interface ArenaOptions {
   readonly poolUsersMax?: number;
   /** Counts what an adapter's caches would do; with `shared`. */
   readonly cacheModel?: CacheModelOptions | undefined;
+  /** Storage of the memory. Default: the system's. */
+  readonly back?: BackMemory | undefined;
 }
 
 /** Settings in the file's header that all processes of an arena share. */
@@ -69,15 +84,15 @@ export class ArenaMemory {
 
   /**
    * This process's part of an arena that it shares. `memory` has the header at `sharedAddress`,
-   * shared memory from there on, and memory of its own below. `isNew`: there is no arena yet, and
-   * those bytes are zero. Throws RefusalError ENOMEM.
+   * shared memory from there on, and memory of its own below. `commit`: there is no arena
+   * yet, and those bytes are zero; it gives a range storage. Throws RefusalError ENOMEM.
    */
   static attach(
     memory: EngineMemory,
     sharedAddress: number,
     limits: SharedLimits,
     slot: number,
-    isNew: boolean,
+    commit: ((address: number, bytes: number) => void) | undefined,
   ): ArenaMemory {
     const exports = instantiate(memory);
     const end = memory.bytes.length;
@@ -85,6 +100,8 @@ export class ArenaMemory {
     const configAddress = heap.alloc(ArenaConfigLayout.size);
     const config = structAt(memory, ArenaConfigLayout, configAddress);
     Object.assign(config, limits);
+    config.localEndpointsMax = localEndpoints(limits.contextsMax, end - sharedAddress);
+    config.localMessagesMax = localMessages(limits.contextsMax, end - sharedAddress);
     config.heapEnd = end;
     const arena = sharedAddress + ARENA_OFFSET_SIZE;
     const heapStart = arena + exports.arenaBytes(configAddress);
@@ -95,7 +112,10 @@ export class ArenaMemory {
         `memoryBytes ${end - sharedAddress} is less than the device's tables need (${need} bytes)`,
       );
     }
-    if (isNew) exports.arenaInit(arena, configAddress);
+    if (commit) {
+      commit(sharedAddress, heapStart - sharedAddress);
+      exports.arenaInit(arena, configAddress);
+    }
     const local = heap.alloc(exports.arenaLocalBytes());
     exports.arenaAttach(local, sharedAddress, configAddress, slot);
     heap.free(configAddress);
@@ -116,6 +136,8 @@ export class ArenaMemory {
     config.protectionDomainsMax = options.protectionDomainsMax;
     config.contextsMax = options.contextsMax;
     config.poolUsersMax = options.poolUsersMax ?? 0;
+    config.localEndpointsMax = localEndpoints(options.contextsMax, options.memoryBytes);
+    config.localMessagesMax = localMessages(options.contextsMax, options.memoryBytes);
     const end = ARENA_ADDRESS + exports.arenaBytes(1024);
     if (end >= memory.bytes.length) {
       throw new RefusalError(
@@ -155,9 +177,30 @@ export class ArenaMemory {
   }
 }
 
+/**
+ * Queue pairs of a context that others can address by the local path: a power of two. Their table
+ * takes at most 1/32 of the memory. All processes of an arena compute the same number.
+ */
+function localEndpoints(contexts: number, memoryBytes: number): number {
+  if (contexts === 1) return 0;
+  const most = memoryBytes / 32 / (contexts * LOCAL_ENDPOINT_SIZE);
+  return most < 1 ? 0 : Math.min(2 ** Math.floor(Math.log2(most)), LOCAL_ENDPOINTS_COUNT);
+}
+
+/**
+ * Messages that wait in the channel of a context to another one: a power of two. There is a channel
+ * for each pair of contexts. Together they take at most 1/16 of the memory; 0: SENDs go by packets.
+ */
+function localMessages(contexts: number, memoryBytes: number): number {
+  if (contexts === 1) return 0;
+  const most = memoryBytes / 16 / (contexts * contexts * LOCAL_ENTRY_BYTES) - 1;
+  if (most < LOCAL_MESSAGES_LEAST) return 0;
+  return Math.min(2 ** Math.floor(Math.log2(most)), LOCAL_MESSAGES_MAX);
+}
+
 function allocate(options: ArenaOptions): EngineMemory {
   try {
-    return EngineMemory.create(options.memoryBytes, options.shared);
+    return EngineMemory.create(options.memoryBytes, options.shared, options.back);
   } catch (error) {
     throw new RefusalError(
       'ENOMEM',

@@ -17,6 +17,9 @@ import type { EngineExports } from './load.js';
 import type { EngineMemory } from './memory.js';
 
 export const CONTROL_BLOCK_BYTES = 64;
+/** Offsets of what another process that posts has to know (host/bridge). */
+export const CONTROL_SLEEPING = 4;
+export const CONTROL_KICKS = 8;
 
 type Export = (...numbers: number[]) => number | void;
 
@@ -57,8 +60,8 @@ export class ControlBlock {
     this.#words = new Int32Array(memory.buffer);
     const at = address >> 2;
     this.#lock = at;
-    this.#sleeping = at + 1;
-    this.#kicks = at + 2;
+    this.#sleeping = at + (CONTROL_SLEEPING >> 2);
+    this.#kicks = at + (CONTROL_KICKS >> 2);
     this.#events = at + 3;
     this.#stop = at + 4;
     this.#turn = at + 5;

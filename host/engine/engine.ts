@@ -35,6 +35,8 @@ export interface EngineOutput<Destination> {
   destinationOf(path: number): Destination;
   /** FLUSHes wait that the host has not taken yet (`nextFlush`). */
   flushes?(): void;
+  /** Contexts of the arena have messages, and their threads sleep (sharing/context-wakes.ts). */
+  wakeContexts?(): void;
   /** Takes events; undefined: another thread does. */
   readonly events: EventOutput | undefined;
   /**
@@ -85,6 +87,11 @@ export class SendBatch<Destination> {
     return new Uint8Array(this.buffer, this.addressOf(index), this.lengthOf(index));
   }
 
+  tooLong(index: number): void {
+    const { exports, context } = this.#engine;
+    exports.receiveRefusal(context, this.#words[this.#at(index) + (SEND.qpn[0] >> 2)]!);
+  }
+
   release(): void {
     if (!this.#held) throw new Error('a packet batch was released twice');
     this.#held = false;
@@ -130,6 +137,7 @@ export class Engine<Destination> {
   readonly #receiveMax: number;
   readonly #events: EventRing | undefined;
   readonly #flushFirst: number;
+  readonly #wakeCount: number;
   #received = 0;
   #receivedEnd: number;
   #draining = false;
@@ -160,6 +168,7 @@ export class Engine<Destination> {
     this.#receivedEnd = this.#area;
     this.#receiveMax = struct.receivePackets;
     this.#events = output.events && new EventRing(memory, context, output.events);
+    this.#wakeCount = (context + ContextLayout.fields.wakeCount[0]) >> 2;
     this.#flushFirst = (context + ContextLayout.fields.flushFirst[0]) >> 2;
     for (let index = 0; index < struct.sendBuffers; index++) {
       const at = struct.sendDescriptors + index * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
@@ -181,6 +190,7 @@ export class Engine<Destination> {
       do {
         this.#again = false;
         this.#drainPackets();
+        if (this.memory.words[this.#wakeCount] !== 0) this.#output.wakeContexts?.();
         if (this.memory.words[this.#flushFirst] !== 0) this.#output.flushes?.();
         this.#events?.drain();
       } while (this.#again);

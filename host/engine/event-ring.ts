@@ -17,6 +17,8 @@ export interface EventOutput {
   completion(cq: number): void;
   /** An AsyncEvent that concerns the object at this address. */
   asyncEvent(event: number, object: number): void;
+  /** Reorder buffers could use more memory. */
+  reorderShort(): void;
 }
 
 export class EventRing {
@@ -55,7 +57,8 @@ export class EventRing {
       const object = words[at + (EVENT.object[0] >> 2)]!;
       Atomics.store(words, tail, (words[tail]! + 1) >>> 0);
       if (kind === EventKind.COMPLETION) this.#output.completion(object);
-      else this.#output.asyncEvent(event, object);
+      else if (kind === EventKind.ASYNC) this.#output.asyncEvent(event, object);
+      else this.#output.reorderShort();
     }
   }
 }

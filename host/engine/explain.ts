@@ -94,7 +94,7 @@ export type OptionValue = string | number | boolean;
 interface ExplainExports {
   explainPacket(packet: Uint8Array): string;
   explainFields(packet: Uint8Array): string;
-  explainWcStatus(status: number): string;
+  explainWcStatus(status: number, vendorErr: number): string;
   explainSyndrome(syndrome: number): string;
   explainPacketStatus(status: number): string;
   explainAsyncEvent(event: number): string;
@@ -190,17 +190,27 @@ function sentences(): ExplainExports {
 
 /** One sentence about a packet, BTH to ICRC, or about what is wrong with it. Takes any bytes. */
 export function explainPacket(bytes: Uint8Array): string {
+  checkBytes(bytes);
   return sentences().explainPacket(bytes);
 }
 
 /** The header fields of a packet, BTH to ICRC. Takes any bytes. */
 export function explainFields(bytes: Uint8Array): PacketDescription {
+  checkBytes(bytes);
   return JSON.parse(sentences().explainFields(bytes)) as PacketDescription;
 }
 
-/** A completion status (`ibv_wc_status`): meaning, likely cause, remedy. */
-export function explainWcStatus(status: number): string {
-  return sentences().explainWcStatus(status);
+function checkBytes(bytes: unknown): void {
+  if (bytes instanceof Uint8Array) return;
+  throw new MisuseError('bytes', `must be the Uint8Array of a packet, got ${typeof bytes}`);
+}
+
+/**
+ * A completion status (`ibv_wc_status`): meaning, likely cause, remedy. `vendorErr` of the completion
+ * says more of RETRY_EXC_ERR: that the path MTU is too large. Default 0.
+ */
+export function explainWcStatus(status: number, vendorErr = 0): string {
+  return sentences().explainWcStatus(status, vendorErr);
 }
 
 /** An AETH syndrome, one byte: meaning, and what follows. */

@@ -6,6 +6,9 @@ const PAGE = 65536;
 /** wasm32: everything a device holds lies below 4 GiB. */
 export const MEMORY_BYTES_MAX = 65536 * PAGE;
 
+/** Maps storage over a new memory; another process can map the same storage (host/bridge). */
+export type BackMemory = (buffer: ArrayBufferLike) => void;
+
 export class EngineMemory {
   /** What the WebAssembly instance imports. */
   readonly memory: WebAssembly.Memory;
@@ -25,10 +28,17 @@ export class EngineMemory {
       typeof SharedArrayBuffer !== 'undefined' && this.buffer instanceof SharedArrayBuffer;
   }
 
-  /** `bytes` is rounded up to whole pages. Throws RangeError when the system has no room. */
-  static create(bytes: number, shared: boolean): EngineMemory {
+  /**
+   * `bytes` is rounded up to whole pages. `back`: maps storage of the caller's over the new memory,
+   * which nothing has touched yet. Throws RangeError when the system has no room.
+   */
+  static create(bytes: number, shared: boolean, back?: BackMemory): EngineMemory {
     const pages = Math.ceil(bytes / PAGE);
     const limits = { initial: pages, maximum: pages };
-    return new EngineMemory(new WebAssembly.Memory(shared ? { ...limits, shared } : limits));
+    const memory = new EngineMemory(
+      new WebAssembly.Memory(shared ? { ...limits, shared } : limits),
+    );
+    back?.(memory.buffer);
+    return memory;
   }
 }

@@ -28,7 +28,7 @@ export interface NvmeHostOptions {
   readonly hostNqn?: string;
   /** 16 bytes. Default: made from `hostNqn`. */
   readonly hostId?: Uint8Array;
-  /** Until a packet is sent again: 4.096 us * 2^it. Default 14: 67 ms. */
+  /** As in `connect`: until a packet is sent again, 4.096 us * 2^it. Default: the link's, 17. */
   readonly ackTimeout?: number;
   /**
    * Authenticates the connections of all queues with a pre-shared key, and their packets: required
@@ -65,7 +65,10 @@ export interface ConnectNvmeOptions extends NvmeHostOptions {
   readonly keepAliveMillis?: number;
   /** A command that takes longer means that the target is gone. Default 30,000. */
   readonly ioTimeoutMillis?: number;
-  /** For so long a target that went away is looked for, and commands wait. Default 0: never. */
+  /**
+   * How long the volume tries to reconnect to a target that went away (`ctrl_loss_tmo` of Linux);
+   * commands wait meanwhile. Then they fail. Default 600,000, as in Linux; 0: no reconnect.
+   */
   readonly ctrlLossMillis?: number;
   /** Between two attempts. Default 1000. */
   readonly reconnectDelayMillis?: number;
@@ -81,7 +84,6 @@ export interface NvmeDiscovered {
 }
 
 const HOST_NQN = 'nqn.2026-01.dev.verbena:host';
-const ACK_TIMEOUT = 14;
 /** The largest transfer of most controllers. */
 const HOST_OPTIONS =
   'context device udpPort hostNqn hostId auth ackTimeout cmResponseTimeout maxCmRetries';
@@ -89,6 +91,7 @@ const TIMES = 'keepAliveMillis ioTimeoutMillis ctrlLossMillis reconnectDelayMill
 const OWN_OPTIONS =
   `nqn nsid dhchap queueDepth pool poolParams numMr weight lendMrs onEvent ${TIMES}` as const;
 const MAX_LENGTH = 128 * 1024;
+const CTRL_LOSS_MILLIS = 600_000;
 /** `mrsMax` of the default pool. */
 const POOL_MRS_MAX = 1024;
 const OWN_MRS = 8;
@@ -105,7 +108,7 @@ export async function connectNvme(
 ): Promise<NvmeVolume> {
   checkKeys('connectNvme', options, `${OWN_OPTIONS} ${HOST_OPTIONS}` as const);
   const { nqn, nsid, queueDepth = 32, keepAliveMillis = 5000, ioTimeoutMillis = 30_000 } = options;
-  const { ctrlLossMillis = 0, reconnectDelayMillis = 1000 } = options;
+  const { ctrlLossMillis = CTRL_LOSS_MILLIS, reconnectDelayMillis = 1000 } = options;
   const { numMr = Math.min(OWN_MRS, queueDepth), weight = 1, lendMrs = 0 } = options;
   if (typeof nqn !== 'string' || !nqn.startsWith('nqn.')) {
     throw new MisuseError('nqn', `must name a subsystem, got "${String(nqn)}"`);
@@ -197,12 +200,13 @@ export async function discoverNvme(
 
 function hostOf(options: NvmeHostOptions) {
   const { hostNqn = HOST_NQN, udpPort, cmResponseTimeout, maxCmRetries } = options;
-  const { hostId = namesOf(hostNqn).uuid, ackTimeout = ACK_TIMEOUT } = options;
+  const { hostId = namesOf(hostNqn).uuid, ackTimeout } = options;
   const auth = copyAuth(options.auth); // For reconnects.
   if (!hostNqn.startsWith('nqn.')) throw new MisuseError('hostNqn', 'must begin with nqn.');
   if (hostId.length !== 16) throw new MisuseError('hostId', 'must be 16 bytes');
   return {
-    ...{ hostNqn, hostId, ackTimeout },
+    ...{ hostNqn, hostId },
+    ...(ackTimeout !== undefined && { ackTimeout }),
     ...(udpPort !== undefined && { udpPort }),
     ...(auth !== undefined && { auth }),
     ...(cmResponseTimeout !== undefined && { cmResponseTimeout }),

@@ -53,7 +53,7 @@ export interface AssociationOptions {
   readonly hostId: Uint8Array;
   /** 0: the target does not watch. */
   readonly keepAliveMillis: number;
-  readonly ackTimeout: number;
+  readonly ackTimeout?: number;
   /** Of the connections of all queues. */
   readonly auth?: AuthOptions;
   /** Undefined: the host has no secret. */
@@ -273,7 +273,7 @@ export class Association {
             hsqsize: queue.entries - 1,
             cntlid: qid === 0 ? 0 : this.cntlid,
           }),
-          ackTimeout,
+          ...(ackTimeout !== undefined && { ackTimeout }),
           ...(cmResponseTimeout !== undefined && { cmResponseTimeout }),
           ...(maxCmRetries !== undefined && { maxCmRetries }),
           ...(udpPort !== undefined && { udpPort }),

@@ -49,7 +49,7 @@ export interface NvmeTargetOptions {
   readonly inCapsuleBytes?: number;
   /** A connection that says no Connect for so long is ended. Default 3000. */
   readonly connectMillis?: number;
-  /** Until a packet is sent again: 4.096 us * 2^it. Default 16: 268 ms. */
+  /** Until a packet is sent again: 4.096 us * 2^it. Default: the link's, 17. */
   readonly ackTimeout?: number;
   /** How long a request takes besides, in microseconds: `nvmeResponseTimes` has models. */
   readonly delayMicros?: (request: StoreRequest) => number;
@@ -87,7 +87,6 @@ export const CNTLID_MAX = 0xffef;
 /** log2 of the pages of the largest transfer. */
 export const MAX_TRANSFER_SHIFT = 5;
 export const PAGE_BYTES = 4096;
-export const ACK_TIMEOUT = 16;
 
 const LIMITS =
   'controllersMax ioQueuesMax queuesMax queuesPerSource queueDepthMax dataBytes inCapsuleBytes';

@@ -29,7 +29,6 @@ import { namesOf } from './identity.js';
 import { IoCommands } from './io.js';
 import { Staging } from './staging.js';
 import {
-  ACK_TIMEOUT,
   MAX_TRANSFER_SHIFT,
   PAGE_BYTES,
   checkTargetOptions,
@@ -301,7 +300,7 @@ export class NvmeTarget {
           pd: this.#pd,
           qp: { sendCq: cq, recvCq: cq, cap: queue.cap },
           privateData: RdmaAcceptData.build({ recfmt: 0, crqsize: queue.entries }),
-          ackTimeout: this.#options.ackTimeout ?? ACK_TIMEOUT,
+          ...(this.#options.ackTimeout !== undefined && { ackTimeout: this.#options.ackTimeout }),
         },
         (qp) => queue.prepare(qp),
       );

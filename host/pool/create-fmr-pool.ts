@@ -1,7 +1,7 @@
 /** `ib_create_fmr_pool`, and the pools of a device. */
 import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import type { Context } from '../verbs/context.js';
+import { checkContext, type Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { FmrPool } from './fmr-pool.js';
 import { checkParams, type FmrPoolParams } from './params.js';
@@ -24,6 +24,7 @@ export function createFmrPool(
   pd: ProtectionDomain | undefined,
   params: FmrPoolParams,
 ): FmrPool {
+  checkContext('createFmrPool', context);
   checkOpen(context.device);
   if (pd && pd.context !== context)
     throw new MisuseError('pd', 'must belong to the device of `context`');

@@ -8,6 +8,7 @@ import type { DeviceShare, ShareOptions } from '../device/sharing/thread-share.j
 import type { CacheCounters } from '../engine/cache-model.js';
 import type { DurableSegment } from '../device/durable/durable-store.js';
 import type { KeptSegment } from '../device/durable/durables.js';
+import { checkObject } from '../base/options.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
@@ -41,6 +42,7 @@ import {
 import type { DeviceAttributes, DeviceAttributesEx } from './queries/query-device.js';
 import { QueuePair } from './queues/queue-pair.js';
 import { QueuePairEx, type QpInitAttributesEx } from './queues/queue-pair-ex.js';
+import { Roots } from './domains/roots.js';
 import { sharePd } from './domains/shared-domain.js';
 import type { SharedReceiveQueue } from './queues/shared-receive-queue.js';
 import { disposeAll } from './resources.js';
@@ -81,6 +83,7 @@ export class Context {
   readonly endings = new Set<() => void>();
   /** @internal What is to be durable before all is over. */
   readonly pmems = new Set<PersistentMemory>();
+  #roots: Roots | undefined;
   #failure: Error | undefined;
   #ending: Promise<void> | undefined;
   #closed = false;
@@ -135,6 +138,12 @@ export class Context {
   /** Our own address: what a peer connects to. */
   get local(): Endpoint {
     return this.device.info.local;
+  }
+
+  /** Named roots: handles that all threads and processes of the device find by name. */
+  get roots(): Roots {
+    this.checkOpen();
+    return (this.#roots ??= new Roots(this));
   }
 
   /** Why the link failed; undefined while it works. */
@@ -214,6 +223,7 @@ export class Context {
   /** `ibv_create_qp_ex`. As pd.createQp; RefusalError EOPNOTSUPP for an operation it does not do. */
   createQpEx(attributes: QpInitAttributesEx): QueuePairEx {
     this.checkOpen();
+    checkObject('createQpEx', attributes, 'attributes');
     if (attributes.pd?.context !== this) {
       throw new MisuseError('pd', 'must be a protection domain of the same context');
     }
@@ -497,4 +507,11 @@ export class Context {
     this.#queues.set(queue.handle, queue);
     this.siblings.own(queue.handle, this);
   }
+}
+
+/** Throws MisuseError: a call takes the context of `openDevice`. */
+export function checkContext(operation: string, context: unknown): void {
+  if (context instanceof Context) return;
+  const found = context === null ? 'null' : typeof context;
+  throw new MisuseError('context', `${operation} takes a context of openDevice, got ${found}`);
 }

@@ -17,6 +17,7 @@ export {
   ReregMrFlag,
   SelectivityLevel,
   SendFlag,
+  VendorError,
   WcFlag,
   WcOpcode,
   WcOpcodeName,

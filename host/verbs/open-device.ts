@@ -26,6 +26,8 @@ export interface LinkOpenOptions extends Limits {
   spinMicros?: never;
   socketBufferBytes?: never;
   sendSockets?: never;
+  dscp?: never;
+  keepsAlive?: never;
 }
 
 /** A device of its own, on UDP. */
@@ -33,7 +35,10 @@ export interface UdpOpenOptions extends Limits {
   link?: never;
   /** A local IPv4 or IPv6 address, no wildcard. Default 127.0.0.1. */
   address?: string;
-  /** UDP port; 0 takes a free one, for peers of our own kind. Default 4791. */
+  /**
+   * UDP port; 0 takes a free one, for peers of our own kind, or that of the device of this name.
+   * Default 4791.
+   */
   port?: number;
   /**
    * Processes of one user that open a device with the same name share it: one address, protection
@@ -48,6 +53,11 @@ export interface UdpOpenOptions extends Limits {
   directory?: string;
   /** With `name`: how many processes may share it, at most 256. Default 32. */
   processesMax?: number;
+  /**
+   * With `name`: the memory may grow to this size, below 4 GiB; storage is taken when it is allocated
+   * (ENOSPC), by heaps segment by segment. Default: memoryBytes, which has storage from the begin.
+   */
+  memoryBytesMax?: number;
   /** With `name`: memory of each process alone, for its queues. Default 64 MiB. */
   localMemoryBytes?: number;
   /**
@@ -69,6 +79,13 @@ export interface UdpOpenOptions extends Limits {
    * queue pair, for networks and cards that spread by them. `thread` and `poll` only. Default 0.
    */
   sendSockets?: number;
+  /**
+   * Differentiated services code point of the packets that the device sends, 0 to 63, for switches
+   * that give RoCE a class of its own. Default 0. Needs koffi. The ECN field is always ECT(0).
+   */
+  dscp?: number;
+  /** `thread`: whether the device's thread keeps the process from ending. Default true. */
+  keepsAlive?: boolean;
 }
 
 /** Twice what waking a sleeping thread costs: so that a peer's answer is not missed by little. */
@@ -82,8 +99,8 @@ const SPIN_MICROS = 100;
  * (damaged), ENOSPC (no room: names the remedy), EBUSY (all slots in use), ENOENT (no directory).
  */
 export async function openDevice(options: OpenOptions = {}): Promise<Context> {
-  const udp = 'address port name directory processesMax localMemoryBytes progress spinMicros';
-  const known = `${DEVICE_OPTIONS} ${udp} socketBufferBytes sendSockets`;
+  const udp = 'address port name directory processesMax localMemoryBytes memoryBytesMax progress';
+  const known = `${DEVICE_OPTIONS} ${udp} spinMicros socketBufferBytes sendSockets dscp keepsAlive`;
   checkKeys('openDevice', options, known);
   try {
     if (options.link) return new Context(await Device.open(options));
@@ -94,7 +111,7 @@ export async function openDevice(options: OpenOptions = {}): Promise<Context> {
 }
 
 async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
-  const { threadShare, socketBufferBytes, sendSockets } = options;
+  const { threadShare, socketBufferBytes, sendSockets, dscp, keepsAlive = true } = options;
   // A thread's port is its own: the device's is taken.
   const { address = threadShare?.address ?? '127.0.0.1', port = threadShare ? 0 : ROCE_PORT } =
     options;
@@ -103,28 +120,33 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
     port,
     ...(socketBufferBytes !== undefined && { socketBufferBytes }),
     ...(sendSockets !== undefined && { sendSockets }),
+    ...(dscp !== undefined && { dscp }),
+    ...(options.lending && { wakeDescriptor: options.lending.wakeDescriptor }),
   };
   const { posix } = await loadPosix();
   const spinMicros = options.spinMicros ?? SPIN_MICROS;
   if (!Number.isFinite(spinMicros) || spinMicros < 0) {
     throw new MisuseError('spinMicros', `must be a number from 0 on, got ${spinMicros}`);
   }
+  const thread = { udp, spinMicros, keepsAlive, isLent: options.lending !== undefined };
   if (options.name !== undefined) {
-    const { progress = 'thread', name, directory, processesMax, localMemoryBytes } = options;
+    const { progress = 'thread', name, directory, processesMax } = options;
+    const { localMemoryBytes, memoryBytesMax } = options;
     if (progress !== 'thread' && progress !== 'poll') {
       // The kernel steers packets to each process's socket, which node:dgram does not expose.
       throw new MisuseError('progress', "must be 'thread' or 'poll' for a device with a name");
     }
     const { address, port } = options;
     const place = { name, directory, address, port };
-    const processShare = { ...place, processesMax, localMemoryBytes, deviceId: randomId() };
-    if (progress === 'thread') return { ...options, thread: { udp, spinMicros }, processShare };
+    const sizes = { processesMax, localMemoryBytes, memoryBytesMax };
+    const processShare = { ...place, ...sizes, deviceId: randomId() };
+    if (progress === 'thread') return { ...options, thread, processShare };
     const makeLink = (where: UdpOptions): UdpBatchLink => new UdpBatchLink(where);
     return { ...options, polled: { udp, makeLink }, processShare };
   }
   switch (options.progress ?? (posix ? 'thread' : 'inline')) {
     case 'thread':
-      return { ...options, thread: { udp, spinMicros } };
+      return { ...options, thread };
     case 'poll':
       return { ...options, link: new UdpBatchLink(udp) };
     case 'inline':

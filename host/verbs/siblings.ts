@@ -6,6 +6,7 @@ import type { Device } from '../device/device.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations } from './regions/allocations.js';
 import type { AsyncEventRecord, Context } from './context.js';
+import type { DomainHeap } from './heap/domain-heap.js';
 import type { FastMemoryRegion } from './regions/fast-memory-region.js';
 import { randomId } from './refuse.js';
 
@@ -21,6 +22,8 @@ export interface ContextObserver {
 export class Siblings {
   readonly allocations = new Allocations();
   readonly observers = new Set<ContextObserver>();
+  /** Heaps that this thread has opened, by domain and name. */
+  readonly heaps = new Map<string, DomainHeap>();
   /** Regions of pools, by the upper bits of their keys. */
   readonly pooled = new Map<number, FastMemoryRegion>();
   #id: bigint | undefined;
@@ -59,6 +62,11 @@ export class Siblings {
   /** Of a device without a name: tells handles of shared domains that they are its own. */
   get id(): bigint {
     return (this.#id ??= this.#device.share?.deviceId ?? randomId());
+  }
+
+  /** Resolves when the device is closed; undefined: it is not about to be. */
+  get closing(): Promise<void> | undefined {
+    return this.#closing;
   }
 
   add(context: Context, inner: boolean): void {

@@ -8,6 +8,7 @@ import {
   type Context,
   type Link,
 } from '../../index.js';
+import { PacketSentences } from '../decode/packet-sentence.js';
 
 /** What a wire may be made to do to what we send; percent of packets. */
 export interface FaultPercents {
@@ -23,6 +24,8 @@ export interface DeviceOptions {
   readonly address: string;
   /** UDP port; 0: a free one. */
   readonly port: number;
+  /** Of the packets that are sent. Default 0. */
+  readonly dscp?: number;
   readonly faults?: FaultPercents;
   /** A capture of all packets goes here. */
   readonly pcap?: string;
@@ -30,14 +33,15 @@ export interface DeviceOptions {
 
 /** Rejects with LinkError, and RefusalError for memory or the capture's path. */
 export async function openLocalDevice(
-  { address, port, faults = {}, pcap }: DeviceOptions,
+  { address, port, dscp = 0, faults = {}, pcap }: DeviceOptions,
   limits: { readonly memoryBytes: number; readonly rdAtomicMax?: number },
 ): Promise<Context> {
   // What stands between a device and its link is ours to make: in this thread.
-  if (pcap === undefined && !hasFaults(faults)) return openDevice({ address, port, ...limits });
-  let link: Link = new UdpLink({ address, port });
+  const place = { address, port, dscp };
+  if (pcap === undefined && !hasFaults(faults)) return openDevice({ ...place, ...limits });
+  let link: Link = new UdpLink(place);
   // Nearest to the wire: what the capture has is what travelled.
-  if (pcap !== undefined) link = pcapLink(link, pcapFile(pcap));
+  if (pcap !== undefined) link = capturing(link, pcap);
   if (hasFaults(faults)) {
     link = faultLink(link, {
       loss: (faults.loss ?? 0) / 100,
@@ -54,6 +58,14 @@ export async function openLocalDevice(
     await link.close();
     throw error;
   }
+}
+
+/** Packets of a `.pcapng` file have the sentences of `verbena decode` as comments. */
+function capturing(link: Link, path: string): Link {
+  const sentences = new PacketSentences();
+  return pcapLink(link, pcapFile(path), {
+    comment: (packet, source, destination) => sentences.of(packet, source, destination).text,
+  });
 }
 
 export function hasFaults({ loss, duplicate, reorder, corrupt }: FaultPercents): boolean {

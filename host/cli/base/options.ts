@@ -78,6 +78,12 @@ export function addPieceOption(command: Command): Command {
   return command.addOption(option);
 }
 
+/** `--dscp`: of commands that carry data through a network with classes. */
+export function addDscpOption(command: Command): Command {
+  const description = 'DSCP of the packets that are sent, 0 to 63';
+  return command.option('--dscp <number>', description, whole(0, 63), 0);
+}
+
 const FAULT_HELP = `
 Made-up faults, to see that nothing comes of them (percent of the packets that this side sends):
   --loss P  --duplicate P  --reorder P  --corrupt P  --seed N (same faults again)`;

@@ -49,9 +49,14 @@ import {
 /** Of the connection manager: where `serve` listens. */
 export const FILE_SERVICE = 7475;
 /** Of the conversation; version 1 began over TCP. */
-const VERSION = 2;
+const VERSION = 4;
 /** Private data of REQ and REP. */
 const GREETING = `verbena put ${VERSION}`;
+/** In the REP, behind the greeting: rkey and address of the early region (`early`). */
+const EARLY_AT = 16;
+const EARLY_FIELD_BYTES = 12;
+/** What a client may write before it has an answer: as much as leaves in some round trips. */
+export const EARLY_BYTES = 65_536;
 /** Where a key comes from. */
 const KEY_OPTIONS = '--psk-file or --token';
 /** Private data of a REJ. */
@@ -60,7 +65,7 @@ const REJECT_BYTES_MAX = 148;
 /** Messages in flight each way: about pieces, and others. */
 const MESSAGES_MAX = SLOTS_MAX + 8;
 /** As many packets as may be in flight (the device's default window): then none is sent twice. */
-const REORDER_PACKETS = 64;
+const REORDER_PACKETS = 8192;
 const COMPLETIONS_AT_ONCE = 64;
 
 /** How long each side waits for the other one. */
@@ -68,8 +73,6 @@ const TIMES = {
   /** 10 transmissions of a message of the connection manager, 0.54 s each. */
   cmResponseTimeout: 17,
   maxCmRetries: 9,
-  /** 0.54 s until a packet is retransmitted, before the round trip is known: it may be 300 ms. */
-  ackTimeout: 17,
   /** An idle peer that was killed is noticed within 4 s. */
   keepAliveMillis: 3000,
 };
@@ -102,6 +105,8 @@ export class Channel {
   /** What goes with it, to be undone in reverse order. */
   readonly #undo: (() => void)[] = [];
   #connection: RdmaConnection | undefined;
+  /** Server: the region that the client may write to before it has an answer. */
+  earlyBytes: Uint8Array = new Uint8Array(0);
   #whenRead: () => void = () => undefined;
   #broken = false;
 
@@ -173,7 +178,9 @@ export class Channel {
     }
     try {
       const prepare = (qp: QueuePair): void => channel.#prepare(qp);
-      channel.#connection = await request.accept(channel.#options(), prepare);
+      const privateData = channel.#greetingWithRegion();
+      const options = { ...channel.#options(), privateData };
+      channel.#connection = await request.accept(options, prepare);
       return channel;
     } catch (error) {
       channel.close();
@@ -194,6 +201,28 @@ export class Channel {
     const qp = { sendCq: this.#cq, recvCq: this.#cq, cap };
     const privateData = new TextEncoder().encode(GREETING);
     return { pd: this.#pd, qp, privateData, ...TIMES };
+  }
+
+  /** Of a server: the client may write EARLY_BYTES there at once. Throws RefusalError ENOMEM. */
+  #greetingWithRegion(): Uint8Array {
+    const { LOCAL_WRITE, REMOTE_WRITE } = AccessFlag;
+    const [bytes, { rkey, addr }] = this.allocate(EARLY_BYTES, LOCAL_WRITE | REMOTE_WRITE);
+    this.earlyBytes = bytes;
+    const privateData = new Uint8Array(EARLY_AT + EARLY_FIELD_BYTES);
+    const view = new DataView(privateData.buffer);
+    new TextEncoder().encodeInto(GREETING, privateData);
+    view.setUint32(EARLY_AT, rkey);
+    view.setBigUint64(EARLY_AT + 4, addr);
+    return privateData;
+  }
+
+  /** Client: EARLY_BYTES of the server's memory for what is written before its answer. */
+  get early(): RemoteBytes | undefined {
+    const { privateData } = this.#connection!;
+    if (privateData.length < EARLY_AT + EARLY_FIELD_BYTES) return undefined;
+    const view = new DataView(privateData.buffer, privateData.byteOffset);
+    const rkey = view.getUint32(EARLY_AT);
+    return rkey === 0 ? undefined : { rkey, remoteAddr: view.getBigUint64(EARLY_AT + 4) };
   }
 
   get #qp(): QueuePair {
@@ -229,11 +258,11 @@ export class Channel {
     }
   }
 
-  /** Writes registered bytes into the peer's memory, then sends a message about them. */
-  writeAndSend(from: LocalBytes, rdma: RemoteBytes, message: Message): void {
+  /** Writes registered bytes into the peer's memory, then sends a message about them, if any. */
+  writeAndSend(from: LocalBytes, rdma: RemoteBytes, message?: Message): void {
     if (this.#broken) return;
     const write: SendWorkRequest = { opcode: WrOpcode.RDMA_WRITE, sgList: [from], rdma };
-    this.#qp.postSend([write, sendRequest(message)]);
+    this.#qp.postSend(message ? [write, sendRequest(message)] : write);
   }
 
   /** Reads bytes of the peer's memory, one read at a time; `whenRead` is called after that. */
@@ -256,9 +285,11 @@ export class Channel {
         if (this.#broken) return;
         throw new ConnectionLost(this.#context.failure?.message ?? 'the device was closed');
       }
-      for (const { status, opcode, wrId, byteLen } of completions) {
+      for (const { status, opcode, wrId, byteLen, vendorErr } of completions) {
         if (this.#broken) return;
-        if (status !== WcStatus.SUCCESS) throw new ConnectionLost(this.#sentenceOf(status));
+        if (status !== WcStatus.SUCCESS) {
+          throw new ConnectionLost(this.#sentenceOf(status, vendorErr));
+        }
         if (opcode === WcOpcode.RDMA_READ) this.#whenRead();
         if (opcode !== WcOpcode.RECV) continue;
         const start = Number(wrId) * MESSAGE_BYTES_MAX;
@@ -299,10 +330,10 @@ export class Channel {
   }
 
   /** The cause; without the remedies for programs that connect queue pairs themselves. */
-  #sentenceOf(status: number): string {
+  #sentenceOf(status: number, vendorErr: number): string {
     // A DREQ, or the keep-alive, ended the connection.
     if (status === WcStatus.WR_FLUSH_ERR) return `the connection to ${this.#peer} ended`;
-    const [sentence = ''] = explainWcStatus(status).split(/\.\s/, 1);
+    const [sentence = ''] = explainWcStatus(status, vendorErr).split(/\.\s/, 1);
     return `${WcStatusName[status] ?? status}: ${sentence}`;
   }
 }
@@ -326,7 +357,8 @@ function unpadded(privateData: Uint8Array): Uint8Array {
 
 /** Throws RefusalError EPROTO if `peer` does not run `program`, or has another version than `own`. */
 function checkGreeting(privateData: Uint8Array, peer: string, own: string, program: string): void {
-  const text = Buffer.from(unpadded(privateData)).toString();
+  const end = privateData.indexOf(0);
+  const text = Buffer.from(end < 0 ? privateData : privateData.subarray(0, end)).toString();
   if (text === GREETING) return;
   const [, version] = /^verbena put (\d{1,9})$/.exec(text) ?? [];
   if (version === undefined) {

@@ -4,6 +4,7 @@
  * ```
  *            0        1        2        4                8           12
  *   PIECE    | 1      | 0      | slot   | piece index    | length    | CRC-32 of the piece |
+ *            | early: 4 bytes |
  *   END      | 2      | 0      | 0      | SHA-256 of the file, 32 bytes …
  *   ABANDON  | 3      | 0      | 0      |
  *   ALIVE    | 4      | 0      | 0      |
@@ -55,11 +56,21 @@ export interface ReadyMessage {
   readonly note: string;
 }
 
+/** Client: `length` bytes of piece `index` lie in slot `slot` of your region. */
+export interface PieceMessage {
+  readonly kind: 'PIECE';
+  readonly slot: number;
+  readonly index: number;
+  readonly length: number;
+  readonly crc: number;
+  /** Bytes at the beginning of the piece that were written to the early region. */
+  readonly early: number;
+}
+
 export type Message =
   | PutMessage
   | ReadyMessage
-  /** Client: `length` bytes of piece `index` lie in slot `slot` of your region. */
-  | { kind: 'PIECE'; slot: number; index: number; length: number; crc: number }
+  | PieceMessage
   /** Client: that was all; the file has this digest. */
   | { kind: 'END'; sha256: Uint8Array }
   /** Client: what I sent is no file any more (it changed): forget it. */
@@ -78,7 +89,7 @@ const TEXT = 0;
 /** Of each field: its offset and its bytes (2 and 4: number, 8: bigint). */
 type Fields = Readonly<Record<string, readonly [at: number, bytes: number]>>;
 const LAYOUTS: Readonly<Record<Message['kind'], readonly [code: number, fields: Fields]>> = {
-  PIECE: [1, { slot: [2, 2], index: [4, 4], length: [8, 4], crc: [12, 4] }],
+  PIECE: [1, { slot: [2, 2], index: [4, 4], length: [8, 4], crc: [12, 4], early: [16, 4] }],
   END: [2, { sha256: [4, 32] }],
   ABANDON: [3, {}],
   ALIVE: [4, {}],

@@ -42,10 +42,13 @@ interface Flow {
 }
 
 /** Throws RefusalError EIO for a completion that is no success. */
-export function checkStatus(status: number, what: string): void {
+export function checkStatus(status: number, what: string, vendorErr = 0): void {
   if (status === WcStatus.SUCCESS) return;
   const name = WcStatusName[status] ?? `status ${status}`;
-  throw new RefusalError('EIO', `${what} failed with ${name}: ${explainWcStatus(status)}`);
+  throw new RefusalError(
+    'EIO',
+    `${what} failed with ${name}: ${explainWcStatus(status, vendorErr)}`,
+  );
 }
 
 export interface BandwidthRun {
@@ -193,8 +196,8 @@ export class Bandwidth {
   #takeSends(): number {
     if (!this.#run.sends) return 0;
     const completions = this.#sendQueue.poll();
-    for (const { wrId, status } of completions) {
-      checkStatus(status, this.#plan.verb.toUpperCase());
+    for (const { wrId, status, vendorErr } of completions) {
+      checkStatus(status, this.#plan.verb.toUpperCase(), vendorErr);
       const flow = this.#flows[Number(wrId)]!;
       const done = Math.min(this.#cqMod, flow.posted - flow.done);
       flow.done += done;

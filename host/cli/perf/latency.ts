@@ -149,7 +149,8 @@ export class Latency {
   }
 
   #check(completions: readonly WorkCompletion[]): void {
-    for (const { status } of completions) checkStatus(status, this.#plan.verb.toUpperCase());
+    const what = this.#plan.verb.toUpperCase();
+    for (const { status, vendorErr } of completions) checkStatus(status, what, vendorErr);
   }
 
   /** At least one completion, or none when it is over. No promise where it comes at once. */

@@ -6,7 +6,7 @@ import { InvalidArgumentError, Option, type Command } from 'commander';
 import { MisuseError, QpType, WrOpcode, type AuthOptions } from '../../index.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
-import { addPortOption, localAddress, mtu, size, whole } from '../base/options.js';
+import { addDscpOption, addPortOption, localAddress, mtu, size, whole } from '../base/options.js';
 import type { PskOptions } from '../base/psk-file.js';
 
 const PERF_VERBS = ['write', 'read', 'send', 'atomic', 'flush', 'atomic-write'] as const;
@@ -50,6 +50,7 @@ export interface PerfOptions extends PskOptions {
   readonly exchange: (typeof EXCHANGES)[number];
   readonly bind?: string;
   readonly udpPort?: number;
+  readonly dscp: number;
   readonly peerUdpPort: number;
   readonly json?: boolean;
 }
@@ -151,7 +152,7 @@ export function addPerfOptions(command: Command): Command {
     )
     .option('-R, --perftest', 'accepted for perftest; the peer may always be perftest');
   addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT);
-  return command
+  return addDscpOption(command)
     .option('--udp-port <port>', `UDP port of the local device (${ROCE_PORT})`, whole(0, 65535))
     .option('--json', 'print the result as JSON');
 }

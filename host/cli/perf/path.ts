@@ -47,8 +47,8 @@ const LINE_BYTES = 64;
 const CYCLE_BYTES = 4096;
 /** perftest's, if the peer sends none. */
 const QKEY = 0x11111111;
-/** 4.096 us * 2^14: 67 ms. */
-const TIMEOUT = 14;
+/** 4.096 us * 2^17: half a second, before the round trip is known. It may be 300 ms. */
+const TIMEOUT = 17;
 const RETRY_COUNT = 7;
 /** 0.64 ms. */
 const MIN_RNR_TIMER = 12;

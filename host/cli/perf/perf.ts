@@ -189,7 +189,7 @@ class Run {
   }
 
   async #open(address: string, port: number): Promise<Context> {
-    const { progress } = this.options;
+    const { progress, dscp } = this.options;
     const memoryBytes = memoryOf(this.plan);
     if (memoryBytes > 2 ** 32 - 2 ** 20) {
       throw new MisuseError(
@@ -200,6 +200,7 @@ class Run {
     this.#context = await openDevice({
       address,
       port,
+      dscp,
       memoryBytes: Math.ceil(memoryBytes / 65536) * 65536,
       queuePairsMax: this.plan.qps + 8,
       rdAtomicMax: 2 ** Math.ceil(Math.log2(Math.max(16, this.plan.outs))),

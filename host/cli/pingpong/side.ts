@@ -58,8 +58,8 @@ const GRH_BYTES = 40;
 const PAGE_BYTES = 4096;
 /** rdma-core fills the buffer so; with a shared receive queue, with 0. */
 const FILLING = 0x7b;
-/** 4.096 us * 2^14: 67 ms. */
-const TIMEOUT = 14;
+/** 4.096 us * 2^17: half a second, before the round trip is known. It may be 300 ms. */
+const TIMEOUT = 17;
 const RETRY_COUNT = 7;
 /** 0.64 ms. */
 const MIN_RNR_TIMER = 12;

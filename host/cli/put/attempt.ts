@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AccessFlag, RefusalError } from '../../index.js';
 import type { AuthOptions, Context, PathState } from '../../index.js';
-import { Channel } from '../file-transfer/channel.js';
+import { Channel, EARLY_BYTES } from '../file-transfer/channel.js';
 import {
   SLOTS_MAX,
   refusalOfText,
@@ -40,6 +40,8 @@ export interface AttemptOptions {
   readonly server: ServerAddress;
   /** 16 bytes, the same for every attempt of a transfer. */
   readonly transfer: Uint8Array;
+  /** An earlier attempt of the transfer has sent pieces. */
+  readonly resumes: boolean;
   /** Client and server prove to each other that they have the first key. */
   readonly auth?: AuthOptions | undefined;
   readonly signal: AbortSignal;
@@ -58,6 +60,8 @@ export class Attempt {
   readonly #freeSlots: Slot[] = [];
   readonly #slots: Slot[] = [];
   #lkey = 0;
+  /** Piece 0 is in slot 0, and its first bytes are on their way to the early region. */
+  #early: { readonly bytes: number; readonly crc: number } | undefined;
   #ready: ReadyMessage | undefined;
   #done: Uint8Array | undefined;
   #failure: Error | undefined;
@@ -92,7 +96,10 @@ export class Attempt {
     }
   }
 
-  /** Sends the request. Resolves to undefined if the server has the file. */
+  /**
+   * Sends the request, and the beginning of the file beside it: a round trip less. Resolves to
+   * undefined if the server has the file.
+   */
   async #ask(): Promise<ReadyMessage | undefined> {
     const { file, transfer } = this.#options;
     const { name, pieceBytes } = file;
@@ -102,10 +109,27 @@ export class Attempt {
       const sentence = `the server sent no reply for ${REPLY_MILLIS_MAX / 1000} s`;
       this.#fail(new RefusalError('ETIMEDOUT', sentence));
     }, REPLY_MILLIS_MAX);
-    await this.#until(() => this.#ready !== undefined || this.#done !== undefined).finally(() =>
-      clearTimeout(timer),
-    );
+    try {
+      await this.#sendEarly();
+      await this.#until(() => this.#ready !== undefined || this.#done !== undefined);
+    } finally {
+      clearTimeout(timer);
+    }
     return this.#ready;
+  }
+
+  /** Of a transfer that goes on the server has the beginning. */
+  async #sendEarly(): Promise<void> {
+    const { file, resumes } = this.#options;
+    const { early } = this.#channel;
+    if (!early || resumes || file.pieceCount === 0) return;
+    this.#makeSlots();
+    const [{ addr, bytes }] = this.#slots as [Slot];
+    const crc = await file.read(0, bytes);
+    if (this.#ready || this.#done) return;
+    const length = Math.min(file.lengthOf(0), EARLY_BYTES);
+    this.#channel.writeAndSend({ addr, length, lkey: this.#lkey }, early);
+    this.#early = { bytes: length, crc };
   }
 
   /** The pieces that the server has. */
@@ -123,10 +147,10 @@ export class Attempt {
     return PieceSet.of(bits, pieceCount);
   }
 
-  #makeSlots({ slots }: ReadyMessage): void {
+  #makeSlots(): void {
     const { file } = this.#options;
-    const count = Math.min(slots, SLOTS_MAX, file.pieceCount);
-    if (count === 0) return;
+    const count = Math.min(SLOTS_MAX, file.pieceCount);
+    if (count === 0 || this.#slots.length > 0) return;
     const { pieceBytes } = file;
     const [bytes, region] = this.#channel.allocate(count * pieceBytes, AccessFlag.LOCAL_WRITE);
     this.#lkey = region.lkey;
@@ -138,7 +162,6 @@ export class Attempt {
         addr: region.addr + BigInt(start),
       });
     }
-    this.#freeSlots.push(...this.#slots);
   }
 
   async #transfer(): Promise<void> {
@@ -146,11 +169,16 @@ export class Attempt {
     const ready = await this.#ask();
     if (!ready) return this.#compare();
     const have = await this.#readBits(ready);
-    this.#makeSlots(ready);
+    this.#makeSlots();
+    // The server may have fewer.
+    this.#slots.splice(ready.slots);
+    this.#freeSlots.push(...this.#slots);
     this.#events.connected(have, ready.note);
     try {
       await this.#sendPieces(ready, have);
       await file.checkUnchanged();
+      // The server waits for the last pieces itself: a round trip less.
+      this.#channel.send({ kind: 'END', sha256: file.digest() });
     } catch (error) {
       if (!(error instanceof FileChanged)) throw error;
       // The server deletes the part and closes the connection afterwards.
@@ -159,8 +187,8 @@ export class Attempt {
       await Promise.race([this.#channel.ended, timeout]);
       throw error;
     }
+    await this.#until(() => this.#freeSlots.length === this.#slots.length);
     this.#events.verifying(this.#channel.pathState());
-    this.#channel.send({ kind: 'END', sha256: file.digest() });
     await this.#until(() => this.#done !== undefined);
     this.#compare();
   }
@@ -188,16 +216,20 @@ export class Attempt {
       }
       await this.#until(() => this.#freeSlots.length > 0);
       const slot = this.#freeSlots.shift()!;
-      const crc = await file.read(index, slot.bytes);
+      // Slot 0 is the first that is taken.
+      const isEarly = this.#early !== undefined && index === 0;
+      const crc = isEarly ? this.#early!.crc : await file.read(index, slot.bytes);
+      const early = isEarly ? this.#early!.bytes : 0;
       const length = file.lengthOf(index);
-      const remoteAddr = ready.addr + BigInt(slot.index) * BigInt(pieceBytes);
-      this.#channel.writeAndSend(
-        { addr: slot.addr, length, lkey: this.#lkey },
-        { remoteAddr, rkey: ready.rkey },
-        { kind: 'PIECE', slot: slot.index, index, length, crc },
-      );
+      const message = { kind: 'PIECE', slot: slot.index, index, length, crc, early } as const;
+      const remoteAddr = ready.addr + BigInt(slot.index * pieceBytes + early);
+      const addr = slot.addr + BigInt(early);
+      if (length === early) this.#channel.send(message);
+      else {
+        const from = { addr, length: length - early, lkey: this.#lkey };
+        this.#channel.writeAndSend(from, { remoteAddr, rkey: ready.rkey }, message);
+      }
     }
-    await this.#until(() => this.#freeSlots.length === this.#slots.length);
   }
 
   #receive(message: Message): void {

@@ -7,7 +7,10 @@ export interface PutOptions extends FaultPercents, AccessOptions {
   readonly bind?: string;
   /** Local UDP port. */
   readonly localPort: number;
-  readonly retries: number;
+  readonly retries?: number;
+  /** Seconds. */
+  readonly outage?: number;
+  readonly dscp: number;
   readonly pieceBytes: number;
   readonly pcap?: string;
   readonly json?: boolean;

@@ -48,8 +48,8 @@ export async function putPmem(
   const named = parseServerAddress(address);
   const host = await lookUp(named.host);
   const local = options.bind ?? (await localAddressTowards(host));
-  const { pcap } = options;
-  const place = { address: local, port: options.localPort, faults: faultsOf(options) };
+  const { pcap, localPort: port, dscp } = options;
+  const place = { address: local, port, dscp, faults: faultsOf(options) };
   const file = await SourceFile.open(path, PIECE_BYTES);
   let context: Context | undefined;
   let progress: Progress | undefined;

@@ -41,6 +41,8 @@ export interface PutReport {
 
 /** Device memory besides the pieces under way. */
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
+const RETRIES = 5;
+const OUTAGE_SECONDS = 60;
 
 export async function put(path: string, address: string, options: PutOptions): Promise<number> {
   const auth = await clientAccess(options);
@@ -59,15 +61,18 @@ export async function put(path: string, address: string, options: PutOptions): P
       {
         address: localAddress,
         port: options.localPort,
+        dscp: options.dscp,
         faults: faultsOf(options),
         ...(options.pcap === undefined ? {} : { pcap: options.pcap }),
       },
       { memoryBytes: MEMORY_BASE_BYTES + SLOTS_MAX * options.pieceBytes },
     );
     const bar = (progress = new Progress('put', file.size));
-    const { retries } = options;
+    const { retries = RETRIES } = options;
+    const { outage = options.retries === undefined ? OUTAGE_SECONDS : 0 } = options;
+    const patience = { retries, outageMillis: outage * 1000 };
     const result = await new Transfer(
-      { context, file, server, retries, auth, signal: interrupt.signal },
+      { context, file, server, ...patience, auth, signal: interrupt.signal },
       {
         progress: (bytes) => bar.update(bytes),
         verifying: () => undefined,

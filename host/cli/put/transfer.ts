@@ -19,9 +19,11 @@ const PASSING_CODES: ReadonlySet<string> = new Set([
 const FIRST_PAUSE_MILLIS = 200;
 const PAUSE_MILLIS_MAX = 5000;
 
-export interface TransferOptions extends Omit<AttemptOptions, 'transfer'> {
-  /** How often to connect again without a piece arriving in between. */
+export interface TransferOptions extends Omit<AttemptOptions, 'transfer' | 'resumes'> {
+  /** How often to connect again without a piece arriving in between; */
   readonly retries: number;
+  /** and for how long: both must be exhausted before the transfer fails. */
+  readonly outageMillis: number;
 }
 
 export interface TransferEvents {
@@ -46,8 +48,9 @@ export interface TransferResult {
 }
 
 export class Transfer {
-  readonly #options: AttemptOptions;
+  readonly #options: Omit<AttemptOptions, 'resumes'>;
   readonly #retries: number;
+  readonly #outageMillis: number;
   readonly #events: TransferEvents;
   #piecesSkipped: number | undefined;
   #piecesSent = 0;
@@ -55,9 +58,10 @@ export class Transfer {
   #reconnects = 0;
   #path: PathState | undefined;
 
-  constructor({ retries, ...options }: TransferOptions, events: TransferEvents) {
+  constructor({ retries, outageMillis, ...options }: TransferOptions, events: TransferEvents) {
     this.#options = { ...options, transfer: randomBytes(16) };
     this.#retries = retries;
+    this.#outageMillis = outageMillis;
     this.#events = events;
   }
 
@@ -65,6 +69,7 @@ export class Transfer {
   async run(): Promise<TransferResult> {
     const start = performance.now();
     let failures = 0;
+    let failedSince = 0;
     for (;;) {
       const sentBefore = this.#piecesSent;
       try {
@@ -79,8 +84,12 @@ export class Transfer {
         };
       } catch (error) {
         failures = this.#piecesSent > sentBefore ? 1 : failures + 1;
+        if (failures === 1) failedSince = performance.now();
         if (!this.#mayPass(error)) throw error;
-        if (failures > this.#retries) throw this.#giveUp(error as Error);
+        const outage = performance.now() - failedSince;
+        if (failures > this.#retries && outage >= this.#outageMillis) {
+          throw this.#giveUp(error as Error, failures - 1);
+        }
         await this.#pause(error as Error, failures);
       }
     }
@@ -93,10 +102,10 @@ export class Transfer {
     return error.name === 'RefusalError' && PASSING_CODES.has(error.code);
   }
 
-  #giveUp(error: Error): RefusalError {
+  #giveUp(error: Error, retries: number): RefusalError {
     const { file, server } = this.#options;
     const where = formatServerAddress(server);
-    const tries = `${this.#retries} ${this.#retries === 1 ? 'retry' : 'retries'}`;
+    const tries = `${retries} ${retries === 1 ? 'retry' : 'retries'}`;
     const hint =
       this.#bytes > 0
         ? `the server keeps what it has of ${file.name}: put it again to go on from there`
@@ -119,7 +128,8 @@ export class Transfer {
 
   #attempt(): Promise<void> {
     const { file } = this.#options;
-    return Attempt.run(this.#options, {
+    const options = { ...this.#options, resumes: this.#piecesSent > 0 };
+    return Attempt.run(options, {
       connected: (have, note) => {
         if (note !== '') this.#events.note(note);
         this.#bytes = 0;

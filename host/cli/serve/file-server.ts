@@ -49,10 +49,10 @@ const WAITING_MAX = 64;
 const WAITING_PER_SOURCE = 16;
 /** Half-open connections that the connection manager accepts (cm/limits.ts). */
 const HALF_OPEN_MAX = 256;
-/** A queue pair that keeps packets, and messages. */
-const CONNECTION_BYTES = 384 * 2 ** 10;
-/** Device memory besides the clients: tables, and the connections above. */
-const MEMORY_BASE_BYTES = 16 * 2 ** 20 + (WAITING_MAX + HALF_OPEN_MAX) * CONNECTION_BYTES;
+/** A queue pair, messages, and the early region. */
+const CONNECTION_BYTES = 448 * 2 ** 10;
+/** Device memory besides the clients: tables, packets ahead, and the connections above. */
+const MEMORY_BASE_BYTES = 28 * 2 ** 20 + (WAITING_MAX + HALF_OPEN_MAX) * CONNECTION_BYTES;
 /** Besides the window: the connection, and a bit for each piece. */
 const MEMORY_CLIENT_BYTES = 2 ** 20;
 const CONNECTIONS_MAX = 2 ** 16;

@@ -6,6 +6,7 @@ export interface ServeOptions extends FaultPercents, AccessOptions {
   readonly dir: string;
   readonly bind: string;
   readonly port: number;
+  readonly dscp: number;
   readonly maxClients: number;
   readonly windowBytes: number;
   readonly pcap?: string;

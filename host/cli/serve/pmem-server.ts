@@ -27,9 +27,9 @@ export async function servePmem(
   options: ServeOptions & { pmem: string },
   { auth, made }: ServerAccess,
 ): Promise<number> {
-  const { pmem: path, json, bind, port, pcap } = options;
+  const { pmem: path, json, bind, port, dscp, pcap } = options;
   const bytes = options.pmemBytes;
-  const place = { address: bind, port, faults: faultsOf(options) };
+  const place = { address: bind, port, dscp, faults: faultsOf(options) };
   const context = await openLocalDevice(pcap === undefined ? place : { ...place, pcap }, {
     memoryBytes: MEMORY_BASE_BYTES + Math.max(bytes ?? 0, BYTES) + 2 ** 20,
     rdAtomicMax: FLUSHES_MAX,

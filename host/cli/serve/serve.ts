@@ -61,6 +61,7 @@ function serverOptions(options: ServeOptions): FileServerOptions {
     directory: options.dir,
     address: options.bind,
     port: options.port,
+    dscp: options.dscp,
     clientsMax: options.maxClients,
     windowBytes: options.windowBytes,
     faults: faultsOf(options),

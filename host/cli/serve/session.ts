@@ -13,6 +13,7 @@ import {
   SLOTS_MAX,
   failedMessage,
   type Message,
+  type PieceMessage,
   type PutMessage,
 } from '../file-transfer/messages.js';
 import type { FileVersion } from './journal.js';
@@ -203,11 +204,11 @@ export class Session {
         this.#work(this.#begin(message));
         break;
       case 'PIECE':
-        this.#work(this.#write(message.slot, message.index, message.length, message.crc));
+        this.#work(this.#write(message));
         break;
       case 'END':
         this.#ending = true;
-        this.#work(this.#finish(message.sha256));
+        this.#work(Promise.all(this.#working).then(() => this.#finish(message.sha256)));
         break;
       case 'ABANDON':
         this.#abandoned = true;
@@ -235,10 +236,12 @@ export class Session {
     this.#working.add(working);
   }
 
-  async #write(slot: number, index: number, length: number, crc: number): Promise<void> {
+  async #write({ slot, index, length, crc, early }: PieceMessage): Promise<void> {
     const part = this.#part!;
+    const { earlyBytes } = this.#channel;
     const memory = this.#slots[slot];
-    if (!memory || index >= part.pieceCount || length !== part.lengthOf(index)) {
+    const isEarly = early <= Math.min(length, earlyBytes.length);
+    if (!memory || index >= part.pieceCount || length !== part.lengthOf(index) || !isEarly) {
       throw new RefusalError(
         'EPROTO',
         `piece ${index} of ${length} bytes in slot ${slot} is out of range`,
@@ -249,6 +252,7 @@ export class Session {
     }
     this.#busySlots.add(slot);
     const bytes = memory.subarray(0, length);
+    bytes.set(earlyBytes.subarray(0, early));
     if (crc32(bytes) !== crc) {
       throw new RefusalError('EIO', `the CRC-32 of piece ${index} differs from the client's`);
     }
@@ -259,9 +263,8 @@ export class Session {
   }
 
   async #finish(sha256: Uint8Array): Promise<void> {
-    if (this.#busySlots.size > 0) {
-      throw new RefusalError('EPROTO', 'END arrived before all pieces were written');
-    }
+    // A piece could not be written.
+    if (this.#failure) return;
     await this.#part!.finish(sha256);
     this.#sha256 = sha256;
     this.#farewell({ kind: 'DONE', sha256 });

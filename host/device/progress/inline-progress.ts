@@ -2,16 +2,19 @@
  * The engine runs in the thread that calls it: when the link hands packets over, when something is
  * posted, when the clock's timer fires.
  */
+import { ArenaLayout } from '#build/abi.js';
 import { Engine, earlier } from '../../engine/engine.js';
 import type { ArenaMemory } from '../../engine/arena.js';
+import { structAt } from '../../engine/struct.js';
 import type { Endpoint, Gid } from '../../link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../../link/link.js';
 import { nextTurn } from '../../link/next-turn.js';
-import type { CancelTimer, Clock } from '../clock.js';
+import { RealClock, type CancelTimer, type Clock } from '../clock.js';
 import { Destinations } from '../destinations.js';
 import { Committer, type Commit } from '../durable/committer.js';
 import { DURABLE_TABLE_BYTES, DurableExchange } from '../durable/durable-exchange.js';
 import type { DurableRing } from '../durable/durable-ring.js';
+import { ContextWakes, type WakeCalls } from '../sharing/context-wakes.js';
 import type { PacketInbox } from '../sharing/packet-inbox.js';
 import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
 
@@ -38,12 +41,22 @@ export class InlineProgress implements Progress, LinkReceiver {
   readonly #durables: number;
   readonly #committers = new Set<Committer>();
   #exchange: DurableExchange | undefined;
+  /** Messages between contexts of the arena. */
+  #wakes: ContextWakes | undefined;
+  readonly #calls: WakeCalls | undefined;
   #closed = false;
   #polling = false;
   #isSettling = false;
 
-  private constructor(arena: ArenaMemory, link: Link, clock: Clock, packetInbox?: PacketInbox) {
+  private constructor(
+    arena: ArenaMemory,
+    link: Link,
+    clock: Clock,
+    packetInbox?: PacketInbox,
+    calls?: WakeCalls,
+  ) {
     this.#packetInbox = packetInbox;
+    this.#calls = packetInbox ? { datagram: (port) => packetInbox.wake(port) } : calls;
     this.#arena = arena;
     this.#link = link;
     this.#clock = clock;
@@ -51,16 +64,17 @@ export class InlineProgress implements Progress, LinkReceiver {
   }
 
   /**
-   * Opens the link. `packetInbox`: where several processes share the device. Rejects with what the
-   * link refuses with (LinkError).
+   * Opens the link. `packetInbox`: where several processes share the device; `calls`: where threads
+   * do. Rejects with what the link refuses with (LinkError).
    */
   static async open(
     arena: ArenaMemory,
     link: Link,
     clock: Clock,
     packetInbox?: PacketInbox,
+    calls?: WakeCalls,
   ): Promise<InlineProgress> {
-    const progress = new InlineProgress(arena, link, clock, packetInbox);
+    const progress = new InlineProgress(arena, link, clock, packetInbox, calls);
     const { heap, memory } = arena;
     await link.open(packetInbox ? packetInbox.sorted(progress) : progress, {
       buffer: memory.buffer,
@@ -86,6 +100,7 @@ export class InlineProgress implements Progress, LinkReceiver {
       {
         send: (batch) => this.#link.send(batch),
         destinationOf: (path) => destinations.of(path),
+        wakeContexts: () => this.#wakes?.wakeOthers(),
         flushes: () => this.#giveFlushes(),
         events,
         deadline: (micros, patient) => {
@@ -103,7 +118,27 @@ export class InlineProgress implements Progress, LinkReceiver {
       () => this.#clock.now(),
     );
     this.#exchange = new DurableExchange(memory, exports, context, this.#durables);
+    this.#startWakes(context);
     return this.#engine;
+  }
+
+  #startWakes(context: number): void {
+    const { memory, address } = this.#arena;
+    if (structAt(memory, ArenaLayout, address).localMessagesMax === 0) return;
+    this.#wakes = new ContextWakes(memory, address, context, this.#calls);
+    // The owner of a virtual clock calls `poll`.
+    const waits = !this.#link.poll && memory.shared && this.#clock instanceof RealClock;
+    if (waits) void this.#listen(this.#wakes);
+  }
+
+  /** Messages of other contexts, until the end. */
+  async #listen(wakes: ContextWakes): Promise<void> {
+    while (!this.#closed) {
+      await wakes.announced();
+      if (!this.#closed && wakes.arrived) this.#engine!.advance();
+      // A flood of messages must not keep the event loop from its other work.
+      await new Promise<void>(nextTurn);
+    }
   }
 
   get durables(): number {
@@ -127,9 +162,15 @@ export class InlineProgress implements Progress, LinkReceiver {
     for (const committer of this.#committers) committer.work();
   }
 
+  get hasMessages(): boolean {
+    return this.#wakes?.arrived ?? false;
+  }
+
   poll(): void {
     const engine = this.#engine;
-    if (this.#closed || !this.#link.poll || !engine) return;
+    if (this.#closed || !engine) return;
+    if (this.#wakes?.arrived) engine.advance();
+    if (!this.#link.poll) return;
     engine.settle();
     this.#polling = true;
     try {
@@ -147,6 +188,10 @@ export class InlineProgress implements Progress, LinkReceiver {
       this.#isSettling = false;
       this.settle();
     });
+  }
+
+  wakeWaits(slot: number): void {
+    this.#packetInbox?.wakeWaits(slot);
   }
 
   settle(): void {
@@ -181,6 +226,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     this.#closed = true;
     this.#timer.cancel?.();
     this.#patientTimer.cancel?.();
+    this.#wakes?.stop();
     await this.#link.close();
   }
 

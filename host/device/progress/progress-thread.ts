@@ -18,6 +18,7 @@ import { loadPosix } from '../../link/posix.js';
 import { UdpBatchLink, type LinkShare } from '../../link/udp/udp-batch.js';
 import type { UdpOptions } from '../../link/udp/udp-options.js';
 import { RealClock } from '../clock.js';
+import type { WakeCalls } from '../sharing/context-wakes.js';
 import { openPacketInbox } from '../sharing/packet-inbox.js';
 import { FloodFilter } from './flood-filter.js';
 import { Runner } from './runner.js';
@@ -34,6 +35,8 @@ export interface ThreadTask extends EngineParts {
   readonly spinMicros: number;
   /** Address of the table of durable segments. */
   readonly durables: number;
+  /** Address of the arena. */
+  readonly arena: number;
   /** Where several processes share the device: address of our copy of the arena, and our slot. */
   readonly shared: { readonly arena: number; readonly slot: number } | undefined;
 }
@@ -127,9 +130,23 @@ function sleepMicros(deadline: number, now: number, filter: FloodFilter | undefi
 
 function run(context: number): void {
   const exports = control.guard(instantiate(memory, task.module));
-  const running = new Runner(memory, exports, context, link, clock, task.durables, packetInbox);
+  const { durables, arena } = task;
+  const calls: WakeCalls = packetInbox
+    ? { datagram: (port) => packetInbox.wake(port) }
+    : { datagram: () => {}, event: (descriptor) => posix?.signalEvent(descriptor) };
+  const running = new Runner(
+    memory,
+    exports,
+    context,
+    link,
+    clock,
+    durables,
+    arena,
+    calls,
+    packetInbox,
+  );
   runner = running;
-  const discard = { completion: () => {}, asyncEvent: () => {} };
+  const discard = { completion: () => {}, asyncEvent: () => {}, reorderShort: () => {} };
   const events = new EventRing(memory, context, discard);
   // The socket of a device that processes share receives for all of them.
   const filter = packetInbox
@@ -157,9 +174,9 @@ function run(context: number): void {
       // The application may have moved it in its turn.
       const deadline = earlier(exports.nextDeadline(context), exports.nextOwed(context));
       if (control.fallAsleep(kicks, deadline)) {
-        if (packetInbox && !packetInbox.fallAsleep()) link.wait(0);
-        else link.wait(sleepMicros(deadline, now, filter));
-        packetInbox?.awake();
+        const isQuiet = (packetInbox?.fallAsleep() ?? true) && running.wakes.fallAsleep();
+        link.wait(isQuiet ? sleepMicros(deadline, now, filter) : 0);
+        running.wakes.awake();
         control.awake();
       }
     } else if (done === 0) spin.yield();

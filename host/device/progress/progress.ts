@@ -14,6 +14,8 @@ export interface DeviceEvents {
   completion(cq: number): void;
   /** An AsyncEvent, and the address of the object it concerns. */
   asyncEvent(event: number, object: number): void;
+  /** Reorder buffers could use more memory. */
+  reorderShort(): void;
   /** The link is gone: nothing travels any more. */
   failed(reason: Error): void;
   /** This peer is gone, and the link knows it. */
@@ -54,14 +56,20 @@ export interface Progress {
    * them. `again`: the caller does nothing but poll until a packet arrives, or it arms a queue.
    */
   poll(again?: boolean): void;
+  /** Have other contexts of the arena announced messages that `poll` would take? */
+  readonly hasMessages: boolean;
   /** Sends the waiting answers now: the application did not wait for what arrived. */
   settle(): void;
+  /** Address of the ControlBlock of an engine with a thread of its own. */
+  readonly controlAddress?: number;
   /** Address of the table of durable segments (durable-exchange.ts). */
   readonly durables: number;
   /** From now on `commit` works on that ring, in this thread. */
   keepDurable(ring: DurableRing, commit: Commit): StopDurable;
   /** A store has a thread of its own, where there are threads (durable-thread.ts). */
   keepDurableApart?(task: DurableTask): Promise<StopDurable>;
+  /** Wakes the device's thread of another process for its waits (word-waits.ts). */
+  wakeWaits?(slot: number): void;
   /** A queue pair takes packets of a new source from now on. */
   notePeer?(): void;
   /** Nothing is sent or received afterwards. */

@@ -11,9 +11,12 @@ import type { UdpBatchLink } from '../../link/udp/udp-batch.js';
 import type { Clock } from '../clock.js';
 import { Destinations } from '../destinations.js';
 import { DurableExchange } from '../durable/durable-exchange.js';
+import { ContextWakes, type WakeCalls } from '../sharing/context-wakes.js';
 import type { PacketInbox } from '../sharing/packet-inbox.js';
 
 export class Runner {
+  /** Messages between contexts of the arena. */
+  readonly wakes: ContextWakes;
   readonly #engine: Engine<Endpoint>;
   readonly #link: UdpBatchLink;
   readonly #clock: Clock;
@@ -30,8 +33,11 @@ export class Runner {
     link: UdpBatchLink,
     clock: Clock,
     durables: number,
+    arena: number,
+    calls: WakeCalls,
     packetInbox?: PacketInbox,
   ) {
+    this.wakes = new ContextWakes(memory, arena, context, calls);
     this.#packetInbox = packetInbox;
     const destinations = new Destinations(memory, (peer) => link.setPeerSegments(peer, true));
     this.#link = link;
@@ -44,6 +50,7 @@ export class Runner {
       {
         send: (batch) => link.send(batch),
         destinationOf: (path) => destinations.of(path),
+        wakeContexts: () => this.wakes.wakeOthers(),
         flushes: () => this.#giveFlushes(),
         // The application's thread takes them.
         events: undefined,
@@ -101,7 +108,8 @@ export class Runner {
     const answers = this.#exchange.collect();
     this.#stores = answers > 0;
     if (answers > 0) engine.drain();
-    let done = answers + engine.exports.postDoorbells(engine.context, this.#clock.now());
+    const messages = this.wakes.arrived ? 1 : 0;
+    let done = answers + messages + engine.exports.postDoorbells(engine.context, this.#clock.now());
     if (done > 0 && later) engine.drain();
     this.#later = later;
     try {

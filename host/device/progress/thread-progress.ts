@@ -25,6 +25,7 @@ import { Committer, type Commit } from '../durable/committer.js';
 import { DURABLE_TABLE_BYTES } from '../durable/durable-exchange.js';
 import { DurableRing } from '../durable/durable-ring.js';
 import type { DurableThreadTask } from '../durable/durable-thread.js';
+import type { WakeCalls } from '../sharing/context-wakes.js';
 import { openPacketInbox, type PacketInbox } from '../sharing/packet-inbox.js';
 import type {
   DeviceEvents,
@@ -47,6 +48,12 @@ const TURN_MICROS = 50;
 /** Attempts to take the turn before a waiting answer is left to the next turn. */
 const TAKE_ATTEMPTS = 1000;
 
+interface ThreadProgressOptions {
+  readonly udp: UdpOptions;
+  readonly spinMicros: number;
+  readonly isLent?: boolean;
+}
+
 /** Devices with a running thread: a process that exits without closing would wait for its sleep. */
 const running = new Set<() => void>();
 process.on('exit', () => {
@@ -61,6 +68,12 @@ export async function startThread(): Promise<Worker> {
   const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { execArgv: [] });
   await hear(worker);
   return worker;
+}
+
+/** How threads of one process wake each other (context-wakes.ts). */
+export async function eventCalls(): Promise<WakeCalls> {
+  const { posix } = await loadPosix();
+  return { datagram: () => {}, event: (descriptor) => posix?.signalEvent(descriptor) };
 }
 
 /** What a thread says next. Rejects when it ends instead: memory may be short. */
@@ -86,7 +99,8 @@ export class ThreadProgress implements Progress {
   readonly #worker: Worker;
   readonly #control: ControlBlock;
   readonly #posix: Posix;
-  readonly #wakeDescriptor: number;
+  /** The eventfd that wakes the thread. */
+  readonly wakeDescriptor: number;
   readonly #exited: Promise<unknown>;
   readonly #link: UdpBatchLink;
   readonly #packetInbox: PacketInbox | undefined;
@@ -108,6 +122,8 @@ export class ThreadProgress implements Progress {
     spinMicros: number,
     readonly durables: number,
     packetInbox: PacketInbox | undefined,
+    /** The doorbell ring has one producer: this thread posts under the lock if it is another's. */
+    readonly isLent: boolean,
   ) {
     this.#packetInbox = packetInbox;
     this.spin = new Spin(spinMicros, this.#clock, () => posix.yieldProcessor());
@@ -117,7 +133,7 @@ export class ThreadProgress implements Progress {
     this.#posix = posix;
     this.#link = link;
     this.info = link.info;
-    this.#wakeDescriptor = link.wakeDescriptor;
+    this.wakeDescriptor = link.wakeDescriptor;
     this.socketDescriptor = link.socketDescriptor;
     this.callPort = link.callPort;
     const stop = (): void => this.#stop();
@@ -132,13 +148,13 @@ export class ThreadProgress implements Progress {
   }
 
   /**
-   * Opens the link in the thread. `slot`: of this process, where several share the device.
-   * `started`: a thread that `startThread` made. Rejects with what it refuses with (LinkError).
+   * Opens the link in the thread. `isLent`: another process rings the doorbells. `slot`: of this
+   * process, where several share the device. `started`: a thread that `startThread` made. Rejects
+   * with what it refuses with (LinkError).
    */
   static async open(
     arena: ArenaMemory,
-    udp: UdpOptions,
-    spinMicros: number,
+    { udp, spinMicros, isLent = false }: ThreadProgressOptions,
     slot?: number,
     started?: Worker,
   ): Promise<ThreadProgress> {
@@ -161,6 +177,7 @@ export class ThreadProgress implements Progress {
       udp,
       spinMicros,
       durables,
+      arena: arena.address,
       shared,
     };
     const worker = started ?? (await startThread());
@@ -196,8 +213,18 @@ export class ThreadProgress implements Progress {
       spinMicros,
       durables,
       packetInbox,
+      isLent,
     );
     return made.progress;
+  }
+
+  get controlAddress(): number {
+    return this.#control.address;
+  }
+
+  /** The thread no longer keeps the process from ending. */
+  unref(): void {
+    this.#worker.unref();
   }
 
   start(context: number, events: DeviceEvents): RunningEngine {
@@ -211,10 +238,13 @@ export class ThreadProgress implements Progress {
     // The turn excludes all other calls, so the lock is not needed.
     this.#runner = this.#newRunner(context);
     const guarded = this.#control.guard(this.#arena.exports);
+    const posts = {
+      postSend: (_context: number, qp: number) => doorbell(qp),
+      postRecv: (_context: number, qp: number) => doorbell(qp),
+    };
     this.#arena.exports = {
       ...guarded,
-      postSend: (_context, qp) => doorbell(qp),
-      postRecv: (_context, qp) => doorbell(qp),
+      ...(this.isLent ? {} : posts),
       reqNotifyCq: (cq, flags) => {
         guarded.reqNotifyCq(cq, flags);
         this.#follow();
@@ -235,15 +265,13 @@ export class ThreadProgress implements Progress {
   #newRunner(context: number): Runner {
     const { memory, exports } = this.#arena;
     const { durables } = this;
-    return new Runner(
-      memory,
-      exports,
-      context,
-      this.#link,
-      this.#clock,
-      durables,
-      this.#packetInbox,
-    );
+    const inbox = this.#packetInbox;
+    const calls: WakeCalls = inbox
+      ? { datagram: (port) => inbox.wake(port) }
+      : { datagram: () => {}, event: (descriptor) => this.#posix.signalEvent(descriptor) };
+    const { address } = this.#arena;
+    const [link, clock] = [this.#link, this.#clock];
+    return new Runner(memory, exports, context, link, clock, durables, address, calls, inbox);
   }
 
   keepDurable(ring: DurableRing, commit: Commit): StopDurable {
@@ -271,7 +299,7 @@ export class ThreadProgress implements Progress {
     const workerData: DurableThreadTask = {
       memory: this.#arena.memory.memory,
       control: this.#control.address,
-      wakeDescriptor: this.#wakeDescriptor,
+      wakeDescriptor: this.wakeDescriptor,
       ring: task.ring,
       address: task.address,
       length: task.length,
@@ -316,6 +344,14 @@ export class ThreadProgress implements Progress {
     if (leads) this.#control.lead(now);
     if (!this.#take((runner) => runner.turn(leads))) this.#control.awaitTurn(TURN_MICROS);
     this.#polledAt = this.#clock.now();
+  }
+
+  wakeWaits(slot: number): void {
+    this.#packetInbox?.wakeWaits(slot);
+  }
+
+  get hasMessages(): boolean {
+    return this.#runner?.wakes.arrived ?? false;
   }
 
   settle(): void {
@@ -378,7 +414,7 @@ export class ThreadProgress implements Progress {
   }
 
   #stop(): void {
-    this.#control.stop(() => this.#posix.signalEvent(this.#wakeDescriptor));
+    this.#control.stop(() => this.#posix.signalEvent(this.wakeDescriptor));
   }
 
   /** Asynchronous events, and completions of armed queues, until the end. */
@@ -390,7 +426,7 @@ export class ThreadProgress implements Progress {
   }
 
   #kick(): void {
-    if (this.#control.kick()) this.#posix.signalEvent(this.#wakeDescriptor);
+    if (this.#control.kick()) this.#posix.signalEvent(this.wakeDescriptor);
   }
 
   /** Rings for a queue pair (assembly/transport/queue/doorbell.ts). */

@@ -16,6 +16,7 @@ import { LayoutMemoryRegion } from '../layouts/layout-memory-region.js';
 import { MemoryRegion, type RegisterOptions } from '../regions/memory-region.js';
 import { MemoryWindow } from '../regions/memory-window.js';
 import { NullMemoryRegion } from '../regions/null-memory-region.js';
+import { DomainHeap, type HeapOptions } from '../heap/domain-heap.js';
 import { heapMemory, type QueueMemory } from '../queues/queue-memory.js';
 import { checkInit } from '../queues/queue-pair-attributes.js';
 import { QueuePair, type QpInitAttributes } from '../queues/queue-pair.js';
@@ -212,6 +213,17 @@ export class ProtectionDomain {
   allocShpd(shareKey: bigint | number, area?: Uint8Array): Uint8Array {
     this.check('allocShpd');
     return allocShpd(this, shareKey, area);
+  }
+
+  /**
+   * A heap of this domain (seed 000): creates it, or opens the one of that name that another thread
+   * or process of the device has created. One key for all its memory, the same addresses in all
+   * processes; it ends with the last process that has opened it. Throws MisuseError; RefusalError
+   * ENOMEM (no memory of the device, regions or roots are left), EBUSY (the tables are locked).
+   */
+  heap(options: HeapOptions = {}): DomainHeap {
+    this.check('heap');
+    return DomainHeap.open(this, options);
   }
 
   /**

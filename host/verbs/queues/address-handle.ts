@@ -22,6 +22,11 @@ export interface AddressAttributes {
    * count up (Linux would drop them). Default false.
    */
   readonly ownKind?: boolean;
+  /**
+   * Packets to and from the peer have 0 in place of the ICRC: both ends agreed, since the link
+   * between them keeps bytes whole (`LinkInfo.integrity`). Default false.
+   */
+  readonly skipIcrc?: boolean;
   /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where it told. */
   readonly reorderPackets?: number;
   /**
@@ -35,6 +40,12 @@ export interface AddressAttributes {
    * handle, none: the device's own port.
    */
   readonly flowLabel?: number;
+  /**
+   * `wire`: requests to a queue pair of the same device travel as packets, too. Default: they are
+   * executed without packets where that is possible (RC). Links that capture packets or inject
+   * faults carry all requests.
+   */
+  readonly path?: 'wire';
 }
 
 /** Writes the AV into the engine's struct; returns where packets will go. */
@@ -42,8 +53,12 @@ export function fillAddress(
   struct: Struct<typeof QueuePairAttributesLayout>,
   address: AddressAttributes,
 ): Endpoint {
-  const known = 'dgid port receiveBufferBytes ownKind reorderPackets doubledFlushIcrc flowLabel';
+  const known =
+    'dgid port receiveBufferBytes ownKind skipIcrc reorderPackets doubledFlushIcrc flowLabel path';
   checkKeys('ahAttr', address, known);
+  if (address.path !== undefined && address.path !== 'wire') {
+    throw new MisuseError('ahAttr.path', `must be 'wire' or absent, got ${String(address.path)}`);
+  }
   const gid = parseGid(address.dgid);
   const port = address.port ?? ROCE_PORT;
   if (!Number.isInteger(port) || port < 1 || port > 65535) {
@@ -56,8 +71,10 @@ export function fillAddress(
   struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
   struct.reorderPackets = address.reorderPackets ?? 0;
   struct.ownKind = address.ownKind ? 1 : 0;
+  struct.skipsIcrc = address.skipIcrc ? 1 : 0;
   struct.doublesFlush = address.doubledFlushIcrc ? 1 : 0;
   struct.sourcePort = 0;
+  struct.wireOnly = address.path === 'wire' ? 1 : 0;
   return new Endpoint(gid, port);
 }
 

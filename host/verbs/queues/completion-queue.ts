@@ -8,6 +8,7 @@ import {
 } from '#build/abi.js';
 import { MAX_CQE, NUM_COMP_VECTORS } from '../limits.js';
 import { checkWhole } from '../../errors/check-whole.js';
+import { checkObject } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { nextTurn } from '../../link/next-turn.js';
 import type { CompletionChannel } from './completion-channel.js';
@@ -185,6 +186,7 @@ export class CompletionQueue {
    */
   modify(moderation: { readonly cqCount: number; readonly cqPeriodMicros: number }): void {
     if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    checkObject('modify', moderation, 'moderation');
     const { cqCount, cqPeriodMicros } = moderation;
     if (cqCount === 0 && cqPeriodMicros === 0) return;
     throw new RefusalError('EOPNOTSUPP', 'modify: this device has no event moderation');

@@ -19,6 +19,8 @@ export interface PathState {
   readonly activeQueuePairs: number;
   /** Of the last thousand packets, 0 to 1. */
   readonly lossShare: number;
+  /** Share of recent packets that a switch marked, 0 to 1. */
+  readonly markShare: number;
 }
 
 /** Undefined: the queue pair has no path (RESET, INIT, ERR, or UD). */
@@ -34,5 +36,6 @@ export function readPathState(memory: EngineMemory, queuePair: number): PathStat
     inFlightPackets: state.inFlight,
     activeQueuePairs: state.busy,
     lossShare: state.lossShare,
+    markShare: state.markShare,
   };
 }

@@ -1,6 +1,6 @@
 /** `ibv_qp_attr`: what `qp.modify` changes, and how it reaches the engine. */
 import { QpAttribute, QpAttributeName, type QueuePairAttributesLayout } from '#build/abi.js';
-import { checkKeys } from '../../base/options.js';
+import { checkKeys, checkObject } from '../../base/options.js';
 import type { Struct } from '../../engine/struct.js';
 import { MisuseError } from '../../errors/errors.js';
 import type { QpInitAttributes } from './queue-pair.js';
@@ -57,7 +57,7 @@ const CAPABILITIES = 'maxSendWr maxRecvWr maxSendSge maxRecvSge maxInlineData re
 /** Checks the attributes of a new queue pair; `more`: names of further attributes of the call. */
 export function checkInit(verb: string, attributes: Partial<QpInitAttributes>, more = ''): void {
   checkKeys(verb, attributes, `qpType sendCq recvCq srq cap sqSigAll ${more}`.trim());
-  if (attributes.cap) checkKeys(`${verb} (cap)`, attributes.cap, CAPABILITIES);
+  if (attributes.cap !== undefined) checkKeys(`${verb} (cap)`, attributes.cap, CAPABILITIES);
 }
 
 /** Numbers are stored as 32 bits: what does not fit is refused, not cut. */
@@ -72,6 +72,7 @@ export function checkNumbers(attributes: QpAttributes): void {
 }
 
 export function maskOf(attributes: QpAttributes): number {
+  checkObject('modify', attributes, 'attributes');
   let mask = 0;
   for (const [name, bit] of Object.entries(MASKS)) {
     if (attributes[name as keyof QpAttributes] !== undefined) mask |= bit;

@@ -107,7 +107,8 @@ export class QueuePair {
     const { exports } = device.arena;
     this.#sends = new SendRing(engineMemory, made.sendRing, cap.maxSendWr, made.sendStride, cap);
     const { maxRecvWr, maxRecvSge } = cap;
-    this.#receives = new ReceiveRing(engineMemory, made.receiveRing, maxRecvWr, maxRecvSge);
+    const ring = made.receiveRing;
+    this.#receives = new ReceiveRing(engineMemory, ring, maxRecvWr, maxRecvSge, 'cap.maxRecvWr');
     this.#ringSoftly = () => {
       exports.postSend(device.engine.context, this.handle, device.clock.now());
     };
@@ -143,7 +144,7 @@ export class QueuePair {
     number: number,
   ): QueuePair {
     const { context } = pd;
-    const { arena, engine, limits } = context.device;
+    const { arena, engine, limits, reorderMemory } = context.device;
     for (const name of ['sendCq', 'recvCq'] as const) {
       if (attributes[name]?.context !== context) {
         throw new MisuseError(name, 'must be a completion queue of the same context');
@@ -154,7 +155,7 @@ export class QueuePair {
       throw new MisuseError('srq', 'must be a shared receive queue of the same context');
     }
     if (attributes.srq?.destroyed) throw new MisuseError('srq', 'is destroyed');
-    const cap = grantCapabilities(attributes.cap ?? {});
+    const cap = grantCapabilities(attributes.cap ?? {}, reorderMemory.packetsMax);
     const size = QueuePairParametersLayout.size + RANDOM_QPNS * 4;
     const address = arena.heap.alloc(size);
     let memory = 0;
@@ -173,6 +174,7 @@ export class QueuePair {
       parameters.reorderPackets = cap.reorderPackets;
       parameters.signalAll = attributes.sqSigAll ? 1 : 0;
       parameters.number = number;
+      reorderMemory.begin(cap.reorderPackets);
       memory = pd.queueMemory.take(arena.exports.qpBytes(engine.context, address), 'QP');
       parameters.memory = memory;
       let errno: number = Errno.EAGAIN;
@@ -254,6 +256,20 @@ export class QueuePair {
     return this.#peer?.equals(gid) ?? false;
   }
 
+  /**
+   * @internal A handshake with the peer took this time: until a round trip is measured, the queue
+   * pair retransmits early, and waits at least four times as long for an answer.
+   */
+  seedRoundTrip(micros: number): void {
+    if (this.#destroyed || this.qpType !== QpType.RC) return;
+    this.pd.context.device.arena.exports.setQpRoundTrip(this.handle, Math.ceil(micros));
+  }
+
+  /** @internal */
+  get peerGid(): Gid | undefined {
+    return this.#peer;
+  }
+
   /** @internal The peer sent an RNR NAK; the request is retransmitted later. */
   get isPeerBusy(): boolean {
     return !this.#destroyed && this.#struct.rnrWaiting !== 0;
@@ -280,6 +296,15 @@ export class QueuePair {
       minRnrTimer: struct.minRnrTimer,
       destQpNum: struct.targetQp,
     };
+  }
+
+  /**
+   * Are requests executed without packets where that is possible? Yes for RC to a queue pair of the
+   * same device, unless `ahAttr.path` is `wire` or the link captures packets or injects faults.
+   */
+  get usesLocalPath(): boolean {
+    this.#check();
+    return this.#struct.localPath !== 0;
   }
 
   /** What congestion control knows of the path to the peer; undefined: the state has no path. */
@@ -446,6 +471,7 @@ export class QueuePair {
     const { device } = this.pd.context;
     device.settle();
     device.arena.exports.destroyQp(device.engine.context, this.handle);
+    device.reorderMemory.shrink();
     this.#destroyed = true;
     this.#counters?.release();
     this.#leaveGroups();

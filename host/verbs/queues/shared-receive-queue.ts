@@ -1,6 +1,7 @@
 /** `ibv_srq`: one receive queue for many queue pairs. */
 import { Errno, SharedReceiveQueueLayout } from '#build/abi.js';
 import { structAt } from '../../engine/struct.js';
+import { checkKeys } from '../../base/options.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { MAX_SGE, MAX_SRQ_WR } from '../limits.js';
@@ -36,7 +37,7 @@ export class SharedReceiveQueue {
     readonly maxSge: number,
   ) {
     this.#memory = memory;
-    this.#ring = new ReceiveRing(pd.context.device.arena.memory, memory, maxWr, maxSge);
+    this.#ring = new ReceiveRing(pd.context.device.arena.memory, memory, maxWr, maxSge, 'maxWr');
   }
 
   /** @internal Use `pd.createSrq()`. */
@@ -77,6 +78,7 @@ export class SharedReceiveQueue {
    */
   modify(attributes: { readonly maxWr?: number; readonly srqLimit?: number }): void {
     this.#check();
+    checkKeys('modify', attributes, 'maxWr srqLimit');
     const { maxWr = this.maxWr, srqLimit } = attributes;
     checkWhole('maxWr', maxWr, 1, MAX_SRQ_WR);
     const entries = 2 ** Math.ceil(Math.log2(maxWr));
@@ -105,7 +107,7 @@ export class SharedReceiveQueue {
     queueMemory.giveBack(this.#memory, 'SRQ');
     this.#memory = memory;
     this.maxWr = entries;
-    this.#ring = new ReceiveRing(arena.memory, memory, entries, this.maxSge);
+    this.#ring = new ReceiveRing(arena.memory, memory, entries, this.maxSge, 'maxWr');
   }
 
   /** `ibv_destroy_srq`. Throws RefusalError EBUSY while a queue pair takes from it. */

@@ -252,14 +252,15 @@ abstract class Ring<Request extends object> {
   /** Fills the next entry, and calls `filled`. */
   protected abstract put(request: Request): void;
 
-  /** Address of the next free entry. Throws RefusalError ENOMEM if the ring is full. */
-  protected free(verb: string): number {
+  /** Address of the next free entry. Throws RefusalError ENOMEM, which names `limit`. */
+  protected free(verb: string, limit: string): number {
     const { entries } = this;
     const head = (this.words[this.#head]! + this.#held) >>> 0;
     if ((head - this.#seenTail) >>> 0 >= entries) {
       this.#seenTail = Atomics.load(this.words, this.#tail);
       if ((head - this.#seenTail) >>> 0 >= entries) {
-        throw new RefusalError('ENOMEM', `${verb}: all ${entries} requests are in use`);
+        const remedy = `wait for completions, or raise ${limit}`;
+        throw new RefusalError('ENOMEM', `${verb}: all ${entries} requests are in use; ${remedy}`);
       }
     }
     return this.ring + RING_HEADER_SIZE + (head & (entries - 1)) * this.stride;
@@ -318,7 +319,7 @@ export class SendRing extends Ring<SendWorkRequest> {
   }
 
   protected put(request: SendWorkRequest): void {
-    const base = this.free('postSend');
+    const base = this.free('postSend', 'cap.maxSendWr');
     const { words } = this;
     const at = base >> 2;
     const { opcode, rdma, atomic, flush, inline, ud, sendFlags = 0 } = request;
@@ -378,7 +379,7 @@ export class SendRing extends Ring<SendWorkRequest> {
 
   #putBinding(request: SendWorkRequest, binding: Binding): void {
     const { words } = this;
-    const at = this.free('postSend') >> 2;
+    const at = this.free('postSend', 'cap.maxSendWr') >> 2;
     checkKeys(binding);
     storeU64(words, at + WR_ID, request.wrId ?? 0);
     storeU64(words, at + BIND_ADDRESS, binding.address);
@@ -414,13 +415,20 @@ export class SendRing extends Ring<SendWorkRequest> {
 export class ReceiveRing extends Ring<ReceiveWorkRequest> {
   readonly #sgeMax: number;
 
-  constructor(memory: EngineMemory, ring: number, entries: number, sgeMax: number) {
+  /** `limit`: the option with the number of entries. */
+  constructor(
+    memory: EngineMemory,
+    ring: number,
+    entries: number,
+    sgeMax: number,
+    private readonly limit: string,
+  ) {
     super(memory, ring, entries, RECEIVE_REQUEST_SIZE + sgeMax * SGE_SIZE);
     this.#sgeMax = sgeMax;
   }
 
   protected put(request: ReceiveWorkRequest): void {
-    const base = this.free('postRecv');
+    const base = this.free('postRecv', this.limit);
     const list = request.sgList ?? NO_SGES;
     checkSges(list, this.#sgeMax);
     const at = base >> 2;

@@ -46,6 +46,11 @@ export class DeviceMemory {
     return new DeviceMemory(context, context.alloc(length));
   }
 
+  /** @internal Where it lies in the device's memory. */
+  get address(): number {
+    return this.#memory.byteOffset;
+  }
+
   /** `ibv_memcpy_to_dm`. Throws RefusalError EINVAL for what is not aligned, or outside. */
   memcpyTo(offset: number, data: Uint8Array): void {
     this.#check('memcpyTo', offset, data.length);

@@ -1,0 +1,13 @@
+/** A page has no other process that could use its device. */
+import type { BackMemory } from '../engine/memory.js';
+import { RefusalError } from '../errors/errors.js';
+
+export interface Lending {
+  readonly memoryDescriptor: number;
+  readonly wakeDescriptor: number;
+}
+
+export function backBy(): Promise<BackMemory> {
+  const refusal = new RefusalError('EOPNOTSUPP', 'openDevice: lending is not available in a page');
+  return Promise.reject(refusal);
+}
