@@ -9,6 +9,7 @@ import {
   WrOpcode,
   createLoopbackPair,
   openDevice,
+  type Context,
   type Link,
   type LoopbackNetwork,
   type SendWorkRequest,
@@ -29,8 +30,7 @@ export interface World {
   readonly network: LoopbackNetwork;
 }
 
-async function openSide(link: Link, bytes: number): Promise<Side> {
-  const context = await openDevice({ link, memoryBytes: bytes + 32 * 2 ** 20 });
+function sideOf(context: Context, bytes: number): Side {
   const pd = context.allocPd();
   const cq = context.createCq(1024);
   const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap: { maxSendWr: SEND_QUEUE } });
@@ -39,10 +39,14 @@ async function openSide(link: Link, bytes: number): Promise<Side> {
   return { context, pd, cq, qp, buffer, mr };
 }
 
-export async function openWorld(bytes: number): Promise<World> {
+/** `local`: both sides in one device, so that requests go by the local path. */
+export async function openWorld(bytes: number, local = false): Promise<World> {
   const { network, a, b } = createLoopbackPair({ auto: false });
-  const sideA = await openSide(a, bytes);
-  const sideB = await openSide(b, bytes);
+  const memoryBytes = (local ? 2 : 1) * bytes + 32 * 2 ** 20;
+  const open = (link: Link): Promise<Context> =>
+    openDevice({ link, memoryBytes, regionsMax: 32768 });
+  const sideA = sideOf(await open(a), bytes);
+  const sideB = sideOf(local ? sideA.context : await open(b), bytes);
   const options = { mtu: Mtu.MTU_4096, attributes: { timeout: 17 } };
   connect(sideA.qp, sideB, 100, 200, options);
   connect(sideB.qp, sideA, 200, 100, options);

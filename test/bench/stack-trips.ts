@@ -9,11 +9,16 @@ export interface SendTripOptions extends TripOptions {
   readonly progress: Progress;
   /** Both sides sleep until their completion queue calls, instead of polling it. */
   readonly waits: boolean;
+  /** Name of a device that both processes share: without packets. Default: each has its own. */
+  readonly name?: string;
 }
 
 export async function sendTrips(options: SendTripOptions): Promise<Trips> {
-  const { bytes, count, progress, waits } = options;
-  const { end, partner, close } = await openBoth({ progress, bytes: 65536, echo: bytes, waits });
+  const { bytes, count, progress, waits, name } = options;
+  // A second without an answer: what is withdrawn goes by packets.
+  const shared = name === undefined ? {} : { name, timeout: 18 };
+  const both = { progress, bytes: 65536, echo: bytes, waits, ...shared };
+  const { end, partner, close } = await openBoth(both);
   for (let index = 0; index < 16; index++) end.receive(bytes);
   // As long as it takes the compilers of both sides to be done.
   const timer = new TripTimer(count, partner, 4 * count);
@@ -26,7 +31,9 @@ export async function sendTrips(options: SendTripOptions): Promise<Trips> {
     end.receive(bytes);
   }
   const trips = timer.result();
+  const packets = end.context.counters().sentPkts;
   await close();
+  if (name !== undefined && packets > 0n) throw new Error('SENDs went by packets');
   return trips;
 }
 

@@ -45,6 +45,8 @@ export interface EndOptions {
   readonly timeout?: number;
   /** Default: the device's. */
   readonly socketBufferBytes?: number;
+  /** Name of a device that both sides share. Default: each has its own. */
+  readonly name?: string;
 }
 
 /** In place of a UDP link of its own: the measuring code runs this side. */
@@ -81,6 +83,9 @@ export interface Keep {
   readonly how: 'blocked' | 'computing';
 }
 
+const ADDRESS = '127.0.0.1';
+/** Of a device that both sides share: no two of them live at the same time. */
+const SHARED_PORT = 47_917;
 const PSN = 1000;
 const RECEIVES = 16;
 const SIGNALED_EVERY = 32;
@@ -133,9 +138,11 @@ export class End {
       regionsMax: regions + 16,
       ...(options.windowPackets !== undefined && { windowPackets: options.windowPackets }),
     };
+    const { name } = options;
     const udp = {
-      address: '127.0.0.1',
-      port: 0,
+      ...(name === undefined
+        ? { address: ADDRESS, port: 0 }
+        : { name, address: ADDRESS, port: SHARED_PORT, localMemoryBytes: HEADROOM_BYTES }),
       progress,
       ...(socketBufferBytes !== undefined && { socketBufferBytes }),
     };
@@ -172,7 +179,7 @@ export class End {
 
   connect({ port, qpns, receiveBufferBytes }: Address): void {
     const reorderPackets = this.#reorderPackets;
-    const { gid } = Endpoint.parse('127.0.0.1', port);
+    const { gid } = Endpoint.parse(ADDRESS, port);
     for (const [index, qp] of this.qps.entries()) {
       const access = { qpAccessFlags: ALL_ACCESS };
       qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...access });

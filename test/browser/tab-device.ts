@@ -10,6 +10,7 @@ export interface TabState {
   link: Verbena.DataChannelLink;
   context: Verbena.Context;
   side: TransferSide;
+  server?: Verbena.RemoteServer<{ table: Uint8Array; scores: Float64Array }>;
 }
 
 export interface TabOptions {

@@ -85,6 +85,73 @@ test('what one tab writes is in the other one’s memory', async (world) => {
   await close(a, b);
 });
 
+test('a tab shares memory by name, and another one reads, writes, counts and sends messages', async (world) => {
+  const room = `room ${++rooms}`;
+  const url = world.site.url(PAGE);
+  const a = await openTab(world.browser, url, { room });
+  const b = await openTab(world.browser, url, { room });
+  const shared = await a.run(async (verbena, state: TabState) => {
+    const { context } = state;
+    const here = `rdma://[${context.local.gid}]:7471` as const;
+    state.server = await verbena.share(
+      here,
+      { table: 65536, scores: new Float64Array(8) },
+      {
+        context,
+        onClient: async (client) => {
+          for await (const message of client) await client.send(message.reverse());
+        },
+      },
+    );
+    return state.server.url;
+  });
+  const told = await b.run(async (verbena, { context, link }: TabState, at: string) => {
+    while (link.peers.length === 0) await link.nextPeerEvent();
+    const remote = await verbena.connect(new URL(at), { context });
+    const { table, scores } = remote.memory;
+    await table!.write(100, Uint8Array.of(1, 2, 3));
+    await scores!.write(8, new Uint8Array(Float64Array.of(2.5).buffer));
+    const before = await table!.fetchAdd(0, 7n);
+    const copy = await table!.read(96, 8);
+    await remote.send(Uint8Array.of(4, 5, 6));
+    let answer: Uint8Array | undefined;
+    for await (const message of remote) {
+      answer = message;
+      break;
+    }
+    const large = new Uint8Array(40_000).fill(9);
+    await table!.write(20_000, large);
+    await remote.close();
+    const reason = await verbena
+      .connect(`rdma://[${link.peers[0]!.gid}]:9`, { context })
+      .catch((error: Error) => error.message);
+    return { before: `${before}`, copy: [...copy], answer: [...answer!], reason: `${reason}` };
+  }, shared);
+  assert.equal([told.before, told.copy, told.answer], ['0', [0, 0, 0, 0, 1, 2, 3, 0], [6, 5, 4]]);
+  assert.match(told.reason, /cannot be reached/);
+  const found = await a.run(async (_verbena, { server }: TabState) => {
+    const { table, scores } = server!.memory;
+    const result = [table![0], scores![1], table![59_999], table![60_000]];
+    await server!.close();
+    return result;
+  });
+  assert.equal(found, [7, 2.5, 9, 0]);
+  await close(a, b);
+});
+
+test('a page without a device of its own is refused by share and connect', async (world) => {
+  const tab = await openTab(world.browser, world.site.url(PAGE), {});
+  const told = await tab.run(async (verbena) => {
+    const refused = (error: Error): string => `${error.name} ${error.message}`;
+    return [
+      await verbena.share('rdma://[fd00::1]:7471', { table: 64 }).then(String, refused),
+      await verbena.connect('rdma://[fd00::1]:7471').then(String, refused),
+    ];
+  });
+  for (const text of told) assert.match(text, /^MisuseError context: a page needs context or pd/);
+  await close(tab);
+});
+
 test('a tab reads, counts in and sends to the other one’s memory', async (world) => {
   const [a, b] = await twoTabs(world, world.site.url(PAGE));
   await write(a, 3);

@@ -53,7 +53,7 @@ test('names that are no file names are refused, and so is what is no request', (
       { kind: 'END', sha256 },
       { kind: 'DONE', sha256 },
       { kind: 'ABANDON' },
-      { kind: 'PIECE', slot: 0, index: 0, length: 1000, crc: 0 },
+      { kind: 'PIECE', slot: 0, index: 0, length: 1000, crc: 0, early: 0 },
     ] as const) {
       assert.is(await answerTo(port, message), '', 'the connection ends');
     }
@@ -73,11 +73,11 @@ test('a client of another version and another program are refused in words', () 
       refusedGreeting({ host: HOST, port }, text, device);
     for (const [version, older] of [
       [1, 'client'],
-      [3, 'server'],
+      [5, 'server'],
     ] as const) {
       const sentence =
         `EPROTO the client has version ${version} of the conversation of put and serve, the server ` +
-        `has version 2; upgrade verbena at the ${older}`;
+        `has version 4; upgrade verbena at the ${older}`;
       assert.ok((await refused(`verbena put ${version}`)).includes(sentence), sentence);
     }
     assert.match(await refused('nvme'), /EPROTO the client does not run verbena put; check/);
@@ -87,11 +87,15 @@ test('pieces out of range, a slot that is not free and a second request end the 
   Workspace.use(async (space) => {
     await mkdir(space.path('in'));
     const { port } = await space.serve(space.path('in'));
-    const piece = { kind: 'PIECE', slot: 0, index: 0, length: 1000, crc: 1 } as const;
+    const piece = { kind: 'PIECE', slot: 0, index: 0, length: 1000, crc: 1, early: 0 } as const;
     for (const [message, answer] of [
       [{ ...piece, slot: 9 }, /EPROTO piece 0 of 1000 bytes in slot 9 is out of range/],
       [{ ...piece, index: 1 }, /EPROTO piece 1 .* is out of range/],
       [{ ...piece, length: 1001 }, /EPROTO piece 0 of 1001 .* is out of range/],
+      [{ ...piece, early: 1001 }, /EPROTO piece 0 .* is out of range/],
+      [{ ...piece, early: 2 ** 32 - 1 }, /EPROTO piece 0 .* is out of range/],
+      // The early region of a client that wrote nothing has zeros.
+      [{ ...piece, early: 1000 }, /EIO the CRC-32 of piece 0 differs/],
       [piece, /EIO the CRC-32 of piece 0 differs/],
       [{ kind: 'END', sha256: new Uint8Array(32) }, /EPROTO the file is incomplete: 1 pieces/],
     ] as const) {
@@ -199,7 +203,7 @@ test('a server that does not know the key, has another version or says nothing i
     const { port } = context.local;
     try {
       const listener = await listen({ address: HOST, port: FILE_SERVICE }, { context });
-      let greeting: string | undefined = 'verbena put 3';
+      let greeting: string | undefined = 'verbena put 5';
       void (async () => {
         for await (const each of listener) {
           if (greeting === undefined) each.reject();
@@ -210,8 +214,8 @@ test('a server that does not know the key, has another version or says nothing i
       const key = ['--token', 'a key of enough letters'];
       assert.match((await put(...key)).stderr, /has no key: .*\(EACCES\)/);
       const at = `at ${HOST}:${port}`;
-      const client = 'this client has version 2; upgrade verbena at this client';
-      assert.match((await put()).stderr, `the server ${at} has version 3 of the conversation`);
+      const client = 'this client has version 4; upgrade verbena at this client';
+      assert.match((await put()).stderr, `the server ${at} has version 5 of the conversation`);
       assert.match((await put()).stderr, `${client} (EPROTO)`);
       greeting = 'verbena put 1';
       assert.match((await put()).stderr, `; upgrade verbena at the server ${at} (EPROTO)`);
@@ -220,7 +224,7 @@ test('a server that does not know the key, has another version or says nothing i
         (await put()).stderr,
         `put: ${HOST}:${port} refuses with CONSUMER_DEFINED; check that "verbena serve" of this version`,
       );
-      greeting = 'verbena put 2';
+      greeting = 'verbena put 4';
       const { code, stderr } = await put('--retries', '0');
       assert.is(code, 1);
       assert.match(stderr, /^verbena put: the server sent no reply for 10 s [^\n]*\n$/);
@@ -242,7 +246,7 @@ test('a client that ends between request and answer has gone, and is not refused
     };
     const silent = await openDevice({ link });
     try {
-      const privateData = Buffer.from('verbena put 2');
+      const privateData = Buffer.from('verbena put 4');
       const how = { context: silent, udpPort: port, privateData };
       await connect({ address: HOST, port: FILE_SERVICE }, how);
       await server.printed(

@@ -16,14 +16,10 @@ const readme = read('README.md');
 function program(name: string, port: number): string {
   const found = new RegExp(`\`\`\`js\\n// ${name}\\n([^]*?)\`\`\``).exec(readme);
   assert.ok(found, `README.md has no ${name}`);
-  const text = found[1]!.replaceAll('127.0.0.1:7471', '127.0.34.1:7471');
-  // Another device may be at 4791 of the address that both take.
-  return name === 'lend.mjs'
-    ? text.replace("7471')", `7471', { device: { port: ${port} } })`)
-    : text.replace("7471')", `7471', { udpPort: ${port}, device: { port: 0 } })`);
+  return found[1]!.replaceAll('rdma://127.0.0.1:7471', `rdma://127.0.34.1:7471?udp=${port}`);
 }
 
-test('the first program of the README lends memory, and the second one writes into it', async () => {
+test('the first program of the README shares memory, and the second one writes into it', async () => {
   const port = await freePort('127.0.34.1');
   await Workspace.use(async (workspace) => {
     const start = (name: string, ...args: string[]) => {
@@ -33,20 +29,22 @@ test('the first program of the README lends memory, and the second one writes in
       writeFileSync(file, program(name, port).replace("'verbena'", `'${index}'`));
       return workspace.startProcess(process.execPath, [file, ...args]);
     };
-    const lending = start('lend.mjs');
-    const [, addr, rkey] = await lending.printed('stdout', /(\d+) (\d+) "/);
-    const { code, stdout, stderr } = await start('write.mjs', addr!, rkey!, 'hello').ended;
+    const sharing = start('share.mjs');
+    await sharing.printed('stdout', /rdma:.*\n"/);
+    const { code, stdout, stderr } = await start('write.mjs', 'hello').ended;
     assert.is(code, 0, stderr);
-    assert.is(stdout, 'written\n');
-    await lending.printed('stdout', /"hello\0/);
+    assert.match(stdout, /^hello\0+\n$/);
+    await sharing.printed('stdout', /"hello\0/);
   });
 });
 
-test('the first program has five lines', () => {
-  const lines = program('lend.mjs', 0).split('\n');
-  const statements = lines.filter((line) => line !== '' && !line.startsWith('import '));
-  assert.is(statements.length, 5);
-  for (const line of lines) assert.ok(line.length <= 130, line);
+test('each of the first programs has at most five lines', () => {
+  for (const name of ['share.mjs', 'write.mjs']) {
+    const lines = program(name, 0).split('\n');
+    const statements = lines.filter((line) => line !== '' && !line.startsWith('import '));
+    assert.ok(statements.length <= 5, name);
+    for (const line of lines) assert.ok(line.length <= 100, line);
+  }
 });
 
 test('every command is in the table of the README, and no other', async () => {

@@ -62,6 +62,9 @@ test('a full send queue refuses, names the request, and keeps what fitted', () =
     const error = thrown(() => wire.qp.postSend(Array.from({ length: 6 }, () => write)));
     assert.instance(error, RefusalError);
     assert.is((error as RefusalError).code, 'ENOMEM');
+    const text =
+      'postSend: all 4 requests are in use; wait for completions, or raise cap.maxSendWr';
+    assert.is(error.message, `${text} (ENOMEM)`);
     assert.is(error.badWr, 4);
     assert.is(wire.takePackets().length, 4);
   }));
@@ -70,6 +73,7 @@ test('a full receive queue refuses and names the request', () =>
   onWire({ qp: { cap: { maxRecvWr: 2 } } }, (wire) => {
     const error = thrown(() => wire.qp.postRecv([{ wrId: 1 }, { wrId: 2 }, { wrId: 3 }]));
     assert.is((error as RefusalError).code, 'ENOMEM');
+    assert.match(error.message, /or raise cap.maxRecvWr/);
     assert.is(error.badWr, 2);
     wire.qp.modify({ qpState: QpState.ERR });
     assert.equal(wire.completions(), ['1 WR_FLUSH_ERR', '2 WR_FLUSH_ERR']);

@@ -123,7 +123,16 @@ function plan(psn: number, size: number, offset: number, random: () => number, f
   } satisfies Planned;
 }
 
-async function compare(options: WireOptions, runs: (random: () => number) => Planned[], seed = 1) {
+/** With an ICRC, and without. */
+async function compare(options: WireOptions, runs: (random: () => number) => Planned[]) {
+  for (const skipIcrc of [false, true]) await compareOnce({ ...options, skipIcrc }, runs);
+}
+
+async function compareOnce(
+  options: WireOptions,
+  runs: (random: () => number) => Planned[],
+  seed = 1,
+) {
   const random = splitmix32(seed);
   const [alone, together] = [await Wire.open(options), await Wire.open(options)];
   const planned = runs(random);
@@ -219,8 +228,13 @@ function message(random: () => number, at?: number, fault?: Fault | 'end' | 'mid
 
 for (const fault of [undefined, ...FAULTS, 'end', 'middle'] as const) {
   test(`a WRITE of many packets by both ways, ${fault ?? 'nothing wrong'}`, async () => {
-    for (const at of fault ? [1, 3, PACKETS - 1, PACKETS + 1] : [0]) {
-      const wires = [await Wire.open({ ...CONTINUED, ...LONG_WAY }), await Wire.open(CONTINUED)];
+    const places = fault ? [1, 3, PACKETS - 1, PACKETS + 1] : [0];
+    for (const { at, skipIcrc } of places.flatMap((at) => [
+      { at, skipIcrc: false },
+      { at, skipIcrc: true },
+    ])) {
+      const options = { ...CONTINUED, skipIcrc };
+      const wires = [await Wire.open({ ...options, ...LONG_WAY }), await Wire.open(options)];
       for (const wire of wires) {
         const random = splitmix32(7);
         asRun(

@@ -112,6 +112,10 @@ export function fail(context: Context, qp: QueuePair, request: SendRequest, stat
   qp.sent = status + 1;
 }
 `,
+  'transport/shared/packet-mark.ts': `
+import { QueuePair } from './queue-pair';
+export function reorders(qp: QueuePair): bool { return false; }
+`,
   'wire/opcode.ts': 'export enum PacketFlag { SEND = 1 }',
 };
 

@@ -47,6 +47,8 @@ export interface MachineConfig {
   readonly contextsMax: number;
   /** 0 (default): no pools of regions. */
   readonly poolUsersMax?: number;
+  /** Entries of each channel between two contexts; 0 (default): no channels. */
+  readonly localMessagesMax?: number;
   /** Bytes of each thread's asyncify stack; default 256. */
   readonly stackBytes?: number;
 }
@@ -78,7 +80,20 @@ export type Call =
   | 'poolTake'
   | 'poolGive'
   | 'poolDrain'
-  | 'reap';
+  | 'reap'
+  // channel-sources.ts
+  | 'makeChannelEnd'
+  | 'postAll'
+  | 'postOne'
+  | 'postReceive'
+  | 'serve'
+  | 'expire'
+  | 'abandon'
+  | 'closeSlot'
+  | 'sentBy'
+  | 'receivedBy'
+  | 'leftBy'
+  | 'hasFailed';
 
 type Exports = Readonly<Record<Call, (...args: number[]) => number>> & {
   arenaBytes(config: number): number;
@@ -162,6 +177,7 @@ export class Machine {
     this.words[at('protectionDomainsMax')] = config.protectionDomainsMax;
     this.words[at('contextsMax')] = config.contextsMax;
     this.words[at('poolUsersMax')] = config.poolUsersMax ?? 0;
+    this.words[at('localMessagesMax')] = config.localMessagesMax ?? 0;
     this.#budget = Infinity;
     this.#arenaEnd = ARENA + this.#exports.arenaBytes(CONFIG);
     this.#exports.arenaInit(ARENA, CONFIG);

@@ -9,6 +9,8 @@
  */
 import { read } from '../support/script.js';
 import { OPTIMIZED, PLAIN, buildProtocol, type Protocol, type Variant } from './build.js';
+import { channelVariant } from './channel-sources.js';
+import { CHANNEL_SCENARIOS, ChannelWorld } from './channel-world.js';
 import { Explorer, type Explored, type Outcome } from './explore.js';
 import { FENCE_MUTANTS, findFenceFailure } from './fence-mutants.js';
 import { FENCE_SCENARIOS } from './fence-scenario.js';
@@ -72,6 +74,15 @@ async function exploreFences(variant: Variant): Promise<void> {
   }
 }
 
+async function exploreChannels(variant: Variant): Promise<void> {
+  const protocol = await buildProtocol(channelVariant(variant));
+  for (const scenario of CHANNEL_SCENARIOS) {
+    const name = `${variant.name}: messages, ${scenario.name}`;
+    const most = values.preemptions ?? Infinity;
+    explore(name, most, () => new ChannelWorld(protocol, scenario));
+  }
+}
+
 async function runMutants(): Promise<void> {
   for (const { variant, scenario } of MUTANTS) {
     if (!variant.name.includes(values.only)) continue;
@@ -100,6 +111,7 @@ if (values.table) {
       for (const scenario of [PAIR, ...SCENARIOS, ...LONG])
         exploreKeys(protocol, variant, scenario);
       await exploreFences(variant);
+      await exploreChannels(variant);
     }
   }
   console.log(`${passed} passed, ${failed} failed`);

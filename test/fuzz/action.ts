@@ -10,31 +10,31 @@ import { run, wait } from './runs.js';
 
 export const Kind = {
   /**
-   * lane, opcode, psn base, delta, size, region, offset, length, syndrome, flags, operand, trim,
+   * pair, opcode, psn base, delta, size, region, offset, length, syndrome, flags, operand, trim,
    * MSN and mark, trailer (peer-keys.ts)
    */
   PACKET: 0,
-  /** lane, options, psn, level */
+  /** pair, options, psn, level */
   CONNECT: 1,
-  /** lane, opcode, length, sges, region, offset, flags, remote region, remote offset, operand */
+  /** pair, opcode, length, sges, region, offset, flags, remote region, remote offset, operand */
   SEND: 2,
-  /** lane, length, sges, region, offset, count */
+  /** pair, length, sges, region, offset, count */
   RECEIVE: 3,
   /** microseconds; 0: to the next timer */
   TIME: 4,
-  STATE: 5, // lane, change, value
+  STATE: 5, // pair, change, value
   KEY: 6, // region, change
   POLL: 7, // 0: all; else this number
   RAW: 8, // seed, length
   /** 1: the link keeps buffers from now on; 0: it gives them back */
   WIRE: 9,
-  /** lane, ring, then what HostileField names: a whole entry, and the doorbell */
+  /** pair, ring, then what HostileField names: a whole entry, and the doorbell */
   ENTRY: 10,
-  /** lane, ring (3: the program of a layout), word, value: now */
+  /** pair, ring (3: the program of a layout), word, value: now */
   SCRIBBLE: 11,
   /** the same, while the engine is between two packets of a batch */
   LATER: 12,
-  DOORBELL: 13, // lane, ring
+  DOORBELL: 13, // pair, ring
   /** 1: another engine of the domain is in a call; 0: it has left the call */
   ENGINE: 14,
 } as const;
@@ -78,8 +78,8 @@ export const PsnBase = {
 /** A number in 0 .. n - 1. */
 export type Below = (n: number) => number;
 
-/** How many lanes (queue pairs) and regions a world has; indices wrap. */
-export const LANES = 11;
+/** How many pairs of queue pairs and regions a world has; indices wrap. */
+export const PAIRS = 11;
 export const REGIONS = 11;
 /** Indices of windows and of regions for REG_MR begin here (bindables.ts). */
 const BINDABLE = 64;
@@ -103,10 +103,10 @@ function pick<T>(below: Below, list: readonly T[]): T {
   return list[below(list.length)]!;
 }
 
-/** Of lanes 0 .. 10: RC, UC or UD (world.ts `LANE_SPECS`). */
-function opcodesOf(lane: number, below: Below): readonly number[] {
+/** Of pairs 0 .. 10: RC, UC or UD (world.ts `PAIR_SPECS`). */
+function opcodesOf(pair: number, below: Below): readonly number[] {
   if (below(12) === 0) return OPCODES;
-  const kind = lane % LANES;
+  const kind = pair % PAIRS;
   if (kind === 2 || kind === 3 || kind === 8) return UC_OPCODES;
   if (kind === 4 || kind === 5 || kind === 7) return UD_OPCODES;
   return below(5) < 2 ? RC_RESPONSES : RC_REQUESTS;
@@ -141,11 +141,11 @@ function packetFlags(below: Below): number {
   return flags;
 }
 
-export function packet(below: Below, lane: number, opcode?: number): Action {
+export function packet(below: Below, pair: number, opcode?: number): Action {
   return trimmed([
     Kind.PACKET,
-    lane,
-    opcode ?? pick(below, opcodesOf(lane, below)),
+    pair,
+    opcode ?? pick(below, opcodesOf(pair, below)),
     rarely(below, 8, () => below(7)),
     rarely(below, 6, () => pick(below, [1, -1, 2, -2, 3, -3, 5, -7, anyNumber(below)])),
     rarely(below, 6, () => pick(below, EDGES) + 1),
@@ -163,8 +163,8 @@ export function packet(below: Below, lane: number, opcode?: number): Action {
 }
 
 /** A whole message in order: FIRST, MIDDLE …, LAST. */
-function message(below: Below, lane: number): Action[] {
-  const kind = lane % LANES;
+function message(below: Below, pair: number): Action[] {
+  const kind = pair % PAIRS;
   const service = kind === 2 || kind === 3 || kind === 8 ? 0x20 : 0;
   const write = below(2) === 0;
   const first = service + (write ? Opcode.RC_RDMA_WRITE_FIRST : Opcode.RC_SEND_FIRST);
@@ -173,7 +173,7 @@ function message(below: Below, lane: number): Action[] {
   const region = rarely(below, 3, () => anyRegion(below));
   const offset = rarely(below, 3, () => anyNumber(below));
   const flags = below(2) === 0 ? PacketBit.HOLD : 0;
-  const of = (opcode: number): number[] => [Kind.PACKET, lane, opcode, 0, 0, 0, region, offset];
+  const of = (opcode: number): number[] => [Kind.PACKET, pair, opcode, 0, 0, 0, region, offset];
   const actions = [[...of(first), 0, 0, flags]];
   // A WRITE's FIRST announces two full packets and one more: see packet.ts.
   for (let count = write ? 1 : below(3); count > 0; count--) {
@@ -185,7 +185,7 @@ function message(below: Below, lane: number): Action[] {
 }
 
 /** Requests with responses that have data, and packets between them, delivered together. */
-function burst(below: Below, lane: number): Action[] {
+function burst(below: Below, pair: number): Action[] {
   const { RC_RDMA_READ_REQUEST: read, RC_FETCH_ADD: add, RC_COMPARE_SWAP: swap } = Opcode;
   const { RC_RDMA_WRITE_ONLY: write, RC_SEND_ONLY: toReceive } = Opcode;
   const actions: Action[] = [];
@@ -199,7 +199,7 @@ function burst(below: Below, lane: number): Action[] {
     const offset = rarely(below, 3, () => anyNumber(below));
     const flags = (below(2) === 0 ? PacketBit.ACK_REQUEST : 0) | (count > 1 ? PacketBit.HOLD : 0);
     const fecn = below(6) === 0 ? PacketBit.FECN : 0;
-    const head = [Kind.PACKET, lane, opcode, base, again ? below(12) : psn, 0, region, offset];
+    const head = [Kind.PACKET, pair, opcode, base, again ? below(24) : psn, 0, region, offset];
     actions.push(trimmed([...head, length, 0, flags | fecn, below(4)]));
     if (below(10) === 0) actions.push(trimmed([Kind.KEY, region, below(4)]));
   }
@@ -207,14 +207,14 @@ function burst(below: Below, lane: number): Action[] {
 }
 
 /** Requests of our own, and answers to them, in and out of order. */
-function answers(below: Below, lane: number): Action[] {
+function answers(below: Below, pair: number): Action[] {
   const { SEND, RDMA_WRITE, RDMA_READ, ATOMIC_FETCH_AND_ADD } = WrOpcode;
   const actions: Action[] = [];
   for (let count = 1 + below(4); count > 0; count--) {
     const opcode = pick(below, [SEND, RDMA_WRITE, RDMA_READ, RDMA_READ, ATOMIC_FETCH_AND_ADD]);
     const length = opcode === ATOMIC_FETCH_AND_ADD ? 8 : pick(below, [0, 8, 600, 1500]);
     const shape = below(5) === 0 ? below(16) : 1;
-    actions.push([Kind.SEND, lane, opcode, length, shape, 0, 0, below(2) === 0 ? 2 : 0]);
+    actions.push([Kind.SEND, pair, opcode, length, shape, 0, 0, below(2) === 0 ? 2 : 0]);
   }
   for (let count = 1 + below(5); count > 0; count--) {
     const opcode = pick(below, RC_RESPONSES);
@@ -226,7 +226,7 @@ function answers(below: Below, lane: number): Action[] {
     const arrived = rarely(below, 2, () => below(256));
     const far = rarely(below, 8, () => below(256));
     actions.push(
-      trimmed([Kind.PACKET, lane, opcode, base, delta, 0, 0, far, far, syndrome, flags, arrived]),
+      trimmed([Kind.PACKET, pair, opcode, base, delta, 0, 0, far, far, syndrome, flags, arrived]),
       ...(below(4) === 0 ? [time(below)] : []),
     );
   }
@@ -234,13 +234,13 @@ function answers(below: Below, lane: number): Action[] {
 }
 
 /** Requests of several packets, of which maps say which have arrived, soon or late or never. */
-function losses(below: Below, lane: number): Action[] {
+function losses(below: Below, pair: number): Action[] {
   const { RDMA_WRITE, RDMA_READ, SEND } = WrOpcode;
-  const actions: Action[] = below(3) > 0 ? [connect(below, lane)] : [];
+  const actions: Action[] = below(3) > 0 ? [connect(below, pair)] : [];
   for (let count = 2 + below(4); count > 0; count--) {
     const opcode = pick(below, [RDMA_WRITE, RDMA_WRITE, SEND, RDMA_READ]);
     const length = pick(below, [8, 600, 1500, 3000, 9000]);
-    actions.push([Kind.SEND, lane, opcode, length, 1, 0, 0, 2], [Kind.TIME, 1 + below(300)]);
+    actions.push([Kind.SEND, pair, opcode, length, 1, 0, 0, 2], [Kind.TIME, 1 + below(300)]);
   }
   for (let count = 2 + below(6); count > 0; count--) {
     const isMap = below(4) > 0;
@@ -248,7 +248,7 @@ function losses(below: Below, lane: number): Action[] {
     const psn = pick(below, [0, 0, 0, 1, 2, 3]);
     const syndrome = isMap ? pick(below, [0x61, 0x61, 0x20]) : 0;
     const map = pick(below, [1, 2, 3, 4, 6, 8, 12, below(64)]);
-    const head = [Kind.PACKET, lane, opcode, PsnBase.UNACKED, psn, 0, 0, 0];
+    const head = [Kind.PACKET, pair, opcode, PsnBase.UNACKED, psn, 0, 0, 0];
     actions.push(trimmed([...head, 0, syndrome, 0, map]));
     const micros = pick(below, [0, 1, 5, 50, 500, 5000, 50_000]);
     if (micros > 0) actions.push([Kind.TIME, micros]);
@@ -256,14 +256,35 @@ function losses(below: Below, lane: number): Action[] {
   return actions;
 }
 
+/** READs and what is behind them, of which some responses arrive, in any order, and ACKs. */
+function holes(below: Below, pair: number): Action[] {
+  const { RDMA_WRITE, RDMA_READ, ATOMIC_FETCH_AND_ADD: ADD } = WrOpcode;
+  const { RC_RDMA_READ_RESPONSE_MIDDLE: DATA, RC_ATOMIC_ACKNOWLEDGE, RC_ACKNOWLEDGE } = Opcode;
+  const actions: Action[] = below(2) > 0 ? [connect(below, pair)] : [];
+  for (let count = 2 + below(3); count > 0; count--) {
+    const opcode = pick(below, [RDMA_READ, RDMA_READ, RDMA_READ, RDMA_WRITE, ADD]);
+    const length = opcode === ADD ? 8 : pick(below, [600, 3000, 9000]);
+    actions.push([Kind.SEND, pair, opcode, length, 1, 0, 0, 2], [Kind.TIME, 1 + below(300)]);
+  }
+  for (let count = 4 + below(10); count > 0; count--) {
+    const opcode = pick(below, [DATA, DATA, DATA, DATA, RC_ATOMIC_ACKNOWLEDGE, RC_ACKNOWLEDGE]);
+    const psn = pick(below, [0, 1, 1, 2, 3, 4, 6, 9]);
+    actions.push(trimmed([Kind.PACKET, pair, opcode, PsnBase.UNACKED, psn]));
+    const micros = pick(below, [0, 0, 1, 50, 5000]);
+    if (micros > 0) actions.push([Kind.TIME, micros]);
+    if (below(30) === 0) actions.push(trimmed([Kind.KEY, anyRegion(below), below(4)]));
+  }
+  return actions;
+}
+
 /** A retransmission that proves needless, and then packets that may be as late. */
-function late(below: Below, lane: number): Action[] {
+function late(below: Below, pair: number): Action[] {
   const micros = pick(below, [100, 1000, 1000, 20_000]);
-  const ack = [Kind.PACKET, lane, Opcode.RC_ACKNOWLEDGE, PsnBase.MAX];
+  const ack = [Kind.PACKET, pair, Opcode.RC_ACKNOWLEDGE, PsnBase.MAX];
   const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
-  const overtaken = [Kind.PACKET, lane, opcode, PsnBase.UNACKED, 0, 0, 0, 0, 0, 0x61, 0, 1];
-  const one = [Kind.SEND, lane, WrOpcode.RDMA_WRITE, 8, 1, 0, 0, 2];
-  const actions: Action[] = [connect(below, lane), one, [Kind.TIME, micros], ack];
+  const overtaken = [Kind.PACKET, pair, opcode, PsnBase.UNACKED, 0, 0, 0, 0, 0, 0x61, 0, 1];
+  const one = [Kind.SEND, pair, WrOpcode.RDMA_WRITE, 8, 1, 0, 0, 2];
+  const actions: Action[] = [connect(below, pair), one, [Kind.TIME, micros], ack];
   for (let count = 2 + below(3); count > 0; count--) {
     actions.push(one, [Kind.TIME, 1 + below(3)], one, [Kind.TIME, micros], overtaken);
     const more = pick(below, [0, 1, micros >> 5, micros >> 3, micros >> 1, 2 * micros]);
@@ -275,7 +296,7 @@ function late(below: Below, lane: number): Action[] {
 }
 
 /** Requests that come ahead of what is expected, in any order, and then what was missing. */
-function gaps(below: Below, lane: number): Action[] {
+function gaps(below: Below, pair: number): Action[] {
   const { RC_RDMA_READ_REQUEST: read, RC_FETCH_ADD: add, RC_SEND_ONLY: toReceive } = Opcode;
   const { RC_RDMA_WRITE_ONLY: write, RC_SEND_ONLY_WITH_INVALIDATE: invalidate } = Opcode;
   const actions: Action[] = [];
@@ -284,28 +305,28 @@ function gaps(below: Below, lane: number): Action[] {
     const delta = pick(below, [1, 2, 2, 3, 4, 5, 8, 9, 32, 64, 65, 130]);
     const bits = below(3) === 0 ? PacketBit.ACK_REQUEST : 0;
     const region = rarely(below, 6, () => anyRegion(below));
-    const head = [Kind.PACKET, lane, opcode, PsnBase.EXPECTED, delta, 0, region];
+    const head = [Kind.PACKET, pair, opcode, PsnBase.EXPECTED, delta, 0, region];
     actions.push(trimmed([...head, 0, 0, 0, bits | (below(4) === 0 ? PacketBit.HOLD : 0)]));
   }
   const first = pick(below, [write, toReceive, read]);
   const length = rarely(below, 4, () => pick(below, [2000, 16000, 30701, 36001]));
-  actions.push(trimmed([Kind.PACKET, lane, first, 0, 0, 0, 0, 0, length]));
+  actions.push(trimmed([Kind.PACKET, pair, first, 0, 0, 0, 0, 0, length]));
   return actions;
 }
 
 /** Round trips that get longer, and then a loss. */
-function roundTrips(below: Below, lane: number): Action[] {
+function roundTrips(below: Below, pair: number): Action[] {
   const actions: Action[] = [];
-  const ack = [Kind.PACKET, lane, Opcode.RC_ACKNOWLEDGE, PsnBase.MAX];
+  const ack = [Kind.PACKET, pair, Opcode.RC_ACKNOWLEDGE, PsnBase.MAX];
   for (const micros of [1 + below(50), 500 + below(3000), 500 + below(3000)]) {
-    actions.push([Kind.SEND, lane, WrOpcode.SEND, 8, 1, 0, 0, 2], [Kind.TIME, micros], ack);
+    actions.push([Kind.SEND, pair, WrOpcode.SEND, 8, 1, 0, 0, 2], [Kind.TIME, micros], ack);
   }
-  actions.push([Kind.SEND, lane, WrOpcode.RDMA_WRITE, 3000, 1, 0, 0, 2]);
-  actions.push([...ack, -1 - below(3), 0, 0, 0, 0, 0x61], [Kind.PACKET, lane, Opcode.CNP]);
+  actions.push([Kind.SEND, pair, WrOpcode.RDMA_WRITE, 3000, 1, 0, 0, 2]);
+  actions.push([...ack, -1 - below(3), 0, 0, 0, 0, 0x61], [Kind.PACKET, pair, Opcode.CNP]);
   return actions;
 }
 
-export function connect(below: Below, lane: number): Action {
+export function connect(below: Below, pair: number): Action {
   let options = below(3);
   for (let shift = 2; shift < 18; shift += 2) {
     if (below(3) === 0) options |= below(4) << shift;
@@ -313,13 +334,13 @@ export function connect(below: Below, lane: number): Action {
   if (below(3) > 0) options |= 1 << 18;
   if (below(3) === 0) options |= below(64) << 20;
   const psn = below(3) === 0 ? 0xfffffe - below(4) : below(1 << 24);
-  return trimmed([Kind.CONNECT, lane, options, psn, rarely(below, 5, () => below(7))]);
+  return trimmed([Kind.CONNECT, pair, options, psn, rarely(below, 5, () => below(7))]);
 }
 
-export function send(below: Below, lane: number): Action {
+export function send(below: Below, pair: number): Action {
   return trimmed([
     Kind.SEND,
-    lane,
+    pair,
     below(8) === 0 ? below(16) : pick(below, WORK),
     pick(below, [0, 1, 8, 8, 8, 40, 255, 256, 300, 600, 1500, 3000, 5000, 20000]),
     below(2) === 0 ? below(4) : below(16),
@@ -332,10 +353,10 @@ export function send(below: Below, lane: number): Action {
   ]);
 }
 
-export function receive(below: Below, lane: number): Action {
+export function receive(below: Below, pair: number): Action {
   return trimmed([
     Kind.RECEIVE,
-    lane,
+    pair,
     pick(below, [0, 2, 8, 40, 100, 300, 600, 1500, 1500]),
     below(2) === 0 ? below(4) : below(16),
     rarely(below, 5, () => anyRegion(below)),
@@ -348,12 +369,12 @@ export function time(below: Below): Action {
   return trimmed([Kind.TIME, pick(below, [0, 0, 0, 1, 100, 5000, 1_000_000, 20_000_000])]);
 }
 
-function state(below: Below, lane: number): Action {
-  return trimmed([Kind.STATE, lane, below(11), below(3) === 0 ? below(81) : anyNumber(below)]);
+function state(below: Below, pair: number): Action {
+  return trimmed([Kind.STATE, pair, below(11), below(3) === 0 ? below(81) : anyNumber(below)]);
 }
 
 /** A key is opened by work, used by the peer, and closed again; or not quite. */
-function bindings(below: Below, lane: number): Action[] {
+function bindings(below: Below, pair: number): Action[] {
   const { BIND_MW, REG_MR, BIND_MR, LOCAL_INV } = WrOpcode;
   const which = below(4);
   const rights = below(4) + (below(4) === 0 ? 4 * below(32) : 0);
@@ -364,7 +385,7 @@ function bindings(below: Below, lane: number): Action[] {
     below(8) === 0 ? pick(below, [BIND_MW, REG_MR, BIND_MR]) : which < 2 ? BIND_MW : REG_MR;
   const length = pick(below, [4096, 4096, 64, 512, 0, 4097]);
   const offset = rarely(below, 6, () => anyNumber(below));
-  const open = [Kind.SEND, lane, opcode, length, 1, spoiled, value, flags, which, offset, rights];
+  const open = [Kind.SEND, pair, opcode, length, 1, spoiled, value, flags, which, offset, rights];
   const actions: Action[] = [trimmed(open)];
   // Another participant is changing its entry.
   const frozen = BINDABLE + pick(below, [which, 5, 6]);
@@ -375,16 +396,16 @@ function bindings(below: Below, lane: number): Action[] {
   const { RC_SEND_ONLY_WITH_INVALIDATE: invalidate, UC_RDMA_WRITE_ONLY } = Opcode;
   const uses = [RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST, RC_FETCH_ADD, UC_RDMA_WRITE_ONLY];
   for (let count = below(4); count > 0; count--) {
-    const use = [Kind.PACKET, lane, pick(below, uses), 0, 0, 0, region, at];
+    const use = [Kind.PACKET, pair, pick(below, uses), 0, 0, 0, region, at];
     actions.push(trimmed([...use, 0, 0, PacketBit.ACK_REQUEST]));
   }
-  if (below(3) === 0) actions.push([Kind.PACKET, lane, invalidate, 0, 0, 0, 0, 0, 0, 0, 0, region]);
+  if (below(3) === 0) actions.push([Kind.PACKET, pair, invalidate, 0, 0, 0, 0, 0, 0, 0, 0, region]);
   const { SEND, RDMA_WRITE } = WrOpcode;
-  if (below(3) === 0) actions.push([Kind.SEND, lane, pick(below, [SEND, RDMA_WRITE]), 64, 1]);
-  const close = [Kind.SEND, lane, LOCAL_INV, 0, 1, 0, 0, 2, 0, 0, region];
+  if (below(3) === 0) actions.push([Kind.SEND, pair, pick(below, [SEND, RDMA_WRITE]), 64, 1]);
+  const close = [Kind.SEND, pair, LOCAL_INV, 0, 1, 0, 0, 2, 0, 0, region];
   // It may have to wait for its turn to complete.
-  if (below(3) === 0) actions.unshift([Kind.SEND, lane, RDMA_WRITE, 64, 1, 0, 0, 2]);
-  const ack = [Kind.PACKET, lane, Opcode.RC_ACKNOWLEDGE, PsnBase.MAX];
+  if (below(3) === 0) actions.unshift([Kind.SEND, pair, RDMA_WRITE, 64, 1, 0, 0, 2]);
+  const ack = [Kind.PACKET, pair, Opcode.RC_ACKNOWLEDGE, PsnBase.MAX];
   if (below(2) === 0) actions.push(ack);
   if (below(3) > 0) actions.push(close);
   if (below(3) === 0) actions.push(trimmed(open));
@@ -398,13 +419,13 @@ export const PROGRAM = 3;
 const OFFSETS = [0, 0, 1, 7, 8, 12, 96, 100, 313, 413, 600, 800, 1400, 1912];
 
 /** A word of a layout's program, mostly to what no compiler writes there. */
-function spoil(below: Below, lane: number): Action {
+function spoil(below: Below, pair: number): Action {
   const value = below(3) > 0 ? pick(below, [0, 0, 1, 9, 0x7fffffff]) : anyNumber(below);
-  return [Kind.SCRIBBLE, lane, PROGRAM, below(1024), value];
+  return [Kind.SCRIBBLE, pair, PROGRAM, below(1024), value];
 }
 
 /** A memory layout is bound, sent from, received into, and named by the peer. */
-function layouts(below: Below, lane: number): Action[] {
+function layouts(below: Below, pair: number): Action[] {
   const region = BINDABLE + 7 + below(5);
   const at = below(5) === 0 ? anyNumber(below) : pick(below, OFFSETS);
   const length = pick(below, [1, 8, 8, 40, 300, 600, 800, 1000, 3000]);
@@ -417,30 +438,31 @@ function layouts(below: Below, lane: number): Action[] {
     const which = below(7);
     if (which < 2) {
       const work = pick(below, [SEND, RDMA_WRITE, RDMA_READ]);
-      actions.push([Kind.SEND, lane, work, length, 1, region, at, 2]);
+      actions.push([Kind.SEND, pair, work, length, 1, region, at, 2]);
     } else if (which === 2) {
-      actions.push([Kind.RECEIVE, lane, length, 1, region, at, 1]);
-      actions.push([Kind.PACKET, lane, RC_SEND_ONLY, 0, 0, 0, 0, 0, length, 0, bit]);
+      actions.push([Kind.RECEIVE, pair, length, 1, region, at, 1]);
+      actions.push([Kind.PACKET, pair, RC_SEND_ONLY, 0, 0, 0, 0, 0, length, 0, bit]);
     } else if (which < 6) {
-      const use = [Kind.PACKET, lane, pick(below, remote), 0, 0, 0, region, at];
+      const use = [Kind.PACKET, pair, pick(below, remote), 0, 0, 0, region, at];
       actions.push([...use, length, 0, bit]);
     } else {
-      actions.push(trimmed([Kind.SEND, lane, BIND_MR, 0, 1, 0, 0, 2, rarely(below, 4, () => 2)]));
+      actions.push(trimmed([Kind.SEND, pair, BIND_MR, 0, 1, 0, 0, 2, rarely(below, 4, () => 2)]));
     }
   }
-  if (below(6) === 0) actions.push([Kind.SEND, lane, LOCAL_INV, 0, 1, 0, 0, 2, 0, 0, region]);
+  if (below(6) === 0) actions.push([Kind.SEND, pair, LOCAL_INV, 0, 1, 0, 0, 2, 0, 0, region]);
   if (below(4) === 0) actions.push([...actions[0]!]);
   return actions;
 }
 
 /** One step of the fuzzer of received packets: one action, or a message of several. */
-export function receiveStep(below: Below, lane: number): readonly Action[] {
-  const other = below(25) === 0 ? below(LANES) : lane;
+export function receiveStep(below: Below, pair: number): readonly Action[] {
+  const other = below(25) === 0 ? below(PAIRS) : pair;
   const dice = below(100);
   if (dice < 4) return below(3) > 0 ? bindings(below, other) : layouts(below, other);
   if (dice < 44) return [packet(below, other)];
   if (dice < 50) return below(8) === 0 ? run(below, other) : burst(below, other);
-  if (dice < 53) return answers(below, other);
+  if (dice < 52) return answers(below, other);
+  if (dice < 53) return holes(below, other);
   if (dice < 54) return losses(below, other);
   if (dice < 55) return late(below, other);
   if (dice < 56) return roundTrips(below, other);
@@ -460,8 +482,8 @@ export function receiveStep(below: Below, lane: number): readonly Action[] {
 /** Which rings a world shares with the application: of sends, of receives, of completions. */
 const RINGS = 3;
 
-function hostileEntry(below: Below, lane: number): Action {
-  const entry = [Kind.ENTRY, lane, below(5) === 0 ? 1 : 0];
+function hostileEntry(below: Below, pair: number): Action {
+  const entry = [Kind.ENTRY, pair, below(5) === 0 ? 1 : 0];
   entry.push(below(4) === 0 ? anyNumber(below) : pick(below, WORK));
   for (let field = 0; field < 9; field++) {
     entry.push(rarely(below, 3, () => anyNumber(below)));
@@ -470,8 +492,8 @@ function hostileEntry(below: Below, lane: number): Action {
 }
 
 /** One step of the fuzzer of posted work. */
-export function postedStep(below: Below, lane: number): readonly Action[] {
-  const other = below(25) === 0 ? below(LANES) : lane;
+export function postedStep(below: Below, pair: number): readonly Action[] {
+  const other = below(25) === 0 ? below(PAIRS) : pair;
   const dice = below(100);
   // More than the ring has room for: one of them is too many.
   if (below(60) === 0) return Array.from({ length: 20 }, () => hostileEntry(below, other));
@@ -484,20 +506,20 @@ export function postedStep(below: Below, lane: number): readonly Action[] {
   if (dice < 42) return [[Kind.SCRIBBLE, other, ring, word, anyNumber(below)]];
   if (dice < 50) return [[Kind.LATER, other, ring, word, anyNumber(below)]];
   if (dice < 56) return [trimmed([Kind.DOORBELL, other, ring])];
-  return receiveStep(below, lane);
+  return receiveStep(below, pair);
 }
 
-/** A lane is connected, given work and receives, and then things happen. */
+/** A pair of queue pairs is connected, given work and receives, and then things happen. */
 export function generate(
   below: Below,
-  step: (below: Below, lane: number) => readonly Action[],
+  step: (below: Below, pair: number) => readonly Action[],
 ): Scenario {
-  const lane = below(LANES);
-  const actions: Action[] = [connect(below, lane)];
-  if (below(8) === 0) actions.push(connect(below, below(LANES)));
-  for (let count = below(3); count > 0; count--) actions.push(receive(below, lane));
-  for (let count = below(4); count > 0; count--) actions.push(send(below, lane));
-  for (let count = 4 + below(40); count > 0; count--) actions.push(...step(below, lane));
+  const pair = below(PAIRS);
+  const actions: Action[] = [connect(below, pair)];
+  if (below(8) === 0) actions.push(connect(below, below(PAIRS)));
+  for (let count = below(3); count > 0; count--) actions.push(receive(below, pair));
+  for (let count = below(4); count > 0; count--) actions.push(send(below, pair));
+  for (let count = 4 + below(40); count > 0; count--) actions.push(...step(below, pair));
   return actions;
 }
 
@@ -506,13 +528,13 @@ export function mutate(
   below: Below,
   scenario: Scenario,
   other: Scenario,
-  step: (below: Below, lane: number) => readonly Action[],
+  step: (below: Below, pair: number) => readonly Action[],
 ): Scenario {
   const actions = scenario.map((action) => [...action]);
   for (let count = 1 + below(4); count > 0; count--) {
     const at = below(actions.length);
     const action = actions[at]!;
-    const lane = actions[0]![1] ?? 0;
+    const pair = actions[0]![1] ?? 0;
     switch (below(6)) {
       case 0:
       case 1:
@@ -526,7 +548,7 @@ export function mutate(
         actions.splice(at, 0, [...action]);
         break;
       case 4:
-        actions.splice(at + 1, 0, ...step(below, lane).map((one) => [...one]));
+        actions.splice(at + 1, 0, ...step(below, pair).map((one) => [...one]));
         break;
       default: {
         const from = below(other.length);

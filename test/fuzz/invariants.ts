@@ -18,7 +18,7 @@ import {
   WcStatusName,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../../host/engine/struct.js';
-import type { Lane, World } from './world.js';
+import type { Pair, World } from './world.js';
 
 type QueuePairStruct = Struct<typeof QueuePairLayout>;
 
@@ -70,16 +70,16 @@ function checkResponder(name: string, qp: QueuePairStruct, sgeMax: number): void
   demand(qp.nakPending <= 0xff, `${name}: NAK ${qp.nakPending}`);
 }
 
-function checkQueuePair(name: string, lane: Lane): void {
-  const { struct: qp, spec } = lane;
-  demand(qp.qpn === lane.qp.qpNum && qp.type === spec.type, `${name}: identity`);
+function checkQueuePair(name: string, pair: Pair): void {
+  const { struct: qp, spec } = pair;
+  demand(qp.qpn === pair.qp.qpNum && qp.type === spec.type, `${name}: identity`);
   demand(qp.state <= QpState.ERR, `${name}: state ${qp.state}`);
   demand(qp.type !== QpType.RC || qp.state !== QpState.SQE, `${name}: RC in SQE`);
   const served = qp.state >= QpState.RTR && qp.state <= QpState.SQE;
   const mtus = [256, 512, 1024, 2048, 4096];
   demand(!served || mtus.includes(qp.mtu), `${name}: path MTU ${qp.mtu} in state ${qp.state}`);
   checkRequester(name, qp);
-  checkResponder(name, qp, Math.max(qp.receiveSgeMax, lane.srq?.maxSge ?? 0));
+  checkResponder(name, qp, Math.max(qp.receiveSgeMax, pair.srq?.maxSge ?? 0));
 }
 
 /** Queue pairs of an intrusive list (memory/list.ts): without a cycle, `last` at the end. */
@@ -116,7 +116,7 @@ function checkLists(world: World): void {
   const isDue = context.delayedAckMicros !== 0n;
   demand(isDue === delayed.size > 0, 'delayed acknowledgements and their deadline disagree');
   let timers = 0;
-  for (const { qp, struct } of world.lanes) {
+  for (const { qp, struct } of world.pairs) {
     demand(waiting.has(qp.handle) === (struct.readyLink !== 0), 'a link without its ready list');
     demand(delayed.has(qp.handle) === (struct.delayedAckLink !== 0), 'a link without its list');
     const timer = structAt(memory, TimerNodeLayout, qp.handle + QUEUE_PAIR_TIMER);
@@ -143,7 +143,7 @@ function checkPaths(world: World): void {
     number,
     { inFlight: number; busy: number; granted: number; users: number }
   >();
-  for (const { qp, struct } of world.lanes) {
+  for (const { qp, struct } of world.pairs) {
     const { state } = structAt(memory, PathLayout, qp.handle + QUEUE_PAIR_PATH);
     if (state === 0) continue;
     const sum = paths.get(state) ?? { inFlight: 0, busy: 0, granted: 0, users: 0 };
@@ -166,9 +166,9 @@ function checkPaths(world: World): void {
 }
 
 /** `hostile`: the application scribbles in its rings, so what they hold proves nothing. */
-function checkCompletions(world: World, lane: Lane): void {
+function checkCompletions(world: World, pair: Pair): void {
   const { view, words } = world.device.arena.memory;
-  const cq = structAt(world.device.arena.memory, CompletionQueueLayout, lane.cq.handle);
+  const cq = structAt(world.device.arena.memory, CompletionQueueLayout, pair.cq.handle);
   const head = words[cq.ring >> 2]!;
   const tail = words[(cq.ring + 64) >> 2]!;
   demand((head - tail) >>> 0 <= cq.entries, 'a completion queue holds more than it can');
@@ -186,7 +186,7 @@ function checkCounters(world: World): void {
   demand(c.rcvdBytes === BigInt(world.intake.bytes), `${c.rcvdBytes} bytes counted`);
   demand(c.sentPkts === BigInt(world.link.sent), `${c.sentPkts} sent packets counted`);
   const unfit = c.dropMalformed + c.dropUnknownOpcode + c.dropService;
-  const outcomes = unfit + c.dropSource + c.dropIcrc + c.icrcExact + c.icrcByIpId;
+  const outcomes = unfit + c.dropSource + c.dropIcrc + c.icrcExact + c.icrcByIpId + c.icrcSkipped;
   // Responses in a state without requests are counted behind the ICRC as well, packets of an
   // authenticated peer looked at behind it; those without a tag need no ICRC to be dropped.
   const twice = world.keys ? unfit : 0n;
@@ -197,9 +197,9 @@ function checkCounters(world: World): void {
 
 /** Throws when one is broken. `hostile`: rings were scribbled in, so they prove nothing. */
 export function checkInvariants(world: World, hostile: boolean): void {
-  world.lanes.forEach((lane, index) => {
-    checkQueuePair(`lane ${index}`, lane);
-    if (!hostile) checkCompletions(world, lane);
+  world.pairs.forEach((pair, index) => {
+    checkQueuePair(`pair ${index}`, pair);
+    if (!hostile) checkCompletions(world, pair);
   });
   checkLists(world);
   checkCounters(world);

@@ -7,7 +7,7 @@ import { structAt } from '../../host/engine/struct.js';
 import type { PacketKeys } from '../../host/index.js';
 import { nextKey } from '../support/packet-auth.js';
 import type { Below } from './action.js';
-import type { Lane, World } from './world.js';
+import type { Pair, World } from './world.js';
 
 /** The kind of a trailer: its lower four bits; the rest is a distance. 0 is what the peer sends. */
 const Kind = {
@@ -75,7 +75,7 @@ export class PeerKeys {
   readonly #world: World;
   /** 32 bytes for a key. */
   readonly #memory: number;
-  readonly #lanes = new Map<Lane, Direction>();
+  readonly #pairs = new Map<Pair, Direction>();
   /** By the peer's queue pair number: the lowest counter that the device may use next. */
   readonly #least = new Map<number, bigint>();
 
@@ -84,43 +84,43 @@ export class PeerKeys {
     this.#memory = memory;
   }
 
-  /** Sets the keys of a lane in RESET or INIT; `isEarly`: the lane is in RESET. */
-  give(lane: Lane, options: number, targetQpn: number, isEarly: boolean): void {
+  /** Sets the keys of a pair in RESET or INIT; `isEarly`: the pair is in RESET. */
+  give(pair: Pair, options: number, targetQpn: number, isEarly: boolean): void {
     if (isEarly !== ((options & EARLY) !== 0)) return;
     const encrypt = (options & ENCRYPTED) !== 0;
     const keys: PacketKeys = { sendKey: SEND_KEY, recvKey: PEER_KEY, encrypt };
     const world = this.#world;
-    const isGiven = world.try(() => lane.qp.setPacketKeys(keys));
-    const connects = lane.spec.type !== QpType.UD;
+    const isGiven = world.try(() => pair.qp.setPacketKeys(keys));
+    const connects = pair.spec.type !== QpType.UD;
     if (isGiven !== connects) throw new Error(`setPacketKeys: ${isGiven ? 'taken' : 'refused'}`);
-    if (options & TWICE && world.try(() => lane.qp.setPacketKeys(keys))) {
+    if (options & TWICE && world.try(() => pair.qp.setPacketKeys(keys))) {
       throw new Error('a queue pair took packet keys twice');
     }
     if (!isGiven) return;
     const generation = options & AGED ? AGED_GENERATION : 0;
     const direction = { key: PEER_KEY, lastKey: PEER_KEY, generation, next: 0, since: 0 };
-    this.#lanes.set(lane, { ...direction, encrypts: encrypt });
-    this.#least.set(targetQpn, generation > 0 ? this.#age(lane) : 0n);
+    this.#pairs.set(pair, { ...direction, encrypts: encrypt });
+    this.#least.set(targetQpn, generation > 0 ? this.#age(pair) : 0n);
   }
 
   /** Returns the counter of the device's next packet. */
-  #age(lane: Lane): bigint {
+  #age(pair: Pair): bigint {
     const { memory } = this.#world.device.arena;
-    const path = structAt(memory, PathLayout, lane.qp.handle + QUEUE_PAIR_PATH);
+    const path = structAt(memory, PathLayout, pair.qp.handle + QUEUE_PAIR_PATH);
     const auth = structAt(memory, PacketAuthLayout, path.auth);
     auth.sendCounter = (BigInt(AGED_GENERATION) << NUMBER_BITS) + BigInt(AGED_NUMBER);
     auth.receiveGeneration = AGED_GENERATION;
     return auth.sendCounter;
   }
 
-  /** The lane is reset. */
-  forget(lane: Lane): void {
-    this.#lanes.delete(lane);
+  /** The pair is reset. */
+  forget(pair: Pair): void {
+    this.#pairs.delete(pair);
   }
 
   /** Appends the trailer to a packet of `length` bytes and encrypts it; returns the new length. */
-  seal(lane: Lane, packet: number, length: number, wanted: number): number {
-    const direction = this.#lanes.get(lane);
+  seal(pair: Pair, packet: number, length: number, wanted: number): number {
+    const direction = this.#pairs.get(pair);
     const kind = (wanted & ((1 << KIND_BITS) - 1)) % KINDS;
     if (!direction || kind === Kind.NONE) return length;
     const distance = wanted >>> KIND_BITS;

@@ -5,9 +5,9 @@ import { RECEIVE_REQUEST_SIZE, SGE_SIZE, WorkRequestLayout } from '#build/abi.js
 import { CompletionQueueLayout } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';
 import { Mtu, AccessFlag, type QpAttributes, type Sge } from '../../host/index.js';
-import { PROGRAM, KINDS, Kind, LANES, REGIONS, type Action } from './action.js';
+import { PROGRAM, KINDS, Kind, PAIRS, REGIONS, type Action } from './action.js';
 import { isDatagram, putPacket, putRaw, target, wrap } from './packet.js';
-import { QKEY, type Lane, type World } from './world.js';
+import { QKEY, type Pair, type World } from './world.js';
 
 const MTUS = [Mtu.MTU_256, Mtu.MTU_512, Mtu.MTU_1024];
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
@@ -26,15 +26,15 @@ const TIME_MAX = 2 ** 34;
 
 /** Records of posted work requests. */
 export interface Books {
-  /** A fresh wrId for a request of this lane. */
-  next(lane: Lane, shared?: boolean): bigint;
-  /** The lane was reset: its requests are gone. */
-  forget(lane: Lane): void;
+  /** A fresh wrId for a request of this pair. */
+  next(pair: Pair, shared?: boolean): bigint;
+  /** The pair was reset: its requests are gone. */
+  forget(pair: Pair): void;
 }
 
-/** The peer's queue pair of a lane. */
-function targetOf(world: World, lane: Lane): number {
-  return TARGET_QPN + world.lanes.indexOf(lane);
+/** The peer's queue pair of a pair. */
+function targetOf(world: World, pair: Pair): number {
+  return TARGET_QPN + world.pairs.indexOf(pair);
 }
 
 function choice<T>(list: readonly T[], options: number, shift: number): T {
@@ -42,33 +42,33 @@ function choice<T>(list: readonly T[], options: number, shift: number): T {
 }
 
 /** RESET, then up to the level that the action says. */
-function connect(world: World, lane: Lane, action: Action, books: Books): void {
+function connect(world: World, pair: Pair, action: Action, books: Books): void {
   const options = action[2] ?? 0;
   const psn = (action[3] ?? 0) & 0xffffff;
   const level = wrap(action[4], 7);
-  books.forget(lane);
-  world.keys?.forget(lane);
-  if (lane.spec.tiny) world.rebuild(lane);
-  else world.modify(lane, { qpState: QpState.RESET });
+  books.forget(pair);
+  world.keys?.forget(pair);
+  if (pair.spec.tiny) world.rebuild(pair);
+  else world.modify(pair, { qpState: QpState.RESET });
   if (level === 3) return;
-  const { type } = lane.spec;
-  const targetQpn = targetOf(world, lane);
-  world.keys?.give(lane, options, targetQpn, true);
+  const { type } = pair.spec;
+  const targetQpn = targetOf(world, pair);
+  world.keys?.give(pair, options, targetQpn, true);
   const access = choice(ACCESS, options, 2);
   const own: QpAttributes = type === QpType.UD ? { qkey: QKEY } : { qpAccessFlags: access };
-  world.modify(lane, { qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...own });
-  world.keys?.give(lane, options, targetQpn, false);
-  if (isDatagram(lane) && options & (1 << 18)) world.try(() => lane.qp.attachMcast(world.group));
+  world.modify(pair, { qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...own });
+  world.keys?.give(pair, options, targetQpn, false);
+  if (isDatagram(pair) && options & (1 << 18)) world.try(() => pair.qp.attachMcast(world.group));
   if (level === 2) return;
-  world.modify(lane, toRtr(world, lane, options, psn));
+  world.modify(pair, toRtr(world, pair, options, psn));
   if (level === 1) return;
-  world.modify(lane, toRts(lane, options, psn));
-  if (level === 4) world.modify(lane, { qpState: QpState.SQD, enSqdAsyncNotify: true });
-  if (level === 6) world.modify(lane, { qpState: QpState.ERR });
+  world.modify(pair, toRts(pair, options, psn));
+  if (level === 4) world.modify(pair, { qpState: QpState.SQD, enSqdAsyncNotify: true });
+  if (level === 6) world.modify(pair, { qpState: QpState.ERR });
 }
 
-function toRtr(world: World, lane: Lane, options: number, psn: number): QpAttributes {
-  if (isDatagram(lane)) return { qpState: QpState.RTR };
+function toRtr(world: World, pair: Pair, options: number, psn: number): QpAttributes {
+  if (isDatagram(pair)) return { qpState: QpState.RTR };
   const connected: QpAttributes = {
     qpState: QpState.RTR,
     ahAttr: {
@@ -76,19 +76,20 @@ function toRtr(world: World, lane: Lane, options: number, psn: number): QpAttrib
       port: world.peer.port,
       receiveBufferBytes: choice(RECEIVE_BUFFERS, options, 16),
       reorderPackets: choice(REORDERS, options, 20),
+      skipIcrc: (options >>> 24) % 4 === 1,
     },
     pathMtu: MTUS[(options & 3) % 3]!,
-    destQpNum: targetOf(world, lane),
+    destQpNum: targetOf(world, pair),
     rqPsn: psn,
   };
-  if (lane.spec.type !== QpType.RC) return connected;
+  if (pair.spec.type !== QpType.RC) return connected;
   const maxDestRdAtomic = choice(DEPTHS, options, 4);
   return { ...connected, maxDestRdAtomic, minRnrTimer: choice(RNR_TIMERS, options, 14) };
 }
 
-function toRts(lane: Lane, options: number, psn: number): QpAttributes {
+function toRts(pair: Pair, options: number, psn: number): QpAttributes {
   const ready: QpAttributes = { qpState: QpState.RTS, sqPsn: psn ^ 0x800 };
-  if (lane.spec.type !== QpType.RC) return ready;
+  if (pair.spec.type !== QpType.RC) return ready;
   return {
     ...ready,
     maxRdAtomic: choice(DEPTHS, options, 6),
@@ -117,14 +118,14 @@ function pieces(world: World, action: Action, at: number): Sge[] {
   return list;
 }
 
-function send(world: World, lane: Lane, action: Action, books: Books): void {
+function send(world: World, pair: Pair, action: Action, books: Books): void {
   const sendFlags = (action[7] ?? 0) & 15;
   const length = (action[3] ?? 0) >>> 0;
   const operand = action[10] ?? 0;
   const [rkey, remoteAddr] = target(world, action[8] ?? 0, action[9] ?? 0);
   const given = action[2] ?? 0;
   const opcode = given >= WrOpcode.REG_MR && isBinding(given) ? given : given & 15;
-  if (isBinding(opcode)) return bind(world, lane, action, opcode, books);
+  if (isBinding(opcode)) return bind(world, pair, action, opcode, books);
   const inline = (sendFlags & SendFlag.INLINE) !== 0 && length <= 400;
   const request = {
     opcode,
@@ -137,20 +138,20 @@ function send(world: World, lane: Lane, action: Action, books: Books): void {
     remoteQpn: TARGET_QPN,
     remoteQkey: operand & 4 ? 0x80000000 : QKEY,
   };
-  const wrId = books.next(lane);
+  const wrId = books.next(pair);
   const invalidateRkey = target(world, operand, 0)[0];
-  if (isDatagram(lane)) world.try(() => lane.qp.postSend({ wrId, ...request, ud }));
+  if (isDatagram(pair)) world.try(() => pair.qp.postSend({ wrId, ...request, ud }));
   else if (opcode === 7 || opcode === 9) {
-    world.try(() => lane.qp.postSend({ wrId, ...request, invalidateRkey }));
+    world.try(() => pair.qp.postSend({ wrId, ...request, invalidateRkey }));
   } else if (opcode === 5 || opcode === 6) {
     const atomic = { remoteAddr, rkey, compareAdd: 1n, swap: 2n };
-    world.try(() => lane.qp.postSend({ wrId, ...request, atomic }));
+    world.try(() => pair.qp.postSend({ wrId, ...request, atomic }));
   } else if (opcode === WrOpcode.FLUSH) {
     const type = 1 + (operand & 1);
     const flush = { remoteAddr, rkey, length, type, level: (operand >> 1) & 1 };
-    world.try(() => lane.qp.postSend({ wrId, ...request, flush }));
+    world.try(() => pair.qp.postSend({ wrId, ...request, flush }));
   } else {
-    world.try(() => lane.qp.postSend({ wrId, ...request, rdma: { remoteAddr, rkey } }));
+    world.try(() => pair.qp.postSend({ wrId, ...request, rdma: { remoteAddr, rkey } }));
   }
 }
 
@@ -160,12 +161,12 @@ function isBinding(opcode: number): boolean {
 }
 
 /** BIND_MW, REG_MR, BIND_MR as applications post them; what is no binding of the kind fails. */
-function bind(world: World, lane: Lane, action: Action, opcode: number, books: Books): void {
+function bind(world: World, pair: Pair, action: Action, opcode: number, books: Books): void {
   const length = (action[3] ?? 0) >>> 0;
   const binding = world.bindables.binding(action[8] ?? 0, action[9] ?? 0, length, action[10] ?? 0);
   const target = opcode === WrOpcode.BIND_MR ? world.bindables.layoutKey(4) : binding.target;
-  writeBinding(world, lane, action, opcode, { ...binding, target, wrId: books.next(lane) });
-  doorbell(world, lane, 0);
+  writeBinding(world, pair, action, opcode, { ...binding, target, wrId: books.next(pair) });
+  doorbell(world, pair, 0);
 }
 
 const BIND = BindRequestLayout.fields;
@@ -183,15 +184,15 @@ const BIND_FIELDS: readonly BindField[] = [
 
 function writeBinding(
   world: World,
-  lane: Lane,
+  pair: Pair,
   action: Action,
   opcode: number,
   fields: { readonly [F in BindField]?: number | bigint },
 ): void {
   const { memory } = world.device.arena;
-  const { at, stride, entries } = world.ring(lane, 0);
+  const { at, stride, entries } = world.ring(pair, 0);
   const full = (memory.words[at >> 2]! - memory.words[(at + 64) >> 2]!) >>> 0 >= entries;
-  if (full || lane.struct.state < QpState.RTS) return;
+  if (full || pair.struct.state < QpState.RTS) return;
   const head = memory.words[at >> 2]!;
   const base = at + RING_HEADER_SIZE + (head & (entries - 1)) * stride;
   memory.words.fill(0, base >> 2, (base + stride) >> 2);
@@ -211,51 +212,51 @@ function writeBinding(
   memory.words[at >> 2] = head + 1;
 }
 
-function receive(world: World, lane: Lane, action: Action, books: Books): void {
+function receive(world: World, pair: Pair, action: Action, books: Books): void {
   const sgList = pieces(world, action, 2);
   for (let count = wrap(action[6], 8) || 1; count > 0; count--) {
-    const request = { wrId: books.next(lane, !!lane.srq), sgList: sgList.slice(0, 3) };
-    world.try(() => (lane.srq ? lane.srq.postRecv(request) : lane.qp.postRecv(request)));
+    const request = { wrId: books.next(pair, !!pair.srq), sgList: sgList.slice(0, 3) };
+    world.try(() => (pair.srq ? pair.srq.postRecv(request) : pair.qp.postRecv(request)));
   }
 }
 
 /** Changes of state, and attributes with any value. */
-function change(world: World, lane: Lane, action: Action): void {
+function change(world: World, pair: Pair, action: Action): void {
   const value = action[3] ?? 0;
   const small = value >>> 0;
   switch (wrap(action[2], 11)) {
     case 0:
-      world.modify(lane, { qpState: QpState.SQD, enSqdAsyncNotify: (value & 1) !== 0 });
+      world.modify(pair, { qpState: QpState.SQD, enSqdAsyncNotify: (value & 1) !== 0 });
       break;
     case 1:
-      world.modify(lane, { qpState: QpState.RTS });
+      world.modify(pair, { qpState: QpState.RTS });
       break;
     case 2:
-      world.modify(lane, { qpState: QpState.ERR });
+      world.modify(pair, { qpState: QpState.ERR });
       break;
     case 3:
-      world.modify(lane, { qpState: QpState.RTS, qpAccessFlags: small });
+      world.modify(pair, { qpState: QpState.RTS, qpAccessFlags: small });
       break;
     case 4:
-      world.modify(lane, { qpState: QpState.SQD, maxDestRdAtomic: small, maxRdAtomic: small >> 2 });
+      world.modify(pair, { qpState: QpState.SQD, maxDestRdAtomic: small, maxRdAtomic: small >> 2 });
       break;
     case 5:
-      world.modify(lane, { qpState: QpState.SQD, timeout: small, retryCnt: small, rnrRetry: 7 });
+      world.modify(pair, { qpState: QpState.SQD, timeout: small, retryCnt: small, rnrRetry: 7 });
       break;
     case 6:
-      world.modify(lane, { qpState: small % 9, curQpState: Math.floor(small / 9) % 9 });
+      world.modify(pair, { qpState: small % 9, curQpState: Math.floor(small / 9) % 9 });
       break;
     case 7:
-      world.modify(lane, { qpState: QpState.RTS, qkey: small });
+      world.modify(pair, { qpState: QpState.RTS, qkey: small });
       break;
     case 8:
-      world.try(() => lane.srq?.modify({ srqLimit: wrap(value, 17) }));
+      world.try(() => pair.srq?.modify({ srqLimit: wrap(value, 17) }));
       break;
     case 10:
-      world.try(() => lane.qp.rotateKey());
+      world.try(() => pair.qp.rotateKey());
       break;
     default:
-      world.try(() => lane.cq.reqNotify((value & 1) !== 0));
+      world.try(() => pair.cq.reqNotify((value & 1) !== 0));
   }
 }
 
@@ -276,22 +277,22 @@ function passTime(world: World, micros: number): void {
 }
 
 /** A word of what the application shares: its send ring, receive ring, completion ring. */
-function sharedWord(world: World, lane: Lane, which: number, word: number): number {
+function sharedWord(world: World, pair: Pair, which: number, word: number): number {
   if (which === 2) {
     const { memory } = world.device.arena;
-    const cq = structAt(memory, CompletionQueueLayout, lane.cq.handle);
+    const cq = structAt(memory, CompletionQueueLayout, pair.cq.handle);
     return (cq.ring >> 2) + (word % ((RING_HEADER_SIZE + cq.entries * 64) >> 2));
   }
-  const { at, stride, entries } = world.ring(lane, which);
+  const { at, stride, entries } = world.ring(pair, which);
   return (at >> 2) + (word % ((RING_HEADER_SIZE + entries * stride) >> 2));
 }
 
-function scribble(world: World, lane: Lane, action: Action): void {
+function scribble(world: World, pair: Pair, action: Action): void {
   const { words } = world.device.arena.memory;
   const which = wrap(action[2], 4);
   const word = (action[3] ?? 0) >>> 0;
   const at =
-    which === PROGRAM ? world.bindables.program(word) : sharedWord(world, lane, which, word);
+    which === PROGRAM ? world.bindables.program(word) : sharedWord(world, pair, which, word);
   words[at] = (action[4] ?? 0) >>> 0;
 }
 
@@ -306,10 +307,10 @@ const FIELDS = [
 ] as const;
 
 /** Writes a whole entry where the ring's head stands, moves the head, rings the bell. */
-function entry(world: World, lane: Lane, action: Action): void {
+function entry(world: World, pair: Pair, action: Action): void {
   const { words } = world.device.arena.memory;
   const which = wrap(action[2], 2);
-  const { at, stride, entries } = world.ring(lane, which);
+  const { at, stride, entries } = world.ring(pair, which);
   const head = words[at >> 2]!;
   const base = (at + RING_HEADER_SIZE + (head & (entries - 1)) * stride) >> 2;
   words.fill(0, base, base + (stride >> 2));
@@ -342,20 +343,20 @@ function entry(world: World, lane: Lane, action: Action): void {
     words[to + 3] = key;
   }
   words[at >> 2] = head + 1 + wrap(action[11], 4);
-  doorbell(world, lane, which);
+  doorbell(world, pair, which);
 }
 
-function doorbell(world: World, lane: Lane, which: number): void {
+function doorbell(world: World, pair: Pair, which: number): void {
   const { exports, device } = world;
   const now = device.clock.now();
-  if (which === 0) exports.postSend(device.engine.context, lane.qp.handle, now);
-  else exports.postRecv(device.engine.context, lane.qp.handle, now);
+  if (which === 0) exports.postSend(device.engine.context, pair.qp.handle, now);
+  else exports.postRecv(device.engine.context, pair.qp.handle, now);
   device.engine.drain();
 }
 
 /** Carries out one action. Throws what is a finding. */
 export function perform(world: World, action: Action, books: Books): void {
-  const lane = world.lanes[wrap(action[1], LANES)]!;
+  const pair = world.pairs[wrap(action[1], PAIRS)]!;
   const kind = wrap(action[0], KINDS);
   // Verbs that end a key or a queue pair wait for engines that are in a call.
   if (kind === Kind.KEY || kind === Kind.STATE) world.other.enter(false);
@@ -365,14 +366,14 @@ export function perform(world: World, action: Action, books: Books): void {
     world.intake.flush();
     world.finishStore();
   }
-  dispatch(world, lane, kind, action, books);
+  dispatch(world, pair, kind, action, books);
   thaw?.();
 }
 
-function dispatch(world: World, lane: Lane, kind: number, action: Action, books: Books): void {
+function dispatch(world: World, pair: Pair, kind: number, action: Action, books: Books): void {
   switch (kind) {
     case Kind.PACKET:
-      lane.touched = true;
+      pair.touched = true;
       return putPacket(world, action);
     case Kind.RAW:
       return putRaw(world, action[1] ?? 0, action[2] ?? 0);
@@ -387,24 +388,24 @@ function dispatch(world: World, lane: Lane, kind: number, action: Action, books:
     case Kind.POLL:
       return;
   }
-  lane.touched = true;
+  pair.touched = true;
   switch (kind) {
     case Kind.CONNECT:
-      return connect(world, lane, action, books);
+      return connect(world, pair, action, books);
     case Kind.SEND:
-      return send(world, lane, action, books);
+      return send(world, pair, action, books);
     case Kind.RECEIVE:
-      return receive(world, lane, action, books);
+      return receive(world, pair, action, books);
     case Kind.STATE:
-      return change(world, lane, action);
+      return change(world, pair, action);
     case Kind.ENTRY:
-      return entry(world, lane, action);
+      return entry(world, pair, action);
     case Kind.SCRIBBLE:
-      return scribble(world, lane, action);
+      return scribble(world, pair, action);
     case Kind.LATER:
-      world.later.push(() => scribble(world, lane, action));
+      world.later.push(() => scribble(world, pair, action));
       return;
     default:
-      return doorbell(world, lane, wrap(action[2], 2));
+      return doorbell(world, pair, wrap(action[2], 2));
   }
 }

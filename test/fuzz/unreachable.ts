@@ -23,7 +23,7 @@ const REASONS: readonly Reason[] = [
   },
   {
     file: 'assembly/transport/requester/completer.ts',
-    source: 'if (qp.state != QpState.ERR) retryGap(context, qp);',
+    source: 'if (qp.state != QpState.ERR) repairResponses(context, qp);',
     kind: 'else',
     why: 'the oldest request is a READ in flight there, which settle cannot fail',
   },

@@ -53,7 +53,7 @@ const RESERVE = 1536 * 1024;
 const GUARD = 192;
 export const QKEY = 0x11223344;
 
-interface LaneSpec {
+interface PairSpec {
   readonly type: number;
   readonly shared?: boolean;
   /** Completion queues of four entries, which overflow. */
@@ -64,7 +64,7 @@ interface LaneSpec {
 }
 
 const { RC, UC, UD } = QpType;
-const LANE_SPECS: readonly LaneSpec[] = [
+const PAIR_SPECS: readonly PairSpec[] = [
   { type: RC },
   { type: RC, shared: true, signalAll: true },
   { type: UC },
@@ -79,8 +79,8 @@ const LANE_SPECS: readonly LaneSpec[] = [
 ];
 
 /** A queue pair and what belongs to it. */
-export interface Lane {
-  readonly spec: LaneSpec;
+export interface Pair {
+  readonly spec: PairSpec;
   qp: QueuePair;
   cq: CompletionQueue;
   readonly srq: SharedReceiveQueue | undefined;
@@ -164,7 +164,7 @@ export class World {
   readonly link: SinkLink;
   readonly intake: Intake;
   readonly family: Family;
-  readonly lanes: Lane[] = [];
+  readonly pairs: Pair[] = [];
   readonly regions: Region[] = [];
   readonly handles: AddressHandle[] = [];
   readonly untouchable: Untouchable;
@@ -180,7 +180,7 @@ export class World {
   readonly #foreign: ProtectionDomain;
   /** Opcodes of packets that got past every check of the border. */
   readonly opcodes = new Set<number>();
-  readonly #sealed: readonly [exact: number, byIpId: number];
+  readonly #sealed: readonly number[];
   /** Work that runs at the next packet that leaves. */
   readonly later: (() => void)[] = [];
   #stored: (() => void) | undefined;
@@ -218,7 +218,7 @@ export class World {
     heap.free(reserve);
     this.scratch = heap.alloc(512);
     if (authentic) this.keys = new PeerKeys(this, heap.alloc(64));
-    this.#layLanes();
+    this.#layPairs();
     for (const to of [this.peer, this.stranger]) {
       this.handles.push(this.#pd.createAh({ dgid: to.gid, port: to.port }));
     }
@@ -229,8 +229,8 @@ export class World {
       ContextLayout,
       this.device.engine.context,
     );
-    const { icrcExact, icrcByIpId } = CountersLayout.fields;
-    this.#sealed = [(counters + icrcExact[0]) >> 2, (counters + icrcByIpId[0]) >> 2];
+    const { icrcExact, icrcByIpId, icrcSkipped } = CountersLayout.fields;
+    this.#sealed = [icrcExact, icrcByIpId, icrcSkipped].map(([offset]) => (counters + offset) >> 2);
     link.sees = (bytes) => this.keys?.checkSent(bytes);
     link.between = () => {
       for (const action of this.later.splice(0)) action();
@@ -272,7 +272,7 @@ export class World {
   /** How many packets were sealed right so far, modulo 2^32. */
   get sealed(): number {
     const { words } = this.device.arena.memory;
-    return (words[this.#sealed[0]]! + words[this.#sealed[1]]!) >>> 0;
+    return this.#sealed.reduce((sum, at) => sum + words[at]!, 0) >>> 0;
   }
 
   close(): Promise<void> {
@@ -320,11 +320,11 @@ export class World {
     return !!mr && this.exports.lookupKey(engine.context, key, pd.handle, high, low, 1, 0) !== 0;
   }
 
-  /** Destroys a lane's queue pair and completion queue and makes new ones. */
-  rebuild(lane: Lane): void {
-    lane.qp.destroy();
-    lane.cq.destroy();
-    Object.assign(lane, this.#makeQueues(lane.spec, lane.srq));
+  /** Destroys a pair's queue pair and completion queue and makes new ones. */
+  rebuild(pair: Pair): void {
+    pair.qp.destroy();
+    pair.cq.destroy();
+    Object.assign(pair, this.#makeQueues(pair.spec, pair.srq));
   }
 
   /** What verbs refuse, they refuse; everything else is a finding. */
@@ -343,9 +343,9 @@ export class World {
     this.untouchable.check();
   }
 
-  /** The same for the ring's memory of lanes: see invariants.ts. */
-  modify(lane: Lane, attributes: QpAttributes): boolean {
-    return this.try(() => lane.qp.modify(attributes));
+  /** The same for the ring's memory of pairs: see invariants.ts. */
+  modify(pair: Pair, attributes: QpAttributes): boolean {
+    return this.try(() => pair.qp.modify(attributes));
   }
 
   /** All memory is kept by a store that says so later. */
@@ -384,19 +384,19 @@ export class World {
     }
   }
 
-  #layLanes(): void {
-    for (const spec of LANE_SPECS) {
+  #layPairs(): void {
+    for (const spec of PAIR_SPECS) {
       const srq = spec.shared ? this.#pd.createSrq({ maxWr: 16, maxSge: 4 }) : undefined;
-      this.lanes.push({ spec, srq, touched: true, ...this.#makeQueues(spec, srq) });
+      this.pairs.push({ spec, srq, touched: true, ...this.#makeQueues(spec, srq) });
       const moat = this.context.alloc(GUARD).fill(CANARY);
       this.untouchable.keep('moat behind queues', moat.byteOffset, moat.byteOffset + GUARD);
     }
   }
 
   #makeQueues(
-    spec: LaneSpec,
+    spec: PairSpec,
     srq: SharedReceiveQueue | undefined,
-  ): Pick<Lane, 'cq' | 'qp' | 'struct'> {
+  ): Pick<Pair, 'cq' | 'qp' | 'struct'> {
     const cq = this.context.createCq(spec.tiny ? 4 : 1024);
     const qp = this.#pd.createQp({
       qpType: spec.type,
@@ -434,9 +434,9 @@ export class World {
     if (context.size === 0) throw new Error('the context has no size');
   }
 
-  /** Words of a lane's ring that the application shares with the engine, 0: sends, 1: receives. */
-  ring(lane: Lane, which: number): { at: number; stride: number; entries: number } {
-    const { struct, srq } = lane;
+  /** Words of a pair's ring that the application shares with the engine, 0: sends, 1: receives. */
+  ring(pair: Pair, which: number): { at: number; stride: number; entries: number } {
+    const { struct, srq } = pair;
     if (which === 0) {
       return { at: struct.sendRing, stride: struct.sendStride, entries: struct.sendEntries };
     }
@@ -449,34 +449,34 @@ export class World {
   }
 
   /** Not by `poll`, which would follow a tail that was scribbled in. */
-  emptyCompletions(lane: Lane): void {
+  emptyCompletions(pair: Pair): void {
     const { memory } = this.device.arena;
-    const { ring } = structAt(memory, CompletionQueueLayout, lane.cq.handle);
+    const { ring } = structAt(memory, CompletionQueueLayout, pair.cq.handle);
     memory.words[(ring + 64) >> 2] = memory.words[ring >> 2]!;
   }
 
-  /** After a scenario: lanes that it touched are as if new, keys live, nothing is under way. */
+  /** After a scenario: pairs that it touched are as if new, keys live, nothing is under way. */
   tidy(): void {
     const { words } = this.device.arena.memory;
     this.later.length = 0;
     this.frozen?.();
     this.link.hold(false);
     this.intake.flush();
-    for (const lane of this.lanes) {
-      if (!lane.touched) continue;
-      lane.touched = false;
-      if (lane.srq) {
-        const ring = this.ring(lane, 1).at >> 2;
+    for (const pair of this.pairs) {
+      if (!pair.touched) continue;
+      pair.touched = false;
+      if (pair.srq) {
+        const ring = this.ring(pair, 1).at >> 2;
         const { memory } = this.device.arena;
-        const { next } = structAt(memory, SharedReceiveQueueLayout, lane.srq.handle);
+        const { next } = structAt(memory, SharedReceiveQueueLayout, pair.srq.handle);
         words[ring] = next;
         words[ring + 16] = next;
-        lane.srq.modify({ srqLimit: 0 });
+        pair.srq.modify({ srqLimit: 0 });
       }
-      this.keys?.forget(lane);
-      if (lane.spec.tiny) this.rebuild(lane);
-      else lane.qp.modify({ qpState: QpState.RESET });
-      this.emptyCompletions(lane);
+      this.keys?.forget(pair);
+      if (pair.spec.tiny) this.rebuild(pair);
+      else pair.qp.modify({ qpState: QpState.RESET });
+      this.emptyCompletions(pair);
     }
     this.bindables.tidy();
     for (let index = 0; index < this.regions.length; index++) {

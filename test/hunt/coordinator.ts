@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { openDevice, type Context } from '../../host/index.js';
 import { Random } from '../simulation/random.js';
 import { auditArena } from '../support/arena-audit.js';
-import { LANE_BYTES } from './mail.js';
+import { PAIR_BYTES } from './mail.js';
 import type { MemberReport, MemberTask } from './member.js';
 
 export interface Hunted {
@@ -69,13 +69,13 @@ export class Coordinator {
     const context = await openDevice(device);
     try {
       const pd = context.allocPd();
-      const mail = context.alloc(LANE_BYTES * OWNERS);
+      const mail = context.alloc(PAIR_BYTES * OWNERS);
       this.#task = {
         device,
         shareKey: 7,
         shpd: Buffer.from(pd.allocShpd(7)).toString('hex'),
         mail: mail.byteOffset,
-        lanes: OWNERS,
+        pairs: OWNERS,
         ownerPorts: Array.from({ length: OWNERS }, () => context.local.port),
       };
       for (let index = 0; index <= THREADS; index++) await this.#start(index);

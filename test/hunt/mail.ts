@@ -1,12 +1,12 @@
 /**
  * A block of device memory through which the processes, or threads, of a hunt exchange keys and
- * queue pair numbers: lanes of 64 bytes, one for each owner. Every word has one writer.
+ * queue pair numbers: pairs of 64 bytes, one for each owner. Every word has one writer.
  * ```
  *  0     4     8        16       20       24        28      32     36     40
  *  | key | turn | address | length | ownerQp | joined | sender | port | life | asked | sent |
  * ```
  */
-export const LANE_BYTES = 64;
+export const PAIR_BYTES = 64;
 
 const KEY = 0;
 const TURN = 1;
@@ -28,17 +28,17 @@ export interface OpenKey {
   readonly length: number;
 }
 
-export class Lane {
+export class Pair {
   readonly #words: Uint32Array;
   readonly #signed: Int32Array;
   readonly #wide: BigUint64Array;
 
-  /** `bytes`: the block of all lanes. */
+  /** `bytes`: the block of all pairs. */
   constructor(bytes: Uint8Array, index: number) {
-    const at = bytes.byteOffset + index * LANE_BYTES;
-    this.#words = new Uint32Array(bytes.buffer, at, LANE_BYTES / 4);
-    this.#signed = new Int32Array(bytes.buffer, at, LANE_BYTES / 4);
-    this.#wide = new BigUint64Array(bytes.buffer, at, LANE_BYTES / 8);
+    const at = bytes.byteOffset + index * PAIR_BYTES;
+    this.#words = new Uint32Array(bytes.buffer, at, PAIR_BYTES / 4);
+    this.#signed = new Int32Array(bytes.buffer, at, PAIR_BYTES / 4);
+    this.#wide = new BigUint64Array(bytes.buffer, at, PAIR_BYTES / 8);
   }
 
   /** The owner publishes a key: the target writes by it until a WRITE is refused. */

@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { openDevice, type Context, type DeviceShare } from '../../host/index.js';
-import { LANE_BYTES } from './mail.js';
+import { PAIR_BYTES } from './mail.js';
 import { runOwner, type Found } from './owner.js';
 import { runTarget } from './target.js';
 
@@ -14,9 +14,9 @@ export interface MemberTask {
   readonly device: { readonly name?: string; readonly address: string };
   readonly shpd?: string;
   readonly shareKey: number;
-  /** Address of the block of lanes, and the number of lanes. */
+  /** Address of the block of pairs, and the number of pairs. */
   readonly mail: number;
-  readonly lanes: number;
+  readonly pairs: number;
   readonly index: number;
   readonly seed: number;
   readonly life: number;
@@ -44,8 +44,8 @@ const THREAD_MILLIS = 1500;
 async function asThread({ share, shpd, shareKey, mail, life, ownerPort, address }: ThreadTask) {
   const context = await openDevice({ threadShare: share });
   const pd = context.sharePd(shpd, shareKey);
-  const bytes = new Uint8Array(context.device.arena.memory.buffer, mail, LANE_BYTES);
-  const task = { mail: bytes, lanes: 1, ownerAddress: address, ownerPorts: [ownerPort], life };
+  const bytes = new Uint8Array(context.device.arena.memory.buffer, mail, PAIR_BYTES);
+  const task = { mail: bytes, pairs: 1, ownerAddress: address, ownerPorts: [ownerPort], life };
   parentPort!.postMessage('ready');
   await runTarget(context, pd, task, () => false);
 }
@@ -63,7 +63,7 @@ async function asThreads(
   });
   const pd = context.allocPd();
   const shpd = pd.allocShpd(shareKey);
-  const mail = context.alloc(LANE_BYTES);
+  const mail = context.alloc(PAIR_BYTES);
   let isStopped = false;
   const lives = (async () => {
     for (let life = 1; !isStopped; life++) {
@@ -107,17 +107,17 @@ async function unshare(context: Context, share: DeviceShare): Promise<void> {
 async function asProcess(task: MemberTask, tell: (report: MemberReport) => void): Promise<void> {
   await using context = await openDevice({ ...task.device });
   const pd = context.sharePd(Buffer.from(task.shpd!, 'hex'), task.shareKey);
-  const mail = context.attach(task.mail, LANE_BYTES * task.lanes);
+  const mail = context.attach(task.mail, PAIR_BYTES * task.pairs);
   let isStopped = false;
   process.once('SIGTERM', () => (isStopped = true));
   tell({ ready: true });
-  const { index, seed, lanes, life, ownerPorts, device } = task;
+  const { index, seed, pairs, life, ownerPorts, device } = task;
   if (task.role === 'owner') {
     const report = (found: Found): void => tell({ found });
     await runOwner(context, pd, { mail, index, seed }, report, () => isStopped);
   } else {
     const ownerAddress = device.address;
-    await runTarget(context, pd, { mail, lanes, ownerAddress, ownerPorts, life }, () => isStopped);
+    await runTarget(context, pd, { mail, pairs, ownerAddress, ownerPorts, life }, () => isStopped);
   }
 }
 

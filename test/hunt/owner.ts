@@ -4,7 +4,7 @@
  */
 import type { Context, ProtectionDomain } from '../../host/index.js';
 import { Random } from '../simulation/random.js';
-import { Lane } from './mail.js';
+import { Pair } from './mail.js';
 import { BUFFER_BYTES, INTRUDER } from './target.js';
 import { Expired, Receiver, WAYS, execute, makeExecutor, type Tools } from './ways.js';
 
@@ -44,18 +44,18 @@ export async function runOwner(
   stopped: () => boolean,
 ): Promise<void> {
   const random = new Random(seed);
-  const lane = new Lane(mail, index);
+  const pair = new Pair(mail, index);
   const names = Object.keys(WAYS);
   const buffers = Array.from({ length: BUFFERS }, () => context.alloc(BUFFER_BYTES));
   const { qp, cq } = makeExecutor(context, pd);
   const tools: Tools = {
     context,
     pd,
-    lane,
+    pair,
     qp,
     cq,
     execute: (request) => execute(qp, cq, request),
-    receiver: new Receiver(context, pd, lane),
+    receiver: new Receiver(context, pd, pair),
     spare: context.alloc(BUFFER_BYTES),
   };
   // The same queue pair binds windows; it is in RTS from now on.
@@ -69,7 +69,7 @@ export async function runOwner(
     buffer.fill(FRESH);
     const opened = WAYS[way]!(tools, buffer);
     if (!opened) continue;
-    lane.open(opened.key, opened.address, buffer.length);
+    pair.open(opened.key, opened.address, buffer.length);
     const isHot = await firstByte(buffer);
     if (isHot) spin(random.below(400) / 1000);
     try {
@@ -93,7 +93,7 @@ export async function runOwner(
       await new Promise((resolve) => setImmediate(resolve));
     }
   }
-  lane.open(0, 0n, 0);
+  pair.open(0, 0n, 0);
   tell(found);
 }
 

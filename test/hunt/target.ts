@@ -1,7 +1,7 @@
 /**
- * The target of a hunt: a queue pair of the shared domain for each lane, and another device that
- * writes through it by the lane's current key, as fast as it can. After a refused WRITE the pair
- * reconnects. A sender of each lane sends SEND_WITH_INV when the owner requests it.
+ * The target of a hunt: for each of its pairs a queue pair of the shared domain, and another device
+ * that writes through it by the pair's current key, as fast as it can. After a refused WRITE the
+ * pair reconnects. A sender of each pair sends SEND_WITH_INV when the owner requests it.
  */
 import { setImmediate as turn } from 'node:timers/promises';
 import {
@@ -15,17 +15,17 @@ import {
   type QueuePair,
 } from '../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../support/pair.js';
-import { Lane } from './mail.js';
+import { Pair } from './mail.js';
 
 /** The target's byte; no owner writes it. */
 export const INTRUDER = 0xee;
 export const BUFFER_BYTES = 65536;
-/** Outstanding WRITEs of a lane. */
+/** Outstanding WRITEs of a pair. */
 const DEPTH = 4;
 
 export interface TargetTask {
   readonly mail: Uint8Array;
-  readonly lanes: number;
+  readonly pairs: number;
   /** Ports of the owners' queue pairs for SEND_WITH_INV. */
   readonly ownerAddress: string;
   readonly ownerPorts: readonly number[];
@@ -37,7 +37,7 @@ class Line {
   readonly #initiator: Side;
   readonly #target: Side;
   readonly #sender: Side;
-  readonly #lane: Lane;
+  readonly #pair: Pair;
   readonly #owner: { readonly address: string; readonly port: number };
   readonly #life: number;
   #refusedTurn = -1;
@@ -50,7 +50,7 @@ class Line {
     source: MemoryRegion,
     context: Context,
     pd: ProtectionDomain,
-    lane: Lane,
+    pair: Pair,
     owner: { readonly address: string; readonly port: number },
     life: number,
   ) {
@@ -63,11 +63,11 @@ class Line {
     this.#initiator = side(initiator, source.pd);
     this.#target = side(context, pd);
     this.#sender = side(initiator, source.pd);
-    this.#lane = lane;
+    this.#pair = pair;
     this.#owner = owner;
     this.#life = life;
     this.#connect();
-    lane.offer(this.#sender.qp.qpNum, initiator.local.port, life);
+    pair.offer(this.#sender.qp.qpNum, initiator.local.port, life);
   }
 
   #connect(): void {
@@ -76,15 +76,15 @@ class Line {
     connect(this.#target.qp, this.#initiator, 1, 1, {});
   }
 
-  /** Checks the lane once. */
+  /** Checks the pair once. */
   turn(): void {
     this.#send();
     for (const { status } of this.#initiator.cq.poll(DEPTH)) {
       this.#underWay--;
-      if (status !== 0) this.#refusedTurn = this.#lane.opened.turn;
+      if (status !== 0) this.#refusedTurn = this.#pair.opened.turn;
     }
     this.#target.cq.poll(16);
-    const { key, turn: opened, address, length } = this.#lane.opened;
+    const { key, turn: opened, address, length } = this.#pair.opened;
     if (this.#initiator.qp.state === QpState.ERR) {
       if (this.#underWay > 0 || opened === this.#refusedTurn) return;
       this.#connect();
@@ -103,17 +103,17 @@ class Line {
 
   #send(): void {
     const { qp, cq, mr } = this.#sender;
-    const { qpn, life } = this.#lane.joined;
+    const { qpn, life } = this.#pair.joined;
     if (!this.#isJoined) {
       if (life !== this.#life) return;
       this.#isJoined = true;
       join(qp, this.#owner, qpn);
     }
     for (const { status } of cq.poll(4)) {
-      if (status === 0) this.#lane.asked = 0;
+      if (status === 0) this.#pair.asked = 0;
       this.#isSending = false;
     }
-    const { asked } = this.#lane;
+    const { asked } = this.#pair;
     if (asked === 0 || this.#isSending || qp.state !== QpState.RTS) return;
     this.#isSending = true;
     qp.postSend({
@@ -147,10 +147,10 @@ export async function runTarget(
   const buffer = initiator.alloc(BUFFER_BYTES);
   buffer.fill(INTRUDER);
   const source = own.regMr(buffer, ALL_ACCESS);
-  const lines = Array.from({ length: task.lanes }, (_, index) => {
+  const lines = Array.from({ length: task.pairs }, (_, index) => {
     const owner = { address: task.ownerAddress, port: task.ownerPorts[index]! };
-    const lane = new Lane(task.mail, index);
-    return new Line(initiator, source, context, pd, lane, owner, task.life);
+    const pair = new Pair(task.mail, index);
+    return new Line(initiator, source, context, pd, pair, owner, task.life);
   });
   for (let count = 0; !stopped(); count++) {
     for (const line of lines) line.turn();

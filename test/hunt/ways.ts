@@ -20,7 +20,7 @@ import {
 } from '../../host/index.js';
 import { ALL_ACCESS } from '../support/pair.js';
 import { join } from './target.js';
-import type { Lane } from './mail.js';
+import type { Pair } from './mail.js';
 
 /** An engine of a stopped process stayed in its call: access is not revoked. */
 export class Expired extends Error {}
@@ -38,7 +38,7 @@ export interface Opened {
 export interface Tools {
   readonly context: Context;
   readonly pd: ProtectionDomain;
-  readonly lane: Lane;
+  readonly pair: Pair;
   /** Executes a local work request, and waits for its completion. */
   execute(request: SendWorkRequest): void;
   readonly qp: QueuePair;
@@ -83,28 +83,28 @@ export function execute(qp: QueuePair, cq: CompletionQueue, request: SendWorkReq
 
 /** The owner's end of a sender of SEND_WITH_INV. */
 export class Receiver {
-  readonly #lane: Lane;
+  readonly #pair: Pair;
   readonly #qp: QueuePair;
   readonly #cq: CompletionQueue;
   #life = 0;
 
-  constructor(context: Context, pd: ProtectionDomain, lane: Lane) {
+  constructor(context: Context, pd: ProtectionDomain, pair: Pair) {
     const { qp, cq } = makeExecutor(context, pd);
-    this.#lane = lane;
+    this.#pair = pair;
     this.#qp = qp;
     this.#cq = cq;
   }
 
   /** Connects to the sender of the live target. False: no target is alive. */
   ready(): boolean {
-    const { qpn, port, life } = this.#lane.sender;
+    const { qpn, port, life } = this.#pair.sender;
     if (life === 0) return false;
     if (life !== this.#life) {
       join(this.#qp, { address: '127.0.0.1', port }, qpn);
       this.#cq.poll(64);
       this.#life = life;
-      this.#lane.asked = 0;
-      this.#lane.join(this.#qp.qpNum, life);
+      this.#pair.asked = 0;
+      this.#pair.join(this.#qp.qpNum, life);
     }
     return this.#qp.state === QpState.RTS;
   }
@@ -112,7 +112,7 @@ export class Receiver {
   /** Requests a SEND_WITH_INV of the key. False: none arrived in time; the key may be valid. */
   invalidate(key: number, memory: { readonly addr: bigint; readonly lkey: number }): boolean {
     this.#qp.postRecv({ wrId: 1, sgList: [{ addr: memory.addr, length: 64, lkey: memory.lkey }] });
-    this.#lane.asked = key;
+    this.#pair.asked = key;
     const end = performance.now() + 1500;
     while (performance.now() < end) {
       const [wc] = this.#cq.poll(1);
@@ -121,7 +121,7 @@ export class Receiver {
       if (wc.status === WcStatus.RESP_TIMEOUT_ERR) throw new Expired();
       break;
     }
-    this.#lane.asked = 0;
+    this.#pair.asked = 0;
     if (this.#qp.state !== QpState.RESET) this.#qp.modify({ qpState: QpState.RESET });
     this.#cq.poll(64);
     return false;

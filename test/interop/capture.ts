@@ -11,7 +11,7 @@ import { root } from '../support/paths.js';
 import type { Group, Report } from './group.js';
 import { checkIcrcs } from './scapy.js';
 import { run, scapy, tshark, withFolder } from './tools.js';
-import { complaints, disagreements, dissect } from './tshark.js';
+import { complaints, disagreements, dissect, packetComments } from './tshark.js';
 import { recordVerbs } from './verbs.js';
 
 const CLI = fileURLToPath(new URL('build/verbena.js', root));
@@ -84,6 +84,41 @@ async function tour(report: Report, folder: string): Promise<void> {
   if (recording) await judge(report, 'the tour', recording);
 }
 
+/** Our pcapng file for tshark, and tshark's for us: the same packets, with our sentences. */
+async function pcapng(report: Report, folder: string): Promise<void> {
+  const [sent, ours, theirs] = ['file.bin', 'tour.pcapng', 'theirs.pcapng'].map((name) =>
+    join(folder, name),
+  ) as [string, string, string];
+  writeFileSync(sent, randomBytes(FILE_BYTES));
+  await report.check('verbena tour records a pcapng file', async () => {
+    await run(process.execPath, [CLI, 'tour', '--pcap', ours, sent]);
+  });
+  const recording = open(ours);
+  await judge(report, 'the tour in pcapng', recording);
+  const told = `the ${recording.packets.length} packets of a pcapng file`;
+  await report.check(`tshark shows our sentence as the comment of each of ${told}`, async () => {
+    const shown = await packetComments(ours);
+    const differ = recording.packets.filter(({ comment }, index) => comment !== shown[index]);
+    assertNone(differ.map(({ frameNumber }) => `packet ${frameNumber} has another comment`));
+    if (shown.some((comment) => !/^(RC|UD) .*\[ICRC /.test(comment)))
+      throw new Error('no sentence');
+  });
+  await report.check(`what tshark writes of ${told} decodes unchanged`, async () => {
+    await run('tshark', ['-n', '-r', ours, '-F', 'pcapng', '-w', theirs]);
+    const [mine, other] = await Promise.all([ours, theirs].map((file) => decoded(file)));
+    if (mine !== other) throw new Error('verbena decode prints other lines');
+  });
+  await report.check('the nanosecond pcap file that tshark writes decodes unchanged', async () => {
+    const classic = join(folder, 'classic.pcap');
+    await run('tshark', ['-n', '-r', ours, '-F', 'nsecpcap', '-w', classic]);
+    if ((await decoded(ours)) !== (await decoded(classic))) throw new Error('other lines');
+  });
+}
+
+async function decoded(file: string): Promise<string> {
+  return (await run(process.execPath, [CLI, 'decode', file])).stdout;
+}
+
 async function verbs(report: Report, folder: string): Promise<void> {
   for (const [name, mtu] of [
     ['a path MTU of 256', Mtu.MTU_256],
@@ -104,6 +139,7 @@ export const captureGroup: Group = {
   async run(report) {
     await withFolder(async (folder) => {
       await tour(report, folder);
+      await pcapng(report, folder);
       await verbs(report, folder);
     });
   },

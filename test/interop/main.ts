@@ -7,12 +7,15 @@
  * Ends with `N passed, N failed`; the exit code is 1 unless all passed, 2 for a wrong argument.
  */
 import { fileURLToPath } from 'node:url';
+import { bridgeGroup } from './bridge.js';
+import { bundlersGroup } from './bundlers.js';
 import { captureGroup } from './capture.js';
 import { clusterGroup } from './cluster.js';
 import { cmGroup } from './cm.js';
 import { codecGroup } from './codec.js';
 import { diskErrorsGroup } from './disk-errors.js';
 import { failuresGroup } from './failures.js';
+import { firefoxGroup } from './firefox.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
@@ -20,11 +23,13 @@ import { nodesGroup } from './nodes.js';
 import { nvmeAuthenticationGroup } from './nvme-authentication.js';
 import { nvmeGroup } from './nvme.js';
 import { packageGroup } from './package.js';
+import { packagesGroup } from './packages.js';
 import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
 import { rdsGroup } from './rds.js';
 import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
+import { shmemGroup } from './shmem.js';
 import { soakGroup } from './soak.js';
 import { read } from '../support/script.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
@@ -36,12 +41,15 @@ const GROUPS: readonly Group[] = [
   codecGroup,
   captureGroup,
   packageGroup,
+  bundlersGroup,
+  firefoxGroup,
   nodesGroup,
   clusterGroup,
   diskErrorsGroup,
+  shmemGroup,
 ];
 /** Only when they are named: minutes, and more on a busy machine. */
-const LONG_GROUPS: readonly Group[] = [failuresGroup, soakGroup];
+const LONG_GROUPS: readonly Group[] = [bridgeGroup, packagesGroup, failuresGroup, soakGroup];
 /** With Linux guests. */
 const GUEST_GROUPS: readonly GuestGroup[] = [
   rxeGroup,

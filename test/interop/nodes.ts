@@ -3,63 +3,26 @@
  * one device that both share. A version that cannot be fetched is named as not run, and counts
  * nothing.
  */
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { homedir } from 'node:os';
-import { join } from 'node:path';
+import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { judge } from '../support/judge.js';
 import { root } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
 import { runToEnd } from '../support/run-to-end.js';
-import type { Group, Report } from './group.js';
-import { run } from './tools.js';
+import type { Group } from './group.js';
+import { findVersions } from './node-versions.js';
 
-/** Releases that this package is for. */
-const MAJORS = [20, 22, 24];
-const FETCH_SECONDS = 240;
 /** A machine may have other things to do. */
 const SLOW_MILLIS = 90_000;
 const SUITE_SECONDS_MAX = 120;
 const PEER = fileURLToPath(new URL('build/test/interop/nodes/peer.js', root));
-
-/** Fetched once, as the packages that carry the binaries; no script of theirs is run. */
-async function fetchNode(major: number): Promise<string> {
-  if (Number(process.versions.node.split('.')[0]) === major) return process.execPath;
-  const cache = process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache');
-  const folder = join(cache, 'verbena', `node-${major}`);
-  const name = `node-${process.platform}-${process.arch}`;
-  const file = join(folder, 'node_modules', name, 'bin', 'node');
-  if (existsSync(file)) return file;
-  mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'package.json'), '{"private":true}\n');
-  const options = ['--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline'];
-  const args = ['install', ...options, '--prefix', folder, `${name}@${major}`];
-  await run('npm', args, FETCH_SECONDS);
-  return file;
-}
-
-/** What a version is called, and where its program is. */
-type Versions = ReadonlyMap<string, string>;
-
-async function findVersions(report: Report): Promise<Versions> {
-  const found = new Map<string, string>();
-  for (const major of MAJORS) {
-    try {
-      const file = await fetchNode(major);
-      found.set((await run(file, ['--version'])).stdout.trim(), file);
-    } catch (error) {
-      const [why] = (error as Error).message.split('\n', 1);
-      report.note(`NOT RUN: Node ${major} cannot be had: ${why}`);
-    }
-  }
-  return found;
-}
 
 /** Suites that depend on the version of Node: timers above all, and Node's own dgram. */
 const SUITES = [
   'unit/base/timer',
   'unit/rds/socket/socket',
   'unit/dgram/like-node',
+  'unit/dgram/differential',
   'unit/dgram/reliable',
 ];
 

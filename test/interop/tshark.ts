@@ -59,6 +59,16 @@ export async function dissect(file: string): Promise<Dissected[]> {
   });
 }
 
+/** The comment of each packet of a pcapng file; empty: none. */
+export async function packetComments(file: string): Promise<string[]> {
+  const { stdout } = await run('tshark', [
+    ...['-n', '-r', file, '-T', 'fields', '-E', 'occurrence=f', '-e', 'frame.number'],
+    ...['-e', 'frame.comment'],
+  ]);
+  const lines = stdout.split('\n').filter((line) => line !== '');
+  return lines.map((line) => line.split('\t')[1] ?? '');
+}
+
 function numberOf(column: string, text: string): bigint {
   if (text === 'True' || text === 'False') return text === 'True' ? 1n : 0n;
   return BigInt(BYTES.has(column) ? `0x${text.replaceAll(':', '')}` : text);

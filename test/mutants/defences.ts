@@ -149,9 +149,16 @@ const ENGINE: readonly (readonly [name: string, where: string, source: string, b
       'false',
     ],
     [
+      'a response ahead is placed without the mark',
+      'takeResponse',
+      'mark != checksOf(qp).sendMark',
+      'false',
+    ],
+    ['a response of another length is placed', 'place', 'length != expected', 'false'],
+    [
       'a packet that is kept stays when another one comes with its PSN',
       'keepAhead',
-      'drop(qp, psn);',
+      'drop(context, qp, psn);',
       '',
     ],
     [
@@ -175,9 +182,9 @@ const ENGINE: readonly (readonly [name: string, where: string, source: string, b
     ['congestion notifications close the window', 'cutWindow', 'cutPath(context, qp);', ''],
     [
       'each congestion notification lowers the window',
-      'cutPath',
-      'state.cutMicros == 0 || micros > max<u32>(state.roundTripMicros, 1000)',
-      'true',
+      'noteMark',
+      'state.markShare != 0 && since < round',
+      'false',
     ],
     [
       'auth: a forged number moves the window',

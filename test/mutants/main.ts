@@ -65,8 +65,14 @@ async function judgeOperators(options: Options): Promise<{ passed: number; faile
     console.log(`${reason ? 'reviewed' : 'NO REASON'}  ${describe(mutant)}  ${reason ?? ''}`);
   }
   const killed = verdicts.length - survivors.length;
-  const percent = verdicts.length === 0 ? 0 : (100 * killed) / verdicts.length;
-  console.log(`\nkilled ${killed} of ${verdicts.length}: ${percent.toFixed(1)} %`);
+  // A reviewed survivor is equivalent to the original: no test can notice it.
+  const noticeable = killed + failed;
+  const percent = noticeable === 0 ? 0 : (100 * killed) / noticeable;
+  const reviewed = survivors.length - failed;
+  console.log(
+    `\nkilled ${killed} of ${noticeable} that can be noticed: ${percent.toFixed(1)} %; ` +
+      `${reviewed} are equivalent`,
+  );
   if (percent < KILLED_PERCENT_MIN && options.mutant === undefined && !options.file) {
     console.log(`fewer than ${KILLED_PERCENT_MIN} % were killed`);
     failed++;

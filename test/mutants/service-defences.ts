@@ -91,12 +91,20 @@ export const SERVICE_DEFENCES: Changes = {
       'return undefined;',
     ],
   ],
-  'host/link/capture/pcap-reader.ts': [
+  'host/link/capture/pcap-format.ts': [
     [
       'a record of a capture reaches beyond the file',
       'unit/link/capture/pcap-reader',
-      'if (length > left - RECORD_HEADER_SIZE) {',
+      'if (length > rest) {',
       'if (length > 2 ** 32) {',
+    ],
+  ],
+  'host/link/capture/pcapng-format.ts': [
+    [
+      'a frame of a capture reaches beyond its block',
+      'unit/link/capture/pcapng',
+      'if (length > end - at - PACKET_BYTES_MIN) {',
+      'if (false) {',
     ],
   ],
   'host/link/posix.ts': [

@@ -23,7 +23,12 @@ export const SURVIVORS: readonly Row[] = [
     'true',
     'speed only: tables for uneven sources describe even ones, too',
   ],
-  ['killOf', 'isHeld(note)', 'true', 'speed only: the entry is seized, and checked again'],
+  [
+    'killOf',
+    'endsWith(arena, slot, index)',
+    'true',
+    'speed only: the entry is seized, and checked again',
+  ],
   ['recount', 'count == bound', 'false', 'speed only: the count is replaced by itself'],
   ['recount', 'boundTo(arena, note.key) == count', 'true', RACE],
   ['beginChange', 'atomic.cmpxchg<u32>(sequenceOf(entry), even, even + 1) == even', 'true', RACE],

@@ -17,10 +17,15 @@ export interface Measured {
   readonly retransmittedPercent: number;
   /** Milliseconds that 99 % of the 64 KiB requests stay below; of ours alone. */
   readonly latencyP99?: number;
+  /** Congestion notifications; of ours alone. */
+  readonly notified?: number;
   readonly probeP50?: number;
   readonly probeP99?: number;
   readonly starved?: number;
   readonly slices?: readonly number[];
+  /** Of the first flow, in the same times: packets of the window, milliseconds of a round trip. */
+  readonly windows?: readonly number[];
+  readonly roundTrips?: readonly number[];
   readonly errors: readonly string[];
 }
 
@@ -86,7 +91,11 @@ export async function runStream(
 
 interface IperfReport {
   readonly error?: string;
-  readonly intervals: readonly { readonly sum: { readonly bits_per_second: number } }[];
+  readonly intervals: readonly {
+    readonly sum: { readonly bits_per_second: number };
+    /** Bytes and microseconds. */
+    readonly streams: readonly { readonly snd_cwnd: number; readonly rtt: number }[];
+  }[];
   readonly end: {
     readonly sum_sent: { readonly retransmits: number; readonly bytes: number };
     readonly sum_received: { readonly bits_per_second: number };
@@ -117,6 +126,8 @@ export async function runTcp(
     each: end.streams.map(({ receiver }) => receiver.bits_per_second / 1e6),
     retransmittedPercent: (100 * retransmits) / Math.max(bytes / SEGMENT_BYTES, 1),
     slices: intervals.map(({ sum }) => sum.bits_per_second / 1e6),
+    windows: intervals.map(({ streams }) => streams[0]!.snd_cwnd / SEGMENT_BYTES),
+    roundTrips: intervals.map(({ streams }) => streams[0]!.rtt / 1000),
     errors: [],
   };
 }

@@ -13,6 +13,7 @@ import { root } from '../support/paths.js';
 import { Program } from '../support/processes.js';
 
 const SOURCE = fileURLToPath(new URL('test/net/switch.c', root));
+const MOUNT_SYS = 'mount -t sysfs sysfs /sys && exec "$@"';
 /** A host's own queue before the switch: none of its packets is dropped there. */
 const HOST_QUEUE_PACKETS = 10_000;
 
@@ -131,9 +132,21 @@ export class Network {
     return JSON.parse(await this.#nextLine()) as readonly PortCounters[];
   }
 
+  /** Resolves when this number of bytes of host 1 have arrived at host 2, or `work` has ended. */
+  async untilCarried(bytes: number, work: Promise<unknown>): Promise<void> {
+    let isOver = false;
+    const end = (): void => void (isOver = true);
+    work.then(end, end);
+    while (!isOver && (await this.counters())[1]!.carried[0]! < bytes) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+
   /** Starts a program on a host. What still runs is ended by `close`. */
   start(host: number, command: string, args: readonly string[]): Program {
-    const program = new Program('nsenter', [this.#namespaceOf(host), command, ...args]);
+    // Its /sys has its interfaces, with their MTUs.
+    const inside = ['unshare', '--mount', 'sh', '-c', MOUNT_SYS, 'sh', command, ...args];
+    const program = new Program('nsenter', [this.#namespaceOf(host), ...inside]);
     this.#programs.add(program);
     return program;
   }

@@ -24,7 +24,9 @@ function section({ scenario, figures, judged, rounds, errors }: Outcome): string
   const problems = [...new Set(errors)].map((error) => `<p class="fail">${error}</p>`).join('');
   return `<h2>${name}</h2><p>${JSON.stringify(link)}</p><table>${bars.join('')}</table>${problems}
 ${panel('goodput, Mbit/s over seconds', series, ' Mbit/s')}
-${panel('queue, packets over seconds', series, ' queue')}
+${panel('congestion window, packets over seconds', series, ' window')}
+${panel('round trip, ms over seconds', series, ' round trip')}
+${panel('queue of the switch, packets over seconds', series, ' queue')}
 <details><summary>all figures</summary><table>${all.join('')}</table></details>`;
 }
 

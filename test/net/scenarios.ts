@@ -83,11 +83,21 @@ async function inTurn(
     const queue = watchQueue(network, 2);
     const measured = await load(network);
     results[name] = measured;
-    series[`${name} Mbit/s`] = measured.slices ?? [];
+    addSeries(series, name, measured);
     series[`${name} queue`] = await queue.end();
     errors.push(...measured.errors.map((error) => `${name}: ${error}`));
   }
   return { results, series, errors };
+}
+
+function addSeries(
+  series: Record<string, readonly number[]>,
+  name: string,
+  { slices = [], windows = [], roundTrips = [] }: Measured,
+): void {
+  series[`${name} Mbit/s`] = slices;
+  series[`${name} window`] = windows;
+  series[`${name} round trip`] = roundTrips;
 }
 
 /** A figure of each kind for each load. */
@@ -130,11 +140,19 @@ function oneFlow(
       figures['of_cubic'] = verbena.mbps / cubic.mbps;
       figures['of_bbr'] = verbena.mbps / bbr.mbps;
       figures['verbena_needless_percent'] = Math.max(0, verbena.retransmittedPercent - lost);
+      figures['probe_p99_above_queue_rtts'] =
+        (verbena.probeP99! - queueMillis(link) - link.rtt) / link.rtt;
       return { figures, series, errors };
     },
   };
 }
 
+/** Time of a full queue of packets with 1,500 bytes and their frames. */
+function queueMillis({ queue, rate }: Link): number {
+  return (queue * 1538 * 8) / (rate * 1000);
+}
+
+const PROBED: Demand = { figure: 'probe_p99_above_queue_rtts', atMost: 3 };
 const OF_CUBIC = (atLeast: number): Demand => ({ figure: 'of_cubic', atLeast });
 
 function lossy(name: string, loss: number): Scenario {
@@ -289,6 +307,39 @@ function incast(name: string, link: Link, senders: number): Scenario {
   };
 }
 
+/** Streams of two hosts to one through a switch that marks packets, and nothing else. */
+function marked(name: string, link: Link): Scenario {
+  const seconds = SECONDS;
+  return {
+    name,
+    link,
+    hosts: 3,
+    demands: [
+      { figure: 'of_link', atLeast: 0.9 },
+      { figure: 'verbena_jain', atLeast: 0.95 },
+      { figure: 'dropped', atMost: 0 },
+      { figure: 'notified', atLeast: 1 },
+    ],
+    async run(network) {
+      network.set(link);
+      const receiver = await startReceiver(network, 3);
+      const options = { seconds };
+      const streams = await Promise.all([1, 2].map((from) => runStream(network, from, 3, options)));
+      receiver.kill();
+      const { marked, dropped, queueMax } = (await network.counters())[2]!;
+      const mbps = streams.reduce((sum, stream) => sum + stream.mbps, 0);
+      const figures = {
+        verbena_mbps: mbps,
+        of_link: mbps / (link.rate * GOODPUT_SHARE),
+        verbena_jain: jain(streams.map((stream) => stream.mbps)),
+        notified: streams.reduce((sum, stream) => sum + stream.notified!, 0),
+        ...{ marked, dropped, queue_max: queueMax },
+      };
+      return { figures, series: {}, errors: streams.flatMap(({ errors }) => errors) };
+    },
+  };
+}
+
 /** `verbena put` of a file, and a copy over TCP. */
 function put(name: string, link: Link, megabytes: number): Scenario {
   return {
@@ -344,8 +395,10 @@ function disturbed(
         verbena_mbps: measured.mbps,
         last_second_mbps: last.reduce((sum, mbps) => sum + mbps, 0) / last.length,
         failed_queue_pairs: measured.errors.length,
+        named_path_mtu: measured.errors.filter((error) => /path MTU 4096/.test(error)).length,
       };
-      const series = { 'verbena Mbit/s': slices, 'verbena queue': await queue.end() };
+      const series: Record<string, readonly number[]> = { 'verbena queue': await queue.end() };
+      addSeries(series, 'verbena', measured);
       return { figures, series, errors: measured.errors };
     },
   };
@@ -356,10 +409,13 @@ const GOES_ON: readonly Demand[] = [
   { figure: 'last_second_mbps', atLeast: 1 },
 ];
 
+/** A queue pair has one path MTU for life: its error names it (transport/requester/path-mtu.ts). */
+const IS_NAMED: readonly Demand[] = [{ figure: 'named_path_mtu', atLeast: 1 }];
+
 export const SCENARIOS: readonly Scenario[] = [
-  oneFlow('rack', RACK, [OF_CUBIC(0.9)]),
-  oneFlow('metro', METRO, [OF_CUBIC(0.9)]),
-  oneFlow('wan', WAN, [OF_CUBIC(0.9)]),
+  oneFlow('rack', RACK, [OF_CUBIC(0.9), PROBED]),
+  oneFlow('metro', METRO, [OF_CUBIC(0.9), PROBED]),
+  oneFlow('wan', WAN, [OF_CUBIC(0.9), PROBED]),
   oneFlow('ocean', { rate: 200, queue: 833, rtt: 200 }, [OF_CUBIC(0.9)]),
   lossy('loss-0.1', 0.001),
   lossy('loss-1', 0.01),
@@ -373,12 +429,14 @@ export const SCENARIOS: readonly Scenario[] = [
   besideCubic('beside-wan', WAN),
   sixteenBeside('sixteen', SLOW),
   incast('incast', RACK, 8),
+  marked('marks', { ...METRO, rate: 400, ecn: 65 }),
+  marked('marks-rack', { ...RACK, rate: 400, queue: 833, ecn: 65 }),
   put('put-30', { ...WAN, rtt: 30 }, 5),
   put('put-50', WAN, 20),
   put('put-150', { ...WAN, rtt: 150 }, 20),
   put('put-300', { ...WAN, rtt: 300 }, 20),
-  disturbed('mtu', SLOW, 9, GOES_ON, async (network) => network.setMtu(1500, true), 9000),
-  disturbed('mtu-silent', SLOW, 9, GOES_ON, async (network) => network.setMtu(1500, false), 9000),
+  disturbed('mtu', SLOW, 9, IS_NAMED, async (network) => network.setMtu(1500, true), 9000),
+  disturbed('mtu-silent', SLOW, 9, IS_NAMED, async (network) => network.setMtu(1500, false), 9000),
   disturbed('outage-3', SLOW, 12, GOES_ON, async (network) => {
     network.cut(true);
     await new Promise((resolve) => setTimeout(resolve, 3000));

@@ -13,6 +13,7 @@ import {
   WcStatusName,
   WrOpcode,
   connect,
+  explainWcStatus,
   listen,
   openDevice,
   type Context,
@@ -47,10 +48,15 @@ export interface StreamResult {
   readonly byQueuePair: readonly number[];
   /** Mbit/s in each tenth of a second. */
   readonly slices: readonly number[];
+  /** Of the path, in the same times: packets of the window, milliseconds of a round trip. */
+  readonly windows: readonly number[];
+  readonly roundTrips: readonly number[];
   /** Queue pairs that completed nothing for a whole second. */
   readonly starved: number;
   readonly packets: number;
   readonly retransmitted: number;
+  /** Congestion notifications of the receiver. */
+  readonly notified: number;
   /** Round trips of the probe in milliseconds, in order. */
   readonly probes: readonly number[];
   /** Milliseconds of one request, in order. */
@@ -102,6 +108,8 @@ class Sender {
   readonly #latencies: number[] = [];
   readonly #probes: number[] = [];
   readonly #errors: string[] = [];
+  readonly #windows: number[] = [];
+  readonly #roundTrips: number[] = [];
   #began = 0;
 
   constructor(options: Required<StreamOptions>, context: Context) {
@@ -129,8 +137,10 @@ class Sender {
     const probe = probes ? await make(1) : undefined;
     const before = this.#context.counters();
     this.#began = performance.now();
+    const watching = setInterval(() => this.#watch(connections[0]!), SLICE_MILLIS);
     const streams = connections.map((connection, index) => this.#stream(connection, index));
     await Promise.all(probe ? [...streams, this.#probe(probe)] : streams);
+    clearInterval(watching);
     const after = this.#context.counters();
     const complete = Array.from({ length: Math.floor(seconds) }, (_, second) => second);
     const bits = (bytes: number, time: number): number => (bytes * 8) / 1e6 / time;
@@ -141,13 +151,22 @@ class Sender {
       ),
       byQueuePair: this.#byQueuePair.map((bytes) => bits(bytes, seconds)),
       slices: Array.from(this.#slices, (bytes) => bits(bytes ?? 0, SLICE_MILLIS / 1000)),
+      windows: this.#windows,
+      roundTrips: this.#roundTrips,
       starved: this.#seconds.filter((own) => !complete.every((second) => own.has(second))).length,
       packets: Number(after.sentPkts - before.sentPkts),
       retransmitted: Number(after.retransmittedPkts - before.retransmittedPkts),
+      notified: Number(after.cnpsReceived - before.cnpsReceived),
       probes: this.#probes.sort((a, b) => a - b),
       latencies: this.#latencies.sort((a, b) => a - b),
       errors: this.#errors,
     };
+  }
+
+  #watch({ qp }: RdmaConnection): void {
+    const { windowPackets = 0, roundTripMicros = 0 } = qp.pathState() ?? {};
+    this.#windows.push(windowPackets);
+    this.#roundTrips.push(roundTripMicros / 1000);
   }
 
   get #millis(): number {
@@ -179,7 +198,9 @@ class Sender {
       const millis = this.#millis;
       const failed = completions.find(({ status }) => status !== WcStatus.SUCCESS);
       if (failed || completions.length === 0) {
-        const status = failed ? WcStatusName[failed.status] : 'the device is gone';
+        const status = failed
+          ? `${WcStatusName[failed.status]} (${explainWcStatus(failed.status, failed.vendorErr)})`
+          : 'the device is gone';
         this.#errors.push(`queue pair ${index}: ${status} after ${millis.toFixed(0)} ms`);
         return;
       }

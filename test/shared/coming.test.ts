@@ -1,11 +1,12 @@
 /** Processes that come to a device: many at once; with and without a thread of their own. */
-import { truncateSync } from 'node:fs';
+import { readFileSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { deviceDirectory } from '../../host/device/sharing/device-directory.js';
 import { MisuseError, RefusalError, openDevice } from '../../host/index.js';
 import { Member, freshName } from '../support/member.js';
+import { eventually } from '../support/receiver.js';
 import { Client } from '../support/traffic.js';
 
 const MANY = 30;
@@ -107,6 +108,7 @@ test('a truncated file of a device is refused', async () => {
   try {
     // It would die of the next look at what is gone.
     member.kill('SIGSTOP');
+    await eventually(() => /^State:\s+T/m.test(readFileSync(`/proc/${member.pid}/status`, 'utf8')));
     truncateSync(join(deviceDirectory(process.geteuid!()), `verbena-${options.name}`), 65536);
     let error: unknown;
     await openDevice(options).catch((thrown) => (error = thrown));

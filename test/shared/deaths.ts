@@ -199,7 +199,12 @@ export async function runDeaths(options: DeathOptions): Promise<DeathReport> {
   return report;
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
+/** Runs what the command line says; `tell` says what it has measured. */
+export async function runDeathsCommand(
+  address: string,
+  run: (options: DeathOptions) => Promise<DeathReport>,
+  tell: (report: DeathReport) => string,
+): Promise<void> {
   const { values } = parseArgs({
     options: {
       rounds: { type: 'string', default: '300' },
@@ -207,18 +212,20 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
       seed: { type: 'string', default: '1' },
     },
   });
-  const report = await runDeaths({
-    rounds: Number(values.rounds),
-    members: Number(values.members),
-    seed: Number(values.seed),
-    address: '127.1.4.1',
-  });
+  const [rounds, members, seed] = [values.rounds, values.members, values.seed].map(Number);
+  const report = await run({ rounds: rounds!, members: members!, seed: seed!, address });
   for (const sentence of report.wrong) console.log(sentence);
-  const sorted = [...report.millis].sort((a, b) => a - b);
-  const at = (part: number): string => sorted[Math.floor(sorted.length * part)]?.toFixed(0) ?? '-';
-  console.log(
-    `taken back after ${at(0.5)} ms (p50), ${at(0.99)} ms (p99); ${report.writes} WRITEs`,
-  );
+  console.log(tell(report));
   console.log(`${report.rounds - report.wrong.length} passed, ${report.wrong.length} failed`);
   process.exitCode = report.wrong.length > 0 ? 1 : 0;
+}
+
+function tellMillis(report: DeathReport): string {
+  const sorted = [...report.millis].sort((a, b) => a - b);
+  const at = (part: number): string => sorted[Math.floor(sorted.length * part)]?.toFixed(0) ?? '-';
+  return `taken back after ${at(0.5)} ms (p50), ${at(0.99)} ms (p99); ${report.writes} WRITEs`;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  await runDeathsCommand('127.1.4.1', runDeaths, tellMillis);
 }

@@ -128,14 +128,16 @@ export class Connection {
   #modify(side: Side, mtu: number, ourPsn: number, theirPsn: number, reads: number): void {
     const { options } = this.world;
     const { gid: dgid, port } = side.peer.device.context.local;
-    const { ownKind, reorderPackets } = options;
+    const { ownKind, localPath } = options;
+    const { reorderPackets } = side.peer.qp.cap;
+    const usesWire = localPath === 'none' || (localPath === 'one' && side === this.sides[1]);
     const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
     const all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
     const access = options.placement > 0 ? all | FLUSH_ACCESS : all;
     side.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: access });
     side.qp.modify({
       qpState: QpState.RTR,
-      ahAttr: { dgid, port, ownKind, reorderPackets },
+      ahAttr: { dgid, port, ownKind, reorderPackets, ...(usesWire && { path: 'wire' as const }) },
       pathMtu: mtu,
       destQpNum: side.peer.qp.qpNum,
       rqPsn: theirPsn,

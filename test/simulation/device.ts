@@ -6,7 +6,9 @@ import {
   openDevice,
   type CompletionQueue,
   type Context,
+  type DeviceShare,
   type MemoryRegion,
+  type OpenOptions,
   type ProtectionDomain,
   type WorkCompletion,
 } from '../../host/index.js';
@@ -20,6 +22,10 @@ import { Violation } from './violation.js';
 
 const POLL_COUNT = 64;
 const CQ_ENTRIES = 4096;
+/** More than a packet with its headers takes (host/device/reorder-memory.ts). */
+const PLACE_BYTES = 4200;
+/** Mean time until a thread sees what another one has written. */
+const LOOK_MICROS = 1;
 
 export class SimulatedDevice {
   readonly index: number;
@@ -54,7 +60,20 @@ export class SimulatedDevice {
   readonly #random: Random;
   readonly #memoryBytes: number;
 
-  constructor(index: number, network: Network, memoryBytes: number, random: Random) {
+  /** The device whose arena this one shares; undefined: its own. */
+  readonly #owner: SimulatedDevice | undefined;
+  #share: DeviceShare | undefined;
+  /** A MESSAGES event lies in the queue. */
+  #looks = false;
+
+  constructor(
+    index: number,
+    network: Network,
+    memoryBytes: number,
+    random: Random,
+    owner?: SimulatedDevice,
+  ) {
+    this.#owner = owner;
     this.index = index;
     this.network = network;
     this.clock = new DeviceClock(network.queue, index);
@@ -66,18 +85,18 @@ export class SimulatedDevice {
     const { options } = this.network;
     this.#link = this.network.link(this.index);
     this.#link.released = () => this.touched();
+    this.#looks = false;
     this.context = await openDevice({
       link: this.#link,
       clock: this.clock,
-      memoryBytes: this.#memoryBytes,
+      ...this.#arena(),
       queuePairsMax: 64,
       completionQueuesMax: 128,
-      regionsMax: 512,
-      protectionDomainsMax: 8,
       rdAtomicMax: options.rdAtomicMax,
       sendBuffers: options.sendBuffers,
       windowPackets: options.windowPackets,
-    });
+      ...(options.reorderPlaces && { reorderBytes: options.reorderPlaces * PLACE_BYTES }),
+    } as OpenOptions);
     this.#bytesFree = this.context.device.arena.heap.bytesFree;
     this.#listen();
     this.pd = this.context.allocPd();
@@ -92,6 +111,38 @@ export class SimulatedDevice {
       this.#queues = [this.#shared];
     }
     this.alive = true;
+  }
+
+  /** Options of an arena of its own, or of a part of another device's. */
+  #arena(): Partial<OpenOptions> {
+    const memoryBytes = this.#memoryBytes;
+    const { contexts } = this.network.options;
+    if (this.#owner) {
+      this.#share = this.#owner.context.share({ memoryBytes });
+      return { threadShare: this.#share };
+    }
+    const sharers = this.index < contexts ? contexts : 1;
+    return {
+      memoryBytes: memoryBytes * sharers + (sharers - 1) * 4 * 2 ** 20,
+      threadsMax: sharers,
+      regionsMax: 512 * sharers,
+      protectionDomainsMax: 8 * sharers,
+    };
+  }
+
+  /** Other contexts have announced messages: it looks at them, soon. */
+  look(): void {
+    if (this.#looks || !this.alive || !this.context.device.hasMessages) return;
+    this.#looks = true;
+    const { queue } = this.network;
+    queue.put(queue.now + this.#random.exponential(LOOK_MICROS), EventKind.MESSAGES, this.index);
+  }
+
+  takeMessages(): void {
+    this.#looks = false;
+    if (!this.alive) return;
+    this.context.device.poll();
+    this.touched();
   }
 
   nextSerial(): number {
@@ -180,7 +231,14 @@ export class SimulatedDevice {
     this.#inbox = [];
     this.#queues = [];
     this.#shared = undefined;
+    this.close();
+  }
+
+  /** Its memory goes back to the device that it shares it with. */
+  close(): void {
     void this.context.close();
+    if (this.#share) this.#owner!.context.unshare(this.#share);
+    this.#share = undefined;
   }
 
   /** Unmakes everything: afterwards memory must be as it was in the beginning. */

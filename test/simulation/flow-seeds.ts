@@ -16,11 +16,18 @@ const ROUNDS = 80;
 const SECONDS_LEAST = 2.5;
 const QUEUE_PAIRS_MAX = 64;
 const DEPTH_MAX = 512;
+/** READs of a queue pair that are under way, and packets of one request. */
+const READS_MAX = 16;
+const READ_PACKETS = 64;
+/** Share of networks whose streams are READs. */
+const READS = 0.25;
 
 /** In the second half of the time. */
 const GOODPUT_LEAST = 0.6;
 const LOSSY_GOODPUT_LEAST = 0.25;
 const JAIN_LEAST = 0.9;
+/** A READ of up to 16 packets leaves as a whole, whatever the share of its queue pair. */
+const READS_JAIN_LEAST = 0.8;
 /** Of queue pairs with paths of their own, if each has room for ROOM_PACKETS. */
 const SENDERS_JAIN_LEAST = 0.5;
 const ROOM_PACKETS = 32;
@@ -58,6 +65,7 @@ export function flowOptionsOf(seed: number): FlowOptions {
   // Requests complete in order: behind a loss more of them wait than the path takes.
   const underWay = (3 * (product + queue) * 1024) / (senders * queuePairs);
   const size = Math.max(wanted, floorTo(underWay / DEPTH_MAX));
+  const reads = new Random(seed).split('reads').chance(READS);
   return {
     seed,
     line: {
@@ -76,27 +84,38 @@ export function flowOptionsOf(seed: number): FlowOptions {
     queuePairs,
     size,
     depth: Math.min(Math.max(Math.ceil(underWay / size), 4), DEPTH_MAX),
-    verb: random.pick(['write', 'write', 'send'] as const),
-    reorderPackets: Math.min(powerOfTwo(product + queue), senders * queuePairs > 4 ? 1024 : 8192),
+    verb: reads ? 'read' : random.pick(['write', 'write', 'send'] as const),
+    reorderPackets: Math.min(
+      powerOfTwo(2 * (product + queue)),
+      senders * queuePairs > 4 ? 1024 : 8192,
+    ),
   };
+}
+
+/** Share of a link that READs may use: of each queue pair 16 are under way, of 64 packets each. */
+function readShare({ line, senders, queuePairs, size }: FlowOptions): number {
+  const underWay = READS_MAX * Math.min(size / 1024, READ_PACKETS) * senders * queuePairs;
+  return Math.min(underWay / (productOf(line) + line.queue), 1);
 }
 
 /** Throws Violation when something does not hold. */
 export function audit(options: FlowOptions, result: FlowResult): void {
-  const { line, senders, queuePairs } = options;
+  const { line, senders, queuePairs, verb } = options;
   const { counters, packets, retransmitted, later, errors } = result;
   if (errors.length > 0) throw new Violation(`${errors.length} queue pairs ended: ${errors[0]}`);
   const idle = later.filter((mbps) => mbps === 0).length;
   if (idle > 0) throw new Violation(`${idle} queue pairs completed nothing for half of the time`);
   const used = later.reduce((sum, mbps) => sum + mbps, 0) / (line.rate * PAYLOAD_SHARE);
-  const least = line.loss > 0 ? LOSSY_GOODPUT_LEAST : GOODPUT_LEAST;
+  const demand = line.loss > 0 ? LOSSY_GOODPUT_LEAST : GOODPUT_LEAST;
+  const least = demand * (verb === 'read' ? readShare(options) : 1);
   if (used < least) throw new Violation(`${used.toFixed(2)} of the link is used, not ${least}`);
   const needless = retransmitted - counters.lost - counters.dropped;
   if (needless > packets * NEEDLESS_SHARE + NEEDLESS_LEAST) {
     throw new Violation(`${needless} of ${packets} packets were sent again, and had not been lost`);
   }
   const room = (productOf(line) + line.queue) / senders;
-  const demanded = senders === 1 ? JAIN_LEAST : room >= ROOM_PACKETS ? SENDERS_JAIN_LEAST : 0;
+  const single = verb === 'read' ? READS_JAIN_LEAST : JAIN_LEAST;
+  const demanded = senders === 1 ? single : room >= ROOM_PACKETS ? SENDERS_JAIN_LEAST : 0;
   const equal = jain(later);
   if (equal < demanded) {
     throw new Violation(`Jain's index of ${senders * queuePairs} queue pairs: ${equal.toFixed(2)}`);

@@ -10,6 +10,8 @@ const SEEDS = 12;
 /** 200 Mbit/s, 50 ms, a queue of three quarters of what the path takes. */
 const WAN: Line = { rate: 200, queue: 833, rtt: 50, loss: 0, late: [0, 0] };
 const METRO: Line = { rate: 400, queue: 333, rtt: 10, loss: 0, late: [0, 0] };
+/** Packets that wait. */
+const MARKED_FROM = 65;
 /** Payload of what a link carries, in packets of 1,024 bytes. */
 const PAYLOAD_SHARE = 1024 / 1122;
 
@@ -49,6 +51,30 @@ for (const [what, line, seconds, least] of [
   });
 }
 
+for (const [what, line, seconds, least, most] of [
+  ['50 ms away', WAN, 4, 0.75, 1.05],
+  ['10 ms away', METRO, 2, 0.9, 1.05],
+  ['in the same rack', { ...METRO, rtt: 0.2 }, 1, 0.95, 1.05],
+  ['50 ms away, of which one packet in a hundred is lost', { ...WAN, loss: 0.01 }, 6, 0.3, 1.05],
+  ['10 ms away, if one packet in twenty is a millisecond late', late(METRO), 2, 0.8, 1.05],
+  ['in the same rack, if one packet in twenty is late', late({ ...METRO, rtt: 0.2 }), 2, 0.9, 1.05],
+] as const) {
+  test(`READs from a host ${what} use the link, and bring what they need once`, async () => {
+    const result = await runFlows({ ...OPTIONS, line, seconds, verb: 'read' });
+    const used = usedOf(result, line);
+    assert.ok(used >= least, `${used.toFixed(3)} of the link`);
+    assert.equal(result.errors, []);
+    const share = responseShare(result, seconds);
+    assert.ok(share <= most, `${share.toFixed(3)} packets for each that is needed`);
+  });
+}
+
+/** Packets of the responder for each packet of payload that completed. */
+function responseShare({ responded, mbps }: FlowResult, seconds: number): number {
+  const bytes = (mbps.reduce((sum, each) => sum + each, 0) * seconds * 1e6) / 8;
+  return responded / (bytes / 1024);
+}
+
 function late(line: Line): Line {
   return { ...line, late: [0.05, 1] };
 }
@@ -60,6 +86,28 @@ test('64 queue pairs to one host share its link equally', async () => {
   assert.ok(equal >= 0.95, `Jain's index ${equal.toFixed(3)}`);
   assert.ok(usedOf(result, METRO) >= 0.9, `${usedOf(result, METRO).toFixed(3)} of the link`);
 });
+
+for (const [what, line, senders, queuePairs, queueMax] of [
+  ['of one stream 10 ms away', METRO, 1, 1, 130],
+  ['of 16 queue pairs 10 ms away', METRO, 1, 16, 130],
+  ['of two hosts 10 ms away', METRO, 2, 1, 130],
+  ['of eight hosts in the same rack', { ...METRO, rate: 1000, rtt: 0.2 }, 8, 1, 110],
+] as const) {
+  test(`a switch that marks packets has a short queue ${what}`, async () => {
+    const marking = { ...line, ecn: MARKED_FROM };
+    const sizes = { senders, queuePairs, depth: 128 / queuePairs, reorderPackets: 1024 };
+    const result = await runFlows({ ...OPTIONS, ...sizes, line: marking, seconds: 3 });
+    const { dropped, marked } = result.counters;
+    assert.equal([result.errors, dropped], [[], 0]);
+    assert.ok(
+      marked > 0 && result.cnps > 0 && result.cnps <= marked,
+      `${result.cnps} of ${marked}`,
+    );
+    assert.ok(usedOf(result, line) >= 0.95, `${usedOf(result, line).toFixed(3)} of the link`);
+    assert.ok(jain(result.later) >= 0.98, `Jain's index ${jain(result.later).toFixed(3)}`);
+    assert.ok(result.laterQueue <= queueMax, `${result.laterQueue} packets`);
+  });
+}
 
 test('a stream goes on after an outage of 3 s', async () => {
   const result = await runFlows({ ...OPTIONS, line: METRO, seconds: 8, outage: [1, 4] });

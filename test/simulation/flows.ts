@@ -21,10 +21,11 @@ import { DeviceClock, EventKind, EventQueue } from './queue.js';
 import { Random, withRandomKeys } from './random.js';
 import { Switch, type Line, type SwitchCounters } from './switch.js';
 
-const MTU_BYTES = 1024;
+/** More than a packet takes that is kept ahead. */
+const PLACE_BYTES = 4200;
 const SLICE_MICROS = 100_000;
 
-/** Streams from `senders` hosts to one more. */
+/** Streams of `senders` hosts to one more, or of READs from it. */
 export interface FlowOptions {
   readonly seed: number;
   readonly line: Line;
@@ -37,6 +38,8 @@ export interface FlowOptions {
   readonly depth: number;
   readonly verb: 'write' | 'read' | 'send';
   readonly reorderPackets: number;
+  /** Of each device; default: as much as all queue pairs may keep. */
+  readonly reorderBytes?: number;
   /** Seconds during which nothing passes. */
   readonly outage?: readonly [from: number, to: number];
 }
@@ -52,6 +55,11 @@ export interface FlowResult {
   /** Of all devices. */
   readonly packets: number;
   readonly retransmitted: number;
+  readonly cnps: number;
+  /** Packets at a port at once, in the second half of the time. */
+  readonly laterQueue: number;
+  /** Packets that the host sent to which all streams go, or from which READs come. */
+  readonly responded: number;
   readonly counters: SwitchCounters;
   readonly events: number;
 }
@@ -75,10 +83,11 @@ interface Flow {
 async function openHost(network: Switch, index: number, options: FlowOptions): Promise<Host> {
   const clock = new DeviceClock(network.queue, index);
   const queuePairs = options.queuePairs * options.senders;
-  const kept = Math.max(options.reorderPackets, 64) * 4 * MTU_BYTES + 2 ** 17;
+  const kept = Math.max(options.reorderPackets, 64) * PLACE_BYTES + 2 ** 17;
   const context = await openDevice({
     link: network.link(index),
     clock,
+    reorderBytes: options.reorderBytes ?? queuePairs * kept,
     memoryBytes: 24 * 2 ** 20 + Math.ceil(queuePairs * (kept + options.depth * 256)),
     queuePairsMax: queuePairs,
     completionQueuesMax: 2 * queuePairs,
@@ -99,7 +108,8 @@ function makeQueuePair({ context, pd }: Host, options: FlowOptions): QueuePair {
   });
 }
 
-function connect(qp: QueuePair, peer: Host, destQpNum: number, reorderPackets: number): void {
+function connect(qp: QueuePair, peer: Host, destQpNum: number, options: FlowOptions): void {
+  const { reorderPackets, line } = options;
   const { gid, port } = peer.context.local;
   const { receiveBufferBytes } = peer.context.device.info;
   qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ALL_ACCESS });
@@ -114,6 +124,8 @@ function connect(qp: QueuePair, peer: Host, destQpNum: number, reorderPackets: n
   });
   const tries = { timeout: 17, retryCnt: 7, rnrRetry: 7 };
   qp.modify({ qpState: QpState.RTS, sqPsn: 0, ...tries, maxRdAtomic: 16 });
+  // As the handshake of a connection measures it, before others fill the queue.
+  qp.seedRoundTrip(line.rtt * 1000);
 }
 
 const OPCODES = {
@@ -125,8 +137,8 @@ const OPCODES = {
 function makeFlow(here: Host, there: Host, options: FlowOptions): Flow {
   const qp = makeQueuePair(here, options);
   const peer = makeQueuePair(there, options);
-  connect(qp, there, peer.qpNum, options.reorderPackets);
-  connect(peer, here, qp.qpNum, options.reorderPackets);
+  connect(qp, there, peer.qpNum, options);
+  connect(peer, here, qp.qpNum, options);
   const { size, verb, depth } = options;
   const receive = { sgList: [{ addr: there.mr.addr, length: size, lkey: there.mr.lkey }] };
   if (verb === 'send') for (let n = 0; n < 2 * depth; n++) peer.postRecv(receive);
@@ -188,7 +200,10 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
   for (const at of outage ?? []) {
     queue.plan(start + at * 1e6, () => void (network.isDown = !network.isDown));
   }
+  let earlyQueue = 0;
   queue.plan(start + seconds * 5e5, () => {
+    earlyQueue = network.counters.queueMax;
+    network.counters.queueMax = 0;
     for (const flow of flows.flat()) flow.halfBytes = flow.bytes;
   });
   const contexts = hosts.map(({ context }) => context);
@@ -208,10 +223,11 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
     for (const flow of flows[host]!) slices[slice] = (slices[slice] ?? 0) + turn(flow, options);
   }
   const { counters } = network;
-  let [packets, retransmitted] = [0, 0];
+  let [packets, retransmitted, cnps] = [0, 0, 0];
   for (const context of contexts) {
     packets += Number(context.counters().sentPkts);
     retransmitted += Number(context.counters().retransmittedPkts);
+    cnps += Number(context.counters().cnpsSent);
   }
   const all = flows.flat();
   const result = {
@@ -221,7 +237,10 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
     errors: all.flatMap(({ error }) => (error === undefined ? [] : [error])),
     packets,
     retransmitted,
-    counters: { ...counters },
+    cnps,
+    laterQueue: counters.queueMax,
+    counters: { ...counters, queueMax: Math.max(earlyQueue, counters.queueMax) },
+    responded: Number(contexts[0]!.counters().sentPkts),
     events: queue.taken,
   };
   for (const context of contexts) await context.close();

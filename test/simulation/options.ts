@@ -66,10 +66,16 @@ export interface SimulationOptions {
   minRnrTimer: number;
   /** Packets that come ahead and are kept, where both sides agree: selective repeat. 0: go back. */
   reorderPackets: number;
+  /** Packets for which a device has memory when they come ahead; 0: the default. */
+  reorderPlaces: number;
   /** Both sides know that the other one is of our kind. */
   ownKind: boolean;
   /** Packets of connections have tags, or are encrypted as well. */
   authenticated: 'none' | 'tag' | 'encrypt';
+  /** Sides of a connection within one device that use the local path; the others send packets. */
+  localPath: 'none' | 'one' | 'both';
+  /** Devices that are contexts of one arena, the first ones; 0: each has its own. */
+  contexts: number;
   /** Completion queues: one per device, one per queue pair, or two. */
   queues: 'device' | 'pair' | 'split';
   /** The application sleeps until a completion queue that it armed calls. */
@@ -138,10 +144,11 @@ export function optionsOf(seed: number): SimulationOptions {
   const { jitterMicros, loss, corruption, reordering, delay, bytesPerMicro } = network;
   const ordered = jitterMicros + loss + corruption + reordering + delay + bytesPerMicro === 0;
   const faulty = network.loss + network.corruption + network.partitions > 0;
+  const devices = random.pick([2, 2, 2, 3, 3, 4, 5]);
   return {
     seed,
     ...network,
-    devices: random.pick([2, 2, 2, 3, 3, 4, 5]),
+    devices,
     crashes: random.chance(0.1) ? random.between(1, 2) : 0,
     clockLeaps: random.chance(0.1) ? random.between(1, 3) : 0,
     windowPackets: random.pick([2, 5, 16, 64, 128, 512]),
@@ -184,9 +191,16 @@ export function optionsOf(seed: number): SimulationOptions {
     storeMicros: random.pick([0, 10, 200, 5000]),
     ownKind: random.chance(0.5),
     ...authOf(new Random(seed).split('auth')),
+    reorderPlaces: new Random(seed).split('places').pick([0, 0, 0, 2, 20, 100]),
+    localPath: new Random(seed).split('local').pick(['none', 'one', 'both', 'both'] as const),
+    contexts: contextsOf(new Random(seed).split('contexts'), devices),
     // periodic-loss.test.ts
     lossPeriod: 0,
   };
+}
+
+function contextsOf(random: Random, devices: number): number {
+  return random.chance(0.4) && devices > 1 ? random.between(2, devices) : 0;
 }
 
 /** From a stream of its own, so that the other options of a seed are what they were without. */
@@ -324,9 +338,12 @@ export const PERFECT: Partial<SimulationOptions> = {
   rnrRetry: 7,
   retryCnt: 7,
   reorderPackets: 0,
+  reorderPlaces: 0,
   ownKind: false,
   authenticated: 'none',
   attacks: 0,
+  localPath: 'none',
+  contexts: 0,
 };
 
 /** Options from the command line: a seed, or an object that has one and changes others. */

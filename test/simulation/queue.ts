@@ -14,6 +14,8 @@ export const EventKind = {
   TIMER: 2,
   /** A device's application has its turn; the argument is the device's index. */
   APPLICATION: 3,
+  /** A device looks for messages of other contexts; the argument is the device's index. */
+  MESSAGES: 4,
 } as const;
 
 const START_CAPACITY = 1024;

@@ -111,8 +111,8 @@ export async function withRandomKeys<T>(random: Random, body: () => Promise<T>):
   const own = Object.getOwnPropertyDescriptor(globalThis.crypto, 'getRandomValues');
   Object.defineProperty(globalThis.crypto, 'getRandomValues', {
     configurable: true,
-    value: (array: Uint8Array): Uint8Array => {
-      random.fill(array);
+    value: <Array extends ArrayBufferView>(array: Array): Array => {
+      random.fill(new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
       return array;
     },
   });

@@ -297,7 +297,7 @@ export class Side {
     if (this.lost) return;
     const { source } = this;
     if (Buffer.compare(source.actual, source.confirmed) !== 0) this.fail('source memory changed');
-    this.out.finishLocal(this.landing);
+    this.out.finishLocal(this.landing, this.connection.world.options.reorderPackets > 0);
     this.in.finishRemote();
   }
 

@@ -12,7 +12,7 @@ import {
 } from './options.js';
 import { EventKind, EventQueue } from './queue.js';
 import { Random } from './random.js';
-import { readSnapshot, throughputTable } from './throughput.js';
+import { readSnapshot, throughputTables } from './throughput.js';
 import { simulate } from './world.js';
 
 const SEEDS = 60;
@@ -108,7 +108,7 @@ for (const { why, options } of regressions) {
 }
 
 test('throughput under loss is what the snapshot says (npm run -s sim -- --table)', async () => {
-  assert.is(await throughputTable(), readSnapshot());
+  assert.is(await throughputTables(), readSnapshot());
 });
 
 test.run();

@@ -4,7 +4,7 @@
  */
 import type { DurableRange } from '../../host/device/durable/durable-store.js';
 import type { KeptSegment } from '../../host/device/durable/durables.js';
-import { AccessFlag } from '../../host/index.js';
+import { AccessFlag, type Context } from '../../host/index.js';
 import type { SimulatedDevice } from './device.js';
 import type { Random } from './random.js';
 
@@ -14,6 +14,8 @@ export class SimulatedStore {
   /** What would be there after a loss of power. */
   readonly durable: Uint8Array;
   readonly #device: SimulatedDevice;
+  /** The device may be killed, and open again. */
+  readonly #context: Context;
   readonly #memory: Uint8Array;
   readonly #segment: KeptSegment;
   readonly #random: Random;
@@ -21,6 +23,7 @@ export class SimulatedStore {
 
   constructor(device: SimulatedDevice, memory: Uint8Array, random: Random) {
     this.#device = device;
+    this.#context = device.context;
     this.#memory = memory;
     this.#random = random;
     this.durable = memory.slice();
@@ -52,7 +55,8 @@ export class SimulatedStore {
       return;
     }
     queue.plan(queue.now + this.#random.exponential(options.storeMicros), () => {
-      if (this.#device.alive) finish();
+      const { alive, context } = this.#device;
+      if (alive && context === this.#context) finish();
     });
   }
 }

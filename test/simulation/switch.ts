@@ -9,6 +9,9 @@ import type { Random } from './random.js';
 
 /** Ethernet with preamble and gap, IP and UDP around a packet. */
 const FRAME_BYTES = 66;
+/** As a receiver's link passes CE on: byte 4 of the BTH, forward congestion (FECN). */
+const BTH_FECN_BYTE = 4;
+const BTH_FECN = 0x80;
 const RECEIVE_BUFFER_BYTES = 8 * 2 ** 20;
 
 /** As in test/net/network.ts. */
@@ -22,6 +25,8 @@ export interface Line {
   /** Share of packets. */
   readonly loss: number;
   readonly late: readonly [share: number, millis: number];
+  /** Packets at an output port from which on arriving ones are marked. 0: never. */
+  readonly ecn?: number;
 }
 
 /** Of all output ports. */
@@ -29,6 +34,7 @@ export interface SwitchCounters {
   sent: number;
   dropped: number;
   lost: number;
+  marked: number;
   queueMax: number;
 }
 
@@ -41,7 +47,7 @@ interface Port {
 }
 
 export class Switch {
-  readonly counters: SwitchCounters = { sent: 0, dropped: 0, lost: 0, queueMax: 0 };
+  readonly counters: SwitchCounters = { sent: 0, dropped: 0, lost: 0, marked: 0, queueMax: 0 };
   readonly queue: EventQueue;
   readonly line: Line;
   /** Nothing passes. */
@@ -92,7 +98,12 @@ export class Switch {
     if (port.head > 4096) (port.leaves.splice(0, port.head), (port.head = 0));
     const late = this.#random.chance(line.late[0]) ? line.late[1] * 1000 : 0;
     const slot = this.#free.pop() ?? this.#packets.length;
-    this.#packets[slot] = { bytes: Uint8Array.from(bytes), from, to };
+    const copy = Uint8Array.from(bytes);
+    if (line.ecn && waiting >= line.ecn) {
+      counters.marked++;
+      copy[BTH_FECN_BYTE]! |= BTH_FECN;
+    }
+    this.#packets[slot] = { bytes: copy, from, to };
     queue.put(port.busyUntil + line.rtt * 500 + late, EventKind.PACKET, slot);
   }
 

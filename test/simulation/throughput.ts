@@ -1,7 +1,8 @@
 /**
- * Goodput under loss, in virtual time: RDMA WRITEs of one size, as many under way as the queue
- * takes, over a link of 10 Gbit/s and 50 us each way. The table is deterministic to the last digit,
- * so a change of the engine's behaviour under loss is a line of a diff.
+ * Goodput under loss, in virtual time. RDMA WRITEs of one size, as many under way as the queue
+ * takes, over a link of 10 Gbit/s and 50 us each way, to a peer that does no selective repeat; and
+ * READs and WRITEs between Verbena peers through networks. The tables are deterministic to the last
+ * digit, so a change of the engine's behaviour under loss is a line of a diff.
  * ```
  *   npm run -s sim -- --table      writes throughput.snapshot.txt
  * ```
@@ -20,10 +21,12 @@ import {
   type QueuePair,
 } from '../../host/index.js';
 import { root } from '../support/paths.js';
+import { runFlows } from './flows.js';
 import { Network } from './network.js';
 import { PERFECT, optionsOf, type SimulationOptions } from './options.js';
 import { DeviceClock, EventKind, EventQueue } from './queue.js';
 import { Random, withRandomKeys } from './random.js';
+import type { Line } from './switch.js';
 
 const LOSSES = [0, 0.001, 0.01, 0.05, 0.1, 0.2];
 const SIZES: readonly { readonly name: string; readonly bytes: number; readonly count: number }[] =
@@ -137,8 +140,8 @@ async function measure(loss: number, bytes: number, count: number): Promise<numb
   return failed ? undefined : (bytes * count * 8) / (queue.now - start);
 }
 
-/** The whole table as text. */
-export function throughputTable(): Promise<string> {
+/** WRITEs by loss and size. */
+function throughputTable(): Promise<string> {
   return withRandomKeys(new Random(SEED), async () => {
     const lines = ['Goodput of RDMA WRITE in Mbit/s: 10 Gbit/s, 50 us each way, path MTU 4096', ''];
     const cell = (text: string): string => text.padStart(10);
@@ -155,6 +158,48 @@ export function throughputTable(): Promise<string> {
   });
 }
 
+const NETWORKS: readonly (readonly [name: string, line: Line])[] = [
+  ['200 Mbit/s, 50 ms', { rate: 200, queue: 833, rtt: 50, loss: 0, late: [0, 0] }],
+  ['200 Mbit/s, 50 ms, 1 % lost', { rate: 200, queue: 833, rtt: 50, loss: 0.01, late: [0, 0] }],
+  ['400 Mbit/s, 0.2 ms', { rate: 400, queue: 333, rtt: 0.2, loss: 0, late: [0, 0] }],
+  ['400 Mbit/s, 0.2 ms, 1 % lost', { rate: 400, queue: 333, rtt: 0.2, loss: 0.01, late: [0, 0] }],
+  [
+    '400 Mbit/s, 0.2 ms, 5 % 1 ms late',
+    { rate: 400, queue: 333, rtt: 0.2, loss: 0, late: [0.05, 1] },
+  ],
+  [
+    '400 Mbit/s, 10 ms, 5 % 1 ms late',
+    { rate: 400, queue: 333, rtt: 10, loss: 0, late: [0.05, 1] },
+  ],
+];
+const NETWORK_SECONDS = 2;
+
+/** Of streams between Verbena peers: requests of 64 KiB, 128 under way. */
+async function networkTable(): Promise<string> {
+  const lines = [
+    `READ and WRITE between Verbena peers: Mbit/s in ${NETWORK_SECONDS} s, path MTU 1024, and packets of the`,
+    'responder for each packet of payload',
+    '',
+    'network'.padEnd(36) + ['READ', 'packets', 'WRITE'].map((name) => name.padStart(10)).join(''),
+  ];
+  for (const [name, line] of NETWORKS) {
+    const options = { seed: SEED, line, seconds: NETWORK_SECONDS, senders: 1, queuePairs: 1 };
+    const stream = { ...options, size: 65536, depth: DEPTH, reorderPackets: 4096 };
+    const read = await runFlows({ ...stream, verb: 'read' });
+    const write = await runFlows({ ...stream, verb: 'write' });
+    const needed = (read.mbps[0]! * NETWORK_SECONDS * 1e6) / 8 / 1024;
+    const cells = [read.mbps[0]!, read.responded / needed, write.mbps[0]!];
+    const text = cells.map((value, at) => value.toFixed(at === 1 ? 3 : 1).padStart(10)).join('');
+    lines.push(name.padEnd(36) + text);
+  }
+  return lines.join('\n') + '\n';
+}
+
+/** Both tables. */
+export async function throughputTables(): Promise<string> {
+  return `${await throughputTable()}\n${await networkTable()}`;
+}
+
 const snapshot = new URL('test/simulation/throughput.snapshot.txt', root);
 
 export function readSnapshot(): string {
@@ -162,7 +207,7 @@ export function readSnapshot(): string {
 }
 
 export async function writeSnapshot(): Promise<string> {
-  const table = await throughputTable();
+  const table = await throughputTables();
   writeFileSync(snapshot, table);
   return table;
 }

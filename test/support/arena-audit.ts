@@ -12,6 +12,8 @@ import {
   KeyKind,
   KeyNoteLayout,
   KeyState,
+  LocalEndpointLayout,
+  LocalMessageState,
   POOL_HOLDER,
   POOL_LISTS_SIZE,
   POOL_NODE_SIZE,
@@ -25,6 +27,7 @@ import {
 } from '#build/abi.js';
 import type { ArenaMemory } from '../../host/engine/arena.js';
 import { structAt, type Layout, type Struct } from '../../host/engine/struct.js';
+import { LocalChannel } from './local-channels.js';
 
 /** Sentences about what is wrong; none when all is well. */
 export function auditArena(arena: ArenaMemory): string[] {
@@ -48,11 +51,49 @@ class Audit {
     this.#keys();
     this.#heap();
     this.#pools();
+    this.#endpoints();
+    this.#channels();
     return this.#wrong;
   }
 
   #at<L extends Layout>(layout: L, base: number, index: number, size = layout.size): Struct<L> {
     return structAt(this.#arena.memory, layout, base + index * size);
+  }
+
+  /** Endpoints of the local path belong to queue pairs of living contexts. */
+  #endpoints(): void {
+    const { localEndpoints, localEndpointsMax, contextsMax } = this.#local;
+    for (let index = 0; index < contextsMax * localEndpointsMax; index++) {
+      const slot = Math.floor(index / localEndpointsMax);
+      const { qpn, sequence } = this.#at(LocalEndpointLayout, localEndpoints, index);
+      if (qpn !== 0 && qpn >>> 16 !== slot) this.#wrong.push(`slot ${slot} has endpoint ${qpn}`);
+      if (this.#slotState(slot) !== SlotState.FREE) continue;
+      if (qpn !== 0) this.#wrong.push(`endpoint ${qpn} of the dead slot ${slot} is published`);
+      if (sequence & 1) this.#wrong.push(`an endpoint of the dead slot ${slot} stays open`);
+    }
+  }
+
+  /** No message of a dead context waits, and none is in the hands of a dead one. */
+  #channels(): void {
+    const { localMessagesMax, contextsMax } = this.#local;
+    if (localMessagesMax === 0) return;
+    const free = Array.from({ length: contextsMax }, (_, slot) => slot).filter(
+      (slot) => this.#slotState(slot) === SlotState.FREE,
+    );
+    for (let other = 0; other < contextsMax; other++) {
+      for (const dead of free) {
+        const [to, from] = [
+          new LocalChannel(this.#arena, other, dead),
+          new LocalChannel(this.#arena, dead, other),
+        ];
+        for (let index = 0; index < localMessagesMax; index++) {
+          const sent = to.message(index).state;
+          this.#check(sent !== LocalMessageState.POSTED, `a message of the dead slot ${dead}`);
+          const taken = from.message(index).state;
+          this.#check(taken !== LocalMessageState.TAKEN, `the dead slot ${dead} has a message`);
+        }
+      }
+    }
   }
 
   #slotState(slot: number): number {

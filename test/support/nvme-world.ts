@@ -35,6 +35,8 @@ export interface NvmeWorld {
   readonly host: Context;
   readonly events: NvmeTargetEvent[];
   connect(options?: Partial<ConnectNvmeOptions>): Promise<NvmeVolume>;
+  /** While `isDown` no packet arrives. */
+  cut(isDown: boolean): void;
 }
 
 export interface NvmeWorldOptions {
@@ -52,8 +54,11 @@ export async function inNvmeWorld(
 ): Promise<void> {
   const network = new LoopbackNetwork();
   const { loss = 0 } = options;
+  let isDown = false;
   const open = (address: string, more: Partial<OpenOptions> = {}): Promise<Context> => {
     const link = network.link(Endpoint.parse(address, UDP_PORT));
+    const send = link.send.bind(link);
+    link.send = (batch) => (isDown ? batch.release() : send(batch));
     const wire = loss === 0 ? link : faultLink(link, { loss, seed: 11 });
     return openDevice({ memoryBytes: 64 * MEBIBYTE, ...more, link: wire } as OpenOptions);
   };
@@ -74,6 +79,9 @@ export async function inNvmeWorld(
       host,
       events,
       connect: (more = {}) => connectNvme(TARGET, { nqn: NQN, context: host, ...more }),
+      cut: (now) => {
+        isDown = now;
+      },
     });
   } finally {
     await target.close();

@@ -4,6 +4,8 @@
  */
 import {
   AccessFlag,
+  Endpoint,
+  LoopbackNetwork,
   Mtu,
   QpState,
   QpType,
@@ -47,6 +49,12 @@ export interface PairOptions {
   readonly reorderPackets?: number;
   /** Default true: both queue pairs in RTS. */
   readonly connect?: boolean;
+  /** Places of each side's completion queue. Default 4096. */
+  readonly cqe?: number;
+  /** Both sides are in one device, and requests go by packets or by the local path. */
+  readonly oneDevice?: 'wire' | 'local';
+  /** Both sides are contexts of one device, as two threads have them. */
+  readonly contexts?: boolean;
 }
 
 export const ALL_ACCESS =
@@ -92,22 +100,26 @@ export class Pair {
   }
 
   async close(): Promise<void> {
-    await this.a.context.close();
     await this.b.context.close();
+    await this.a.context.close();
   }
 }
 
 async function makeSide(link: Link, clock: VirtualClock, options: PairOptions): Promise<Side> {
   const { device = {} } = options;
   const context = await openDevice({
-    memoryBytes: 16 * 2 ** 20,
+    ...('threadShare' in device ? {} : { memoryBytes: 16 * 2 ** 20 }),
     initialWindowPackets: WINDOW_PACKETS,
     ...device,
     link,
     clock,
   } as OpenOptions);
+  return sideOf(context, options);
+}
+
+function sideOf(context: Context, options: PairOptions): Side {
   const pd = context.allocPd();
-  const cq = context.createCq(4096);
+  const cq = context.createCq(options.cqe ?? 4096);
   const { reorderPackets = 0 } = options;
   const cap = { reorderPackets, ...options.qp?.cap };
   const qp = pd.createQp({ sendCq: cq, recvCq: cq, ...options.qp, cap });
@@ -147,6 +159,7 @@ export function connect(
       port: peer.context.local.port,
       ...(options.acquainted ? traitsOf(peer) : {}),
       reorderPackets: options.reorderPackets ?? 0,
+      ...(options.oneDevice === 'wire' ? { path: 'wire' } : {}),
     },
     pathMtu: options.mtu ?? Mtu.MTU_1024,
     destQpNum: peer.qp.qpNum,
@@ -162,16 +175,51 @@ export function connect(
   });
 }
 
+/** Both sides as contexts of one device: with a port each, at one address. */
+async function makeContexts(
+  network: LoopbackNetwork,
+  clock: VirtualClock,
+  options: PairOptions,
+): Promise<readonly [Side, Side]> {
+  const [a, b] = [4791, 4792].map((port) => network.link(Endpoint.parse('127.0.0.1', port)));
+  const { device = {}, ...rest } = options;
+  const shared = { ...rest, device: { memoryBytes: 48 * 2 ** 20, threadsMax: 2, ...device } };
+  const first = await makeSide(a!, clock, shared);
+  const threadShare = first.context.share();
+  const { memoryBytes: _, ...limits } = device;
+  const second = await makeSide(b!, clock, { ...rest, device: { ...limits, threadShare } });
+  return [first, second];
+}
+
+/** Lets the engines look at what other contexts announced. Returns how many did. */
+function serveMessages(sides: readonly Side[]): number {
+  let count = 0;
+  for (const { context } of sides) {
+    if (!context.device.hasMessages) continue;
+    context.device.poll();
+    count++;
+  }
+  return count;
+}
+
 export async function makePair(options: PairOptions = {}): Promise<Pair> {
   const clock = new VirtualClock();
   const { network, a, b } = createLoopbackPair({ auto: false });
   const wrap = options.wrap ?? ((link: Link) => link);
-  const sideA = await makeSide(wrap(a, 'a', clock), clock, options);
-  const sideB = await makeSide(wrap(b, 'b', clock), clock, options);
+  let sideA: Side;
+  let sideB: Side;
+  if (options.contexts) [sideA, sideB] = await makeContexts(network, clock, options);
+  else {
+    sideA = await makeSide(wrap(a, 'a', clock), clock, options);
+    sideB = options.oneDevice
+      ? sideOf(sideA.context, options)
+      : await makeSide(wrap(b, 'b', clock), clock, options);
+  }
   if (options.connect !== false) {
     // Near the wrap of the 24 bits: every test crosses it sooner or later.
     connect(sideA.qp, sideB, 0xfffff0, 0xfffff8, options);
     connect(sideB.qp, sideA, 0xfffff8, 0xfffff0, options);
   }
-  return new Pair(sideA, sideB, clock, () => network.deliver());
+  const sides = options.contexts ? [sideA, sideB] : [];
+  return new Pair(sideA, sideB, clock, () => network.deliver() + serveMessages(sides));
 }

@@ -113,7 +113,7 @@ class Peer {
           batch.release();
         },
         destinationOf: () => undefined,
-        events: { completion: ignore, asyncEvent: ignore },
+        events: { completion: ignore, asyncEvent: ignore, reorderShort: ignore },
         deadline: ignore,
       },
       () => performance.now() * 1000,

@@ -1,7 +1,6 @@
 /** Nodes of reliable datagrams in virtual time, without devices; sockets that record messages. */
 import { RefusalError } from '../../host/errors/errors.js';
 import { Endpoint } from '../../host/link/endpoint.js';
-import type { RdsParameters } from '../../host/rds/protocol/config.js';
 import { RdsCore, type CoreOptions } from '../../host/rds/protocol/core.js';
 import type { OutgoingMessage } from '../../host/rds/protocol/message.js';
 import type { Port, PortUser } from '../../host/rds/protocol/port.js';
@@ -149,7 +148,10 @@ export class TestSocket implements PortUser {
 
 /** Two nodes, and a socket on each. */
 export function twoNodes(
-  options: { readonly devices?: number; readonly parameters?: Partial<RdsParameters> } = {},
+  options: { readonly devices?: number } & Pick<
+    Partial<CoreOptions>,
+    'parameters' | 'outageMicros'
+  > = {},
 ): { nodes: RdsNodes; here: TestSocket; there: TestSocket } {
   const nodes = new RdsNodes();
   const [one, other] = [nodes.start(0, options), nodes.start(1, options)];

@@ -74,6 +74,8 @@ export interface WireOptions {
   readonly reorderPackets?: number;
   /** The test is a peer of our own kind. */
   readonly ownKind?: boolean;
+  /** The link keeps bytes whole: packets of both sides have 0 in place of the ICRC. */
+  readonly skipIcrc?: boolean;
   /** How far the queue pair is taken. Default RTS. */
   readonly state?: number;
   /** First PSN of the device's own requests. Default 0x100. */
@@ -94,6 +96,8 @@ export class WireLink implements Link {
   readonly sent: { readonly bytes: Uint8Array; readonly destination: Endpoint }[] = [];
   readonly groups: string[] = [];
   receiver: LinkReceiver | undefined;
+  /** Longer packets are refused, as by an interface with a small MTU. */
+  longest = Infinity;
   /** Set: batches are kept until `release`, as a slow socket keeps them. */
   holds = false;
   readonly #held: PacketBatch[] = [];
@@ -119,7 +123,8 @@ export class WireLink implements Link {
   send(batch: PacketBatch): void {
     for (let index = 0; index < batch.count; index++) {
       const bytes = batch.bytesOf(index).slice();
-      this.sent.push({ bytes, destination: batch.destinationOf(index) });
+      if (bytes.length > this.longest) batch.tooLong?.(index);
+      else this.sent.push({ bytes, destination: batch.destinationOf(index) });
     }
     if (this.holds) this.#held.push(batch);
     else batch.release();
@@ -156,17 +161,24 @@ export class Wire implements Side {
   readonly peer: Endpoint;
   /** In the reserved bits of the test's packets: 0, or what selective repeat asks for. */
   mark = 0;
+  /** The same of the test's responses. */
+  answerMark = 0;
   /** Names of asynchronous events that came and were not looked at. */
   readonly events: string[] = [];
   /** Addresses of armed completion queues that rang. */
   readonly rings: number[] = [];
+  readonly #skipsIcrc: boolean;
 
   private constructor(context: Context, link: WireLink, clock: VirtualClock, options: WireOptions) {
     this.context = context;
     this.link = link;
     this.clock = clock;
     this.peer = options.peer ?? PEER;
-    if (options.reorderPackets) this.mark = markOf(options.sendPsn ?? 0x100);
+    this.#skipsIcrc = options.skipIcrc ?? false;
+    if (options.reorderPackets) {
+      this.mark = markOf(options.sendPsn ?? 0x100);
+      this.answerMark = markOf(options.receivePsn ?? 0x200);
+    }
     this.pd = context.allocPd();
     this.cq = context.createCq(4096);
     const cap = { reorderPackets: options.reorderPackets ?? 0 };
@@ -226,6 +238,7 @@ export class Wire implements Side {
         port: this.peer.port,
         reorderPackets: options.reorderPackets ?? 0,
         ownKind: options.ownKind ?? false,
+        skipIcrc: options.skipIcrc ?? false,
       },
       pathMtu: options.mtu ?? Mtu.MTU_1024,
       destQpNum: PEER_QPN,
@@ -266,15 +279,17 @@ export class Wire implements Side {
     const padCount = fields.padCount ?? -data.length & 3;
     const whole = { pkey: 0xffff, targetQp: this.qp.qpNum, ...fields, padCount };
     const packet = codec.build(whole, data, this.#flow);
-    if (this.mark === 0) return packet;
-    packet[8]! |= this.mark;
+    const mark = isResponse(packet[0]!) ? this.answerMark : this.mark;
+    if (mark === 0 && !this.#skipsIcrc) return packet;
+    packet[8]! |= mark;
     return this.seal(packet);
   }
 
   /** Puts the right ICRC behind bytes of any content. */
   seal(bytes: Uint8Array): Uint8Array {
     const view = new DataView(bytes.buffer, bytes.byteOffset);
-    view.setUint32(bytes.length - ICRC_SIZE, zlibIcrc(this.#flow, bytes), true);
+    const icrc = this.#skipsIcrc ? 0 : zlibIcrc(this.#flow, bytes);
+    view.setUint32(bytes.length - ICRC_SIZE, icrc, true);
     return bytes;
   }
 
@@ -342,7 +357,8 @@ export class Wire implements Side {
       destination: destination.gid.bytes.subarray(16 - source.length),
       destinationPort: this.link.info.pseudoHeader === 'ip' ? destination.port : 4791,
     };
-    assert.is(zlibIcrc(back, bytes) >>> 0, wireIcrc(bytes), 'the ICRC of what was sent');
+    const icrc = this.#skipsIcrc ? 0 : zlibIcrc(back, bytes) >>> 0;
+    assert.is(wireIcrc(bytes), icrc, 'the ICRC of what was sent');
     const { headersLength, payloadLength } = fields;
     const payload = bytes.slice(headersLength, headersLength + payloadLength);
     return { ...fields, name: OpcodeName[fields.opcode]!, payload, bytes, destination };
@@ -411,6 +427,13 @@ export class Wire implements Side {
   async close(): Promise<void> {
     await this.context.close();
   }
+}
+
+/** A response with data: those have a mark of their own. */
+function isResponse(opcode: number): boolean {
+  const { RC_RDMA_READ_RESPONSE_FIRST, RC_RDMA_READ_RESPONSE_ONLY, RC_ATOMIC_ACKNOWLEDGE } = Opcode;
+  if (opcode === RC_ATOMIC_ACKNOWLEDGE) return true;
+  return opcode >= RC_RDMA_READ_RESPONSE_FIRST && opcode <= RC_RDMA_READ_RESPONSE_ONLY;
 }
 
 /** Of requests to a side whose own begin at this PSN (responder/reorder-buffer.ts). */

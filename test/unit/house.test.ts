@@ -18,11 +18,14 @@ const HOST = [
   'pmem',
   'verbs',
   'cm',
+  'remote',
   'pool',
+  'shmem',
   'rpma',
   'rds',
   'dgram',
   'nvme',
+  'bridge',
   'browser',
   'demo',
   'cli',
@@ -142,7 +145,7 @@ test('each server and socket of the host belongs to its process, also in a clust
     'host/dgram/socket.ts: half.bind',
     'host/dgram/socket.ts: side.bind',
     'host/dgram/socket.ts: super.bind',
-    'host/dgram/local-node.ts: made.bind',
+    'host/dgram/open-node.ts: made.bind',
     // The lock has a rule of its own.
     'host/pmem/file-lock.ts: server.listen',
   ]);

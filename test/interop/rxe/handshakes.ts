@@ -217,9 +217,17 @@ async function shakeHands(lab: Lab, context: Context, program: string, loss: Los
 
 /** A sixteenth of a second, twice more: then we give up. */
 const IMPATIENT = { cmResponseTimeout: 14, maxCmRetries: 2 };
+/** Before Linux gives up: it has our REJ. */
+const FIRST = { ...IMPATIENT, timeout: 150 };
 
-/** Linux accepts, and its REP is lost: both sides fail with an error. */
-async function neverAnswered(lab: Lab, context: Context, program: string): Promise<void> {
+/** Linux accepts, and its REP is lost: both sides fail with an error, there one of `ends`. */
+async function neverAnswered(
+  lab: Lab,
+  context: Context,
+  program: string,
+  limits: typeof IMPATIENT,
+  ends: readonly string[],
+): Promise<void> {
   const { guest } = lab;
   const linux = guest.spawn(connectionsCommand(program, 'listen', guest.ipv4, 1, MESSAGE_BYTES));
   try {
@@ -227,10 +235,11 @@ async function neverAnswered(lab: Lab, context: Context, program: string): Promi
     const { lost } = await lab.withDrops(
       [`${everyOne('REP', guest.ipv4)} counter drop`],
       async () => {
-        const connecting = connect({ address: guest.ipv4, port: PORT }, { context, ...IMPATIENT });
+        const connecting = connect({ address: guest.ipv4, port: PORT }, { context, ...limits });
         await assert.rejects(inTime('connect', connecting), { code: 'ETIMEDOUT' });
         const { output } = await inTime('the program in the guest', linux.ended);
-        assert.match(output, /^CONNECT_REQUEST 0\nREJECTED 4\n0 done$/m);
+        const end = new RegExp(`^CONNECT_REQUEST 0\n(${ends.join('|')})\n0 done$`, 'm');
+        assert.match(output, end);
       },
     );
     assert.ok(lost > 1);
@@ -254,7 +263,10 @@ export async function losses(report: Report, lab: Lab): Promise<void> {
       });
     }
     await report.check('Verbena to Linux: every REP of Linux is lost: both give up', () =>
-      neverAnswered(lab, context, program),
+      neverAnswered(lab, context, program, IMPATIENT, ['REJECTED 4']),
+    );
+    await report.check('Verbena to Linux: a connect that times out sends a REJ', () =>
+      neverAnswered(lab, context, program, FIRST, ['REJECTED 4']),
     );
   });
 }

@@ -4,6 +4,8 @@ import * as assert from 'uvu/assert';
 import { checkKeys } from '../../../host/base/options.js';
 import { RdmaListener, RdmaRequest } from '../../../host/cm/connect.js';
 import * as verbena from '../../../host/index.js';
+import { Roots } from '../../../host/verbs/domains/roots.js';
+import { DomainHeap } from '../../../host/verbs/heap/domain-heap.js';
 import { publicSurface } from '../../support/public-surface.js';
 
 test('the error for an unknown key names the call, the key and the nearest name', () => {
@@ -75,6 +77,9 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
     ({ context }, odd) =>
       verbena.createFmrPool(context, undefined, { maxLength: 64, ...(odd as object) }),
   ],
+  HeapOptions: [({ pd }, odd) => pd.heap(odd)],
+  HeapAllocOptions: [(_, odd) => DomainHeap.prototype.alloc.call(undefined as never, 8, odd)],
+  RootOptions: [(_, odd) => Roots.prototype.put.call(undefined as never, 'a', odd)],
   FmrPoolUserOptions: [
     ({ context }, odd) =>
       verbena.createFmrPool(context, undefined, { maxLength: 64 }).createUser(1, odd),
@@ -97,11 +102,21 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
     ({ context }, odd) =>
       verbena.createEventChannel(context).createId(verbena.PortSpace.UDP).joinMulticastEx(odd),
   ],
+  CommonOptions: [
+    (_, odd) => verbena.connect('rdma://127.0.0.1:1', odd),
+    (_, odd) => verbena.share('rdma://127.0.0.1:0', {}, odd),
+  ],
+  RemoteOptions: [(_, odd) => verbena.connect('rdma://127.0.0.1:1', odd)],
+  ServerOptions: [(_, odd) => verbena.share('rdma://127.0.0.1:0', {}, odd)],
+  ReconnectOptions: [(_, odd) => verbena.connect('rdma://127.0.0.1:1', { reconnect: odd })],
+  RegionOptions: [(_, odd) => verbena.share('rdma://127.0.0.1:0', { region: odd })],
   ConnectOptions: [(_, odd) => verbena.connect('127.0.0.1:1', odd)],
   EndOptions: [
     // The options are checked before the request.
     (_, odd) => RdmaRequest.prototype.accept.call(undefined as never, odd),
   ],
+  AcceptOptions: [(_, odd) => RdmaRequest.prototype.accept.call(undefined as never, odd)],
+  WaitLimits: [(_, odd) => RdmaListener.prototype.getRequest.call(undefined as never, odd)],
   ConnectionsOptions: [
     (_, odd) => RdmaListener.prototype.connections.call(undefined as never, odd).next(),
   ],
@@ -117,6 +132,8 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
 };
 /** Types that calls return, or that another row covers. */
 const OTHERS = [
+  // remote.test.ts: its calls need a connection.
+  'RequestOptions',
   'DeviceAttributes',
   'DeviceAttributesEx',
   'PortAttributes',
@@ -145,6 +162,45 @@ test('every public call with options refuses an unknown option', async () => {
       assert.instance(told, verbena.MisuseError, `${type} ${index}: ${String(told)}`);
       assert.is((told as verbena.MisuseError).argument, 'bogus', `${type} ${index}: ${told}`);
       assert.match((told as Error).message, /has no option of this name; is \w+ meant\? Known: /);
+    }
+  }
+});
+
+/** Objects that are no options: the same rule. */
+const OBJECTS: readonly Call[] = [
+  (_, odd) => verbena.explainPacket(odd),
+  (_, odd) => verbena.explainFields(odd),
+  (_, odd) => verbena.createEventChannel(odd),
+  (_, odd) => verbena.createEp(odd, {} as never),
+  (_, odd) => verbena.createFmrPool(odd, undefined, { maxLength: 64 }),
+  (_, odd) => verbena.connect(odd),
+  (_, odd) => verbena.listen(odd),
+  (_, odd) => verbena.share(odd, {}),
+  ({ context }, odd) => context.createQpEx(odd),
+  ({ cq }, odd) => cq.modify(odd),
+  ({ pd }, odd) => pd.createQp(odd),
+  ({ pd }, odd) => pd.createSrq({ maxWr: 8, maxSge: 1 }).modify(odd),
+];
+/** A number is the address of a region there, and the size of a region. */
+const NUMBERS = ['RegisterOptions', 'RegionOptions'];
+
+test('every public call with options refuses null, a number and a text in their place', async () => {
+  // A row with `...odd` puts one key among options of its own.
+  const rows = Object.entries({ ...CALLS, objects: OBJECTS }).flatMap(([type, calls]) =>
+    calls.filter((call) => !/\.\.\.odd\b/.test(String(call))).map((call) => ({ type, call })),
+  );
+  for (const { type, call } of rows) {
+    for (const odd of NUMBERS.includes(type) ? [null, 'x'] : [null, 5, 'x']) {
+      const { a: link, b } = verbena.createLoopbackPair();
+      const context = await verbena.openDevice({ link: b, memoryBytes: 8 * 2 ** 20 });
+      const world = { context, pd: context.allocPd(), cq: context.createCq(8), link };
+      let told: unknown = 'nothing';
+      try {
+        await call(world, odd as never);
+      } catch (error) {
+        told = error;
+      }
+      assert.instance(told, verbena.MisuseError, `${type} ${String(call)} ${odd}: ${told}`);
     }
   }
 });

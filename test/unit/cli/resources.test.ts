@@ -1,11 +1,12 @@
 /** Client and server in one process: whatever happens, a device gets back what a transfer took. */
-import { mkdir, readFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { FileServer } from '../../../host/cli/serve/file-server.js';
 import { openLocalDevice } from '../../../host/cli/base/open-device.js';
 import { SourceFile } from '../../../host/cli/put/source-file.js';
-import { Transfer } from '../../../host/cli/put/transfer.js';
+import { Transfer, type TransferResult } from '../../../host/cli/put/transfer.js';
 import type { SessionEnd } from '../../../host/cli/serve/session.js';
 import type { Context } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
@@ -26,19 +27,21 @@ async function freedByClosing(): Promise<number> {
   return bytesFree(context) - before;
 }
 
-async function world(space: Workspace) {
+async function world(space: Workspace, outageMillis = 0) {
   await mkdir(space.path('in'));
   const ends: SessionEnd[] = [];
-  const server = await FileServer.open(
-    { directory: space.path('in'), address, port: 0, clientsMax: 2, windowBytes: 2 ** 19 },
-    { started: () => undefined, ended: (_, __, end) => ends.push(end), refused: () => undefined },
-  );
+  const serve = (port: number): Promise<FileServer> =>
+    FileServer.open(
+      { directory: space.path('in'), address, port, clientsMax: 2, windowBytes: 2 ** 19 },
+      { started: () => undefined, ended: (_, __, end) => ends.push(end), refused: () => undefined },
+    );
+  const server = await serve(0);
   const context = await openLocalDevice({ address, port: 0 }, { memoryBytes: 2 ** 25 });
   const put = async (path: string, signal: AbortSignal, arrived: (bytes: number) => void) => {
     const file = await SourceFile.open(path, pieceBytes);
     const target = { host: address, port: server.context.local.port };
     const transfer = new Transfer(
-      { context, file, server: target, retries: 0, signal },
+      { context, file, server: target, retries: 0, outageMillis, signal },
       { progress: arrived, verifying: () => undefined, note: () => undefined },
     );
     try {
@@ -47,7 +50,7 @@ async function world(space: Workspace) {
       await file.close();
     }
   };
-  return { server, context, ends, put };
+  return { server, context, ends, put, serve };
 }
 
 test('transfers that end well, and that are broken off, leave no memory behind', () =>
@@ -95,6 +98,36 @@ test('a server that closes under a client gives everything back first', () =>
     assert.is(ends[0]?.kind, 'lost');
     assert.is(bytesFree(server.context), before + (await freedByClosing()));
     await context.close();
+  }));
+
+test('a transfer without retries outlives an absence of the server that the option allows', () =>
+  Workspace.use(async (space) => {
+    const never = new AbortController().signal;
+    for (const [name, outageMillis] of [
+      ['short', 0],
+      ['long', 10_000],
+    ] as const) {
+      const directory = await mkdtemp(space.path(name));
+      const inner = Object.assign(Object.create(space) as Workspace, {
+        path: (...parts: string[]) => join(directory, ...parts),
+      });
+      const { server, context, put, serve } = await world(inner, outageMillis);
+      const file = await space.file(name, 4_000_000);
+      const { port } = server.context.local;
+      let again: Promise<FileServer> | undefined;
+      const putting = put(file, never, (bytes) => {
+        if (bytes > 1_000_000) again ??= server.close().then(() => serve(port));
+      });
+      const result = await putting.catch((error: Error) => error);
+      if (outageMillis === 0) assert.match(String(result), /lost after 0 retries/);
+      else {
+        const { reconnects, piecesSkipped, piecesSent } = result as TransferResult;
+        assert.equal([reconnects > 0, piecesSkipped], [true, 0]);
+        assert.ok(piecesSent < 80, `${piecesSent} pieces: the rest`);
+      }
+      await context.close();
+      await (await again!).close();
+    }
   }));
 
 test.run();

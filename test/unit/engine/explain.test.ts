@@ -1,5 +1,6 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { AsyncEvent, VendorError } from '#build/abi.js';
 import {
   explainAsyncEvent,
   explainErrno,
@@ -291,6 +292,12 @@ test('every completion status says what it means and what to try', () => {
     if (status > 0) assert.match(sentence, 'Try: ');
   }
   assert.match(sentences[12]!, 'The peer did not answer within timeout x (retry_cnt + 1) tries.');
+  const silent = sentences[12]!;
+  const dropped = explainWcStatus(12, VendorError.PATH_MTU + 4096);
+  assert.match(dropped, /none of path MTU 4096.* IP MTU of 4208 .*pathMtu MTU_1024/);
+  const refused = explainWcStatus(12, VendorError.PATH_MTU_REFUSED + 1024);
+  assert.match(refused, /refused packets of path MTU 1024 \(EMSGSIZE\).*pathMtu MTU_512/);
+  assert.equal([explainWcStatus(12, 0), explainWcStatus(10, 0x10400)], [silent, sentences[10]]);
   for (const unknown of [-1, 22, 2 ** 31 - 1]) {
     assert.is(
       explainWcStatus(unknown),
@@ -305,7 +312,8 @@ test('every syndrome, packet status, event and errno has a sentence of its own',
   assert.match(explainSyndrome(0x2e), '1.28 ms (timer code 14)');
   assert.match(explainSyndrome(256), '256 is not a syndrome');
   const events = Array.from({ length: 20 }, (_, event) => explainAsyncEvent(event));
-  assert.is(new Set(events).size, 20);
+  events.push(explainAsyncEvent(AsyncEvent.PATH_MTU_ERR));
+  assert.is(new Set(events).size, 21);
   assert.match(explainAsyncEvent(20), 'There is no asynchronous event 20');
   const statuses = Array.from({ length: 8 }, (_, status) => explainPacketStatus(status));
   assert.is(new Set(statuses).size, 8);

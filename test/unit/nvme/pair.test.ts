@@ -1,4 +1,5 @@
 /** Our initiator and our target, over a link inside this process. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -239,6 +240,31 @@ test('one that sends keep alives is kept', () =>
     await volume.close();
   }));
 
+test('commands outlive an outage of the network that ends the connections of both sides', () =>
+  inNvmeWorld({ target: { ackTimeout: 8 } }, async ({ connect, cut, target, host, events }) => {
+    const seen: string[] = [];
+    const volume = await connect({
+      // A packet is sent for 8 ms, a message of the connection manager for 67 ms.
+      ...{ ackTimeout: 8, cmResponseTimeout: 13, maxCmRetries: 1 },
+      ...{ keepAliveMillis: 300, reconnectDelayMillis: 50 },
+      onEvent: ({ kind }) => void seen.push(kind),
+    });
+    const memory = host.alloc(4 * 8192);
+    memory.set(noise(memory.length));
+    cut(true);
+    const write = volume.write(0, memory);
+    await sleep(2000);
+    assert.equal(seen, ['lost']);
+    assert.is(target.stats.controllers, 0, events.map(({ kind }) => kind).join());
+    cut(false);
+    await write;
+    const back = host.alloc(memory.length);
+    await volume.read(0, back);
+    assert.is(Buffer.compare(memory, back), 0);
+    assert.equal(seen, ['lost', 'reconnected']);
+    await volume.close();
+  }));
+
 test('a target that goes away is found again, and what was under way is done', () => {
   const seen: NvmeVolumeEvent[] = [];
   return inNvmeWorld({}, async ({ connect, target, host }) => {
@@ -270,7 +296,8 @@ test('a target that goes away is found again, and what was under way is done', (
 test('without retries, commands under way fail, and so do later ones', () =>
   inNvmeWorld({}, async ({ connect, target, host }) => {
     const seen: string[] = [];
-    const volume = await connect({ onEvent: ({ kind }) => void seen.push(kind) });
+    const onEvent = ({ kind }: NvmeVolumeEvent): unknown => seen.push(kind);
+    const volume = await connect({ ctrlLossMillis: 0, onEvent });
     const read = volume.read(0, host.alloc(8192));
     target.disconnectAll('a test wants it');
     await expectRejected(read, 'ECONNRESET');

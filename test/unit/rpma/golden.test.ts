@@ -45,12 +45,21 @@ const SAID = [
   'pkey',
 ];
 
-/** One line for each message, acknowledgements left out: they come when they like. */
+/**
+ * One line for each message, acknowledgements left out: they come when they like. A packet of a
+ * connection has one line, even if a busy machine retransmits it.
+ */
 function story(pcap: Uint8Array): string[] {
   const lines: string[] = [];
+  const seen = new Set<string>();
   for (const { payload, source } of readPcap(pcap)) {
     const opcode = payload[0]!;
     if (opcode === Opcode.RC_ACKNOWLEDGE) continue;
+    // Of the BTH; the AckReq bit between them may differ.
+    const [number, psn] = [payload.subarray(5, 8), payload.subarray(9, 12)];
+    const packet = [opcode, ...number, ...psn].join();
+    if (opcode !== Opcode.UD_SEND_ONLY && seen.has(packet)) continue;
+    seen.add(packet);
     const from = source.gid.toString().includes('10.88.0.2') ? 'server' : 'client';
     lines.push(`${from} ${OpcodeName[opcode]} ${tell(opcode, payload)}`);
   }

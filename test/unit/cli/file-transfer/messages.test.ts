@@ -15,7 +15,7 @@ import { noise } from '../../../support/processes.js';
 const sha256 = Uint8Array.from(noise(32));
 
 const MESSAGES: readonly Message[] = [
-  { kind: 'PIECE', slot: 65535, index: 0xfffffffe, length: 1048576, crc: 0x80000001 },
+  { kind: 'PIECE', slot: 65535, index: 0xfffffffe, length: 1048576, crc: 0x80000001, early: 65536 },
   { kind: 'END', sha256 },
   { kind: 'ABANDON' },
   { kind: 'ALIVE' },
@@ -41,8 +41,15 @@ test('what is said is understood', () => {
 });
 
 test('PIECE has the bytes that the diagram has', () => {
-  const bytes = encodeMessage({ kind: 'PIECE', slot: 1, index: 2, length: 3, crc: 0x01020304 });
-  assert.is(Buffer.from(bytes).toString('hex'), '01000001000000020000000301020304');
+  const bytes = encodeMessage({
+    kind: 'PIECE',
+    slot: 1,
+    index: 2,
+    length: 3,
+    crc: 0x01020304,
+    early: 5,
+  });
+  assert.is(Buffer.from(bytes).toString('hex'), '0100000100000002000000030102030400000005');
 });
 
 test('a long sentence is cut at a character', () => {

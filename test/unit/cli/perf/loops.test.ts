@@ -18,6 +18,7 @@ import {
 import { expectRejected } from '../../../support/refusal.js';
 
 const OPTIONS: PerfOptions = {
+  dscp: 0,
   qp: 1,
   postList: 1,
   recvPostList: 1,

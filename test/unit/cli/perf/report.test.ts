@@ -6,6 +6,7 @@ import * as report from '../../../../host/cli/perf/report.js';
 import { MisuseError } from '../../../../host/index.js';
 
 const OPTIONS: PerfOptions = {
+  dscp: 0,
   qp: 1,
   postList: 1,
   recvPostList: 1,

@@ -78,6 +78,8 @@ async function use(body: (world: World) => void): Promise<void> {
       batching as unknown as UdpBatchLink,
       clock,
       tableAt,
+      arena.address,
+      { datagram: () => undefined },
     );
     const ask = (placement: number): void => {
       const where = { remoteAddr: mr.addr, rkey: mr.rkey };

@@ -32,7 +32,7 @@ const LIMITS = {
 /** The table as three processes see it; here they share one memory. */
 function world(): { tables: ConnectionTable[]; arena: ArenaMemory } {
   const memory = EngineMemory.create(4 * 2 ** 20, true);
-  const arena = ArenaMemory.attach(memory, 2 ** 20, LIMITS, 0, true);
+  const arena = ArenaMemory.attach(memory, 2 ** 20, LIMITS, 0, () => undefined);
   return { tables: [0, 1, 2].map((slot) => new ConnectionTable(arena, slot)), arena };
 }
 

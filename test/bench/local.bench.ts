@@ -1,0 +1,125 @@
+/**
+ * The local path within one thread: WRITEs and READs between two queue pairs of one device, lists
+ * of 64 requests (pump.ts), beside the machine's own copy of as many bytes over as much memory. And
+ * between two processes of a device: a SEND to and fro, both polling, and threads that wait.
+ */
+import { WrOpcode, type SendWorkRequest } from '../../host/index.js';
+import { ALL_ACCESS } from '../support/pair.js';
+import { Stopwatch, atLeast, atMost, interleave, medians } from './harness.js';
+import type { Bench, BenchResult, Figures, Pace } from './harness.js';
+import { makeLists, openWorld, pump, type World } from './pump.js';
+import { sendTrips } from './stack-trips.js';
+import type { Progress } from './stack.js';
+import { tripFigures } from './trips.js';
+
+const SECONDS = 0.5;
+const TRIPS = { bytes: 64, count: 5000 };
+const MIB = 2 ** 20;
+const KEYS = 10_000;
+/** Distance of two regions: each has a page of its own. */
+const KEY_BYTES = 4096;
+
+/** What is moved: `size` bytes a request, over `bytes` of both sides. */
+const MOVES = [
+  { name: '1mib_cold', size: MIB, bytes: 32 * MIB },
+  { name: '65536_hot', size: 65536, bytes: 512 * 1024 },
+  { name: '65536_cold', size: 65536, bytes: 32 * MIB },
+] as const;
+
+function reading(lists: readonly SendWorkRequest[][]): SendWorkRequest[][] {
+  return lists.map((list) => list.map((one) => ({ ...one, opcode: WrOpcode.RDMA_READ })));
+}
+
+/** WRITEs of 64 bytes to regions with a key for each. */
+function toManyKeys(world: World): SendWorkRequest[][] {
+  const { b } = world;
+  const regions = Array.from({ length: KEYS }, (_, index) =>
+    b.pd.regMr(b.buffer.subarray(index * KEY_BYTES, index * KEY_BYTES + 64), ALL_ACCESS),
+  );
+  return makeLists(world, 64, KEYS * 64 * 2).map((list, row) =>
+    list.map((one, index) => {
+      const mr = regions[(Math.imul(row * 64 + index, 0x9e3779b1) >>> 0) % KEYS]!;
+      return { ...one, rdma: { remoteAddr: Number(mr.addr), rkey: mr.rkey } };
+    }),
+  );
+}
+
+/** What the machine copies between two parts of one memory, in the same round. */
+function copy(name: string, { a, b }: World, size: number, bytes: number): Figures {
+  const [from, to] = [a.buffer.subarray(0, bytes), b.buffer.subarray(0, bytes)];
+  const watch = new Stopwatch();
+  let count = 0;
+  while (watch.seconds() < SECONDS / 2) {
+    for (let at = 0; at < bytes; at += size) to.set(from.subarray(at, at + size), at);
+    count += bytes;
+  }
+  return { [`copy_${name}_gbps`]: count / 1e9 / watch.seconds() };
+}
+
+/** SENDs to and fro between two processes of a device. */
+async function trips(
+  name: string,
+  progress: Progress,
+  waits: boolean,
+  pace: Pace,
+): Promise<Figures> {
+  const device = `bench-local-${process.pid}-${name}`;
+  const count = TRIPS.count * pace.share;
+  return tripFigures(name, await sendTrips({ ...TRIPS, count, progress, waits, name: device }));
+}
+
+async function run(pace: Pace): Promise<BenchResult> {
+  const seconds = SECONDS * pace.share;
+  const world = await openWorld(KEYS * KEY_BYTES, true);
+  const large = async (name: string, lists: SendWorkRequest[][], size: number) => {
+    const { count, seconds: took } = await pump(world, lists, seconds);
+    return { [`${name}_gbps`]: (count * size) / 1e9 / took };
+  };
+  const small = async (name: string, lists: SendWorkRequest[][]) => {
+    const { count, seconds: took } = await pump(world, lists, seconds);
+    return { [`${name}_mps`]: count / 1e6 / took };
+  };
+  const hot = makeLists(world, 64, 512 * 1024);
+  const random = toManyKeys(world);
+  const rounds = await interleave(
+    'local',
+    [
+      ...MOVES.flatMap(({ name, size, bytes }) => {
+        const lists = makeLists(world, size, bytes);
+        return [
+          () => large(`write_${name}`, lists, size),
+          () => large(`read_${name}`, reading(lists), size),
+          () => Promise.resolve(copy(name, world, size, bytes)),
+        ];
+      }),
+      () => small('write_64_hot', hot),
+      () => small('write_64_random', random),
+      () => trips('send_poll', 'poll', false, pace),
+      () => trips('send_waits', 'thread', true, pace),
+    ],
+    pace,
+  );
+  if (world.a.context.counters().sentPkts > 0n) throw new Error('requests went by packets');
+  const figures = medians(rounds);
+  const ratio = (what: string, name: string): number =>
+    figures[`${what}_${name}_gbps`]! / figures[`copy_${name}_gbps`]!;
+  return {
+    rounds,
+    figures,
+    bars: [
+      atLeast('WRITE of 1 MiB over 32 MiB, of memory.copy', ratio('write', '1mib_cold'), 0.9),
+      atLeast('READ of 1 MiB over 32 MiB, of memory.copy', ratio('read', '1mib_cold'), 0.9),
+      atLeast('WRITE of 64 KiB in lists, of memory.copy', ratio('write', '65536_hot'), 0.85),
+      atLeast('WRITEs of 64 bytes, one key, millions/s', figures['write_64_hot_mps']!, 12),
+      atLeast('WRITEs of 64 bytes, 10,000 keys, millions/s', figures['write_64_random_mps']!, 8),
+      atMost('SEND to and fro, two processes that poll, us', figures['send_poll_p50_us']!, 1.7),
+      atMost('SEND to and fro, threads that wait, us', figures['send_waits_p50_us']!, 15),
+    ],
+  };
+}
+
+export const bench: Bench = {
+  name: 'local',
+  description: 'queue pairs of one device, in one thread and in two processes: without packets',
+  run,
+};

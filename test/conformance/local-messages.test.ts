@@ -1,0 +1,279 @@
+/**
+ * Messages between two contexts of one device, step by step: the source posts, the target's engine
+ * takes when it is its turn, and either side may stop or end in between.
+ */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { LocalMessageState } from '#build/abi.js';
+import {
+  QpState,
+  SendFlag,
+  WcStatusName,
+  WrOpcode,
+  type SendWorkRequest,
+} from '../../host/index.js';
+import { CarrierWorld } from '../support/carriers.js';
+import { LocalChannel } from '../support/local-channels.js';
+import { connect, makePair, type PairOptions } from '../support/pair.js';
+import { pattern } from '../support/wire.js';
+import { Random } from '../simulation/random.js';
+
+const { SEND, RDMA_WRITE, RDMA_WRITE_WITH_IMM } = WrOpcode;
+const { SIGNALED } = SendFlag;
+
+interface World extends CarrierWorld {
+  readonly channel: LocalChannel;
+}
+
+async function between(
+  body: (world: World) => void | Promise<void>,
+  options: PairOptions = {},
+): Promise<void> {
+  const pair = await makePair({ contexts: true, ...options });
+  const channel = new LocalChannel(pair.a.context.device.arena, 1, 0);
+  const world = Object.assign(new CarrierWorld(pair), { channel });
+  world.a.buffer.set(pattern(world.a.buffer.length, 1));
+  world.b.buffer.fill(0);
+  try {
+    await body(world);
+  } finally {
+    await pair.close();
+  }
+}
+
+function send(world: World, wrId: number, from: number, length: number): SendWorkRequest {
+  return { wrId, opcode: SEND, sendFlags: SIGNALED, sgList: [world.sge(world.a, from, length)] };
+}
+
+function receive(world: World, wrId: number, to: number, length: number): void {
+  world.b.qp.postRecv([{ wrId, sgList: [world.sge(world.b, to, length)] }]);
+}
+
+/** `wrId STATUS` of all completions of a side. */
+function seen(side: World['a']): string[] {
+  return side.cq.poll(1000).map(({ wrId, status }) => `${wrId} ${WcStatusName[status]}`);
+}
+
+function sent(world: World): bigint {
+  return world.a.context.counters().sentPkts + world.b.context.counters().sentPkts;
+}
+
+test('more messages than the channel has places arrive in order, without a packet', () =>
+  between((world) => {
+    const { a, b, channel } = world;
+    const count = 3 * channel.entries;
+    for (let index = 0; index < count; index++) receive(world, index, index * 100, 100);
+    for (let index = 0; index < count; index++) {
+      world.post(a, send(world, index, index, index % 3 === 0 ? 90 : 100));
+    }
+    world.quiet();
+    const all = Array.from({ length: count }, (_, index) => `${index} SUCCESS`);
+    assert.equal([seen(a), seen(b)], [all, all]);
+    assert.equal(b.buffer.slice(100, 200), a.buffer.slice(1, 101));
+    assert.equal([sent(world), a.context.counters().localRequests], [0n, BigInt(count)]);
+  }));
+
+test('a WRITE behind a SEND waits until the SEND is executed', () =>
+  between((world) => {
+    const { a, b } = world;
+    receive(world, 7, 0, 100);
+    const rdma = world.to(b, 0);
+    world.post(a, send(world, 1, 0, 100), {
+      ...send(world, 2, 500, 100),
+      opcode: RDMA_WRITE,
+      rdma,
+    });
+    assert.is(b.buffer[0], 0, 'the target has not had its turn');
+    world.quiet();
+    assert.equal(b.buffer.slice(0, 100), a.buffer.slice(500, 600));
+    assert.equal([seen(a), sent(world)], [['1 SUCCESS', '2 SUCCESS'], 0n]);
+  }));
+
+test('a target that does not come to its turn: the message goes by packets, once', () =>
+  between((world) => {
+    const { a, b, channel } = world;
+    for (let index = 0; index < 3; index++) receive(world, index, index * 1000, 1000);
+    world.post(a, send(world, 1, 0, 1000), send(world, 2, 9, 60), send(world, 3, 5, 700));
+    assert.is(channel.message(channel.head - 1).state, LocalMessageState.POSTED);
+    // The timer of the source.
+    const first = channel.message(channel.head - 3);
+    for (let turn = 0; turn < 20 && first.state === LocalMessageState.POSTED; turn++) {
+      world.pair.clock.step();
+    }
+    const states = [3, 2, 1].map((back) => channel.message(channel.head - back).state);
+    assert.equal(states, Array(3).fill(LocalMessageState.WITHDRAWN));
+    world.quiet();
+    assert.equal(seen(a), ['1 SUCCESS', '2 SUCCESS', '3 SUCCESS']);
+    assert.equal(seen(b), ['0 SUCCESS', '1 SUCCESS', '2 SUCCESS']);
+    assert.equal(b.buffer.slice(2000, 2700), a.buffer.slice(5, 705));
+    // And back.
+    receive(world, 9, 0, 10);
+    world.post(a, send(world, 4, 0, 10));
+    world.quiet();
+    assert.equal([seen(a), a.context.counters().localRequests], [['4 SUCCESS'], 1n]);
+  }));
+
+test('a target that stopped while it executed: retries end in RETRY_EXC_ERR', () =>
+  between((world) => {
+    const { a, channel } = world;
+    receive(world, 0, 0, 100);
+    world.post(a, send(world, 1, 0, 100), send(world, 2, 0, 100));
+    channel.message(channel.head - 2).state = LocalMessageState.TAKEN;
+    const { clock } = world.pair;
+    for (let turn = 0; turn < 20 && a.qp.state === QpState.RTS; turn++) clock.step();
+    assert.equal(seen(a), ['1 RETRY_EXC_ERR', '2 WR_FLUSH_ERR']);
+    // It continues: the abandoned message is not executed.
+    assert.is(channel.message(channel.head - 2).state, LocalMessageState.WITHDRAWN);
+    world.quiet();
+    assert.equal(seen(world.b), []);
+  }));
+
+test('messages behind a refused one follow it by packets, in order', () =>
+  between((world) => {
+    const { a, b } = world;
+    receive(world, 0, 0, 100);
+    world.post(a, send(world, 1, 1, 100), send(world, 2, 2, 100), send(world, 3, 3, 100));
+    world.pair.settle();
+    assert.equal(seen(a), ['1 SUCCESS']);
+    assert.is(b.context.counters().sendRnrErr, 1n);
+    receive(world, 1, 1000, 100);
+    receive(world, 2, 2000, 100);
+    world.quiet();
+    assert.equal([seen(a), seen(b).length], [['2 SUCCESS', '3 SUCCESS'], 3]);
+    assert.equal(b.buffer.slice(1000, 1100), a.buffer.slice(2, 102));
+    assert.equal(b.buffer.slice(2000, 2100), a.buffer.slice(3, 103));
+  }));
+
+test('what was posted before a reset, or before ERR, is not delivered', () =>
+  between((world) => {
+    const { a, b } = world;
+    for (const state of [QpState.ERR, QpState.RESET]) {
+      receive(world, 1, 0, 100);
+      world.post(a, send(world, 1, 0, 100), send(world, 2, 0, 100));
+      a.qp.modify({ qpState: state });
+      world.quiet();
+      const flushed = state === QpState.ERR ? ['1 WR_FLUSH_ERR', '2 WR_FLUSH_ERR'] : [];
+      assert.equal([seen(a), seen(b)], [flushed, []]);
+      for (const side of [a, b]) side.qp.modify({ qpState: QpState.RESET });
+      connect(a.qp, b, 1, 1, {});
+      connect(b.qp, a, 1, 1, {});
+    }
+    receive(world, 1, 0, 100);
+    world.post(a, send(world, 3, 0, 100));
+    world.quiet();
+    assert.equal([seen(a), seen(b), sent(world)], [['3 SUCCESS'], ['1 SUCCESS'], 0n]);
+  }));
+
+test('a message for an earlier life of the target is refused', () =>
+  between((world) => {
+    const { a, b } = world;
+    world.post(a, send(world, 1, 0, 100));
+    b.qp.modify({ qpState: QpState.RESET });
+    connect(b.qp, a, 0xfffff8, 0xfffff0, {});
+    receive(world, 1, 0, 100);
+    world.pair.settle();
+    assert.is(a.context.counters().localRequests, 0n, 'it went by packets');
+    world.quiet();
+    assert.equal([seen(a), seen(b)], [['1 SUCCESS'], ['1 SUCCESS']]);
+  }));
+
+test('a target without room for its completion executes nothing', () =>
+  between(
+    (world) => {
+      const { a, b } = world;
+      for (let index = 0; index < 6; index++) receive(world, index, 0, 100);
+      for (let index = 0; index < 6; index++) world.post(a, send(world, index, 0, 100));
+      world.quiet();
+      assert.is(b.qp.state, QpState.ERR);
+      assert.is(a.context.counters().localRequests, 4n);
+      assert.equal(seen(a).length, 4);
+    },
+    { cqe: 4, attributes: { retryCnt: 1 } },
+  ));
+
+test('a key that is gone when the target reads: LOC_PROT_ERR, as over the wire', () =>
+  between((world) => {
+    const { a, b } = world;
+    const mr = a.pd.regMr(a.context.alloc(4096), 0);
+    const list = [{ addr: mr.addr, length: 1000, lkey: mr.lkey }];
+    receive(world, 1, 0, 1000);
+    world.post(a, { ...send(world, 1, 0, 0), sgList: list });
+    mr.dereg();
+    world.quiet();
+    assert.equal([seen(a), seen(b)], [['1 LOC_PROT_ERR'], []]);
+  }));
+
+test('a queue pair with path wire takes and sends no messages', () =>
+  between((world) => {
+    const { a, b } = world;
+    b.qp.modify({ qpState: QpState.RESET });
+    connect(b.qp, a, 0xfffff8, 0xfffff0, { oneDevice: 'wire' });
+    receive(world, 1, 0, 100);
+    world.post(a, send(world, 1, 0, 100));
+    world.quiet();
+    assert.equal([seen(a), a.context.counters().localRequests], [['1 SUCCESS'], 0n]);
+  }));
+
+test('SQD drains when messages are answered', () =>
+  between((world) => {
+    const { a } = world;
+    receive(world, 1, 0, 100);
+    world.post(a, send(world, 1, 0, 100));
+    a.qp.modify({ qpState: QpState.SQD, enSqdAsyncNotify: true });
+    world.post(a, send(world, 2, 0, 100));
+    world.quiet();
+    assert.equal(seen(a), ['1 SUCCESS']);
+    receive(world, 2, 0, 100);
+    a.qp.modify({ qpState: QpState.RTS });
+    world.quiet();
+    assert.equal([seen(a), sent(world)], [['2 SUCCESS'], 0n]);
+  }));
+
+test('WRITE with immediate data: refused keys are the responder’s matter', () =>
+  between((world) => {
+    const { a, b } = world;
+    receive(world, 1, 0, 0);
+    const request = { ...send(world, 1, 5, 3000), opcode: RDMA_WRITE_WITH_IMM, immData: 77 };
+    world.post(a, { ...request, rdma: world.to(b, 40) });
+    world.quiet();
+    assert.equal(b.buffer.slice(40, 3040), a.buffer.slice(5, 3005));
+    assert.equal([seen(a), sent(world)], [['1 SUCCESS'], 0n]);
+    receive(world, 2, 0, 0);
+    world.post(a, { ...request, rdma: { ...world.to(b, 40), rkey: 1 } });
+    world.quiet();
+    assert.equal(seen(a), ['1 REM_ACCESS_ERR']);
+  }));
+
+/** Whatever another member of the arena writes there. */
+for (let seed = 1; seed <= 6; seed++) {
+  test(`channels that lie: no trap, and every request completes (seed ${seed})`, () =>
+    between(async (world) => {
+      const random = new Random(seed);
+      const { a, b, channel } = world;
+      const word = (): number => [0, 1, random.below(2 ** 32), 0xffffffff][random.below(4)]!;
+      let posted = 0;
+      for (let turn = 0; turn < 200 && a.qp.state === QpState.RTS; turn++) {
+        receive(world, turn, random.below(60_000), 2000);
+        world.post(a, send(world, turn, 0, [0, 10, 300, 2000][random.below(4)]!));
+        posted++;
+        const names = ['state', 'sgeCount', 'length', 'pd', 'targetQpn', 'sourceQpn', 'run'];
+        const name = names[random.below(names.length)]!;
+        if (random.below(2) === 0) {
+          const message = channel.message(random.below(channel.entries)) as unknown as {
+            [name: string]: number;
+          };
+          message[name] = name === 'state' ? random.below(8) : word();
+        }
+        if (random.below(20) === 0) channel.head = word();
+        if (random.below(20) === 0) channel.tail = word();
+        world.quiet(1);
+      }
+      // A message that was executed twice has taken a receive request of another one.
+      for (let turn = 0; turn < 50; turn++) receive(world, 1000 + turn, 0, 2000);
+      world.quiet();
+      assert.is(seen(a).length, posted);
+      assert.ok(b.qp.state === QpState.RTS || b.qp.state === QpState.ERR);
+    }));
+}
+
+test.run();

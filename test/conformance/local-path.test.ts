@@ -1,0 +1,222 @@
+/** What only the local path has: parts of long requests, turns, calls that end, targets that go. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  QpState,
+  SendFlag,
+  WcStatusName,
+  WrOpcode,
+  type QueuePair,
+  type SendWorkRequest,
+} from '../../host/index.js';
+import { ALL_ACCESS, connect, makePair, type Pair, type PairOptions } from '../support/pair.js';
+import { pattern } from '../support/wire.js';
+
+const test = suite();
+
+const { SIGNALED } = SendFlag;
+const MIB = 2 ** 20;
+/** More than one call of the engine copies. */
+const LONG = 40 * MIB;
+
+async function onLocal(
+  options: PairOptions,
+  body: (pair: Pair) => void | Promise<void>,
+): Promise<void> {
+  const pair = await makePair({ oneDevice: 'local', ...options });
+  try {
+    await body(pair);
+  } finally {
+    await pair.close();
+  }
+}
+
+const long: PairOptions = { bytes: LONG, device: { memoryBytes: 128 * MIB } };
+
+function write({ a, b }: Pair, length: number, at = 0): SendWorkRequest {
+  return {
+    wrId: length,
+    opcode: WrOpcode.RDMA_WRITE,
+    sendFlags: SIGNALED,
+    sgList: [{ addr: a.mr.addr + BigInt(at), length, lkey: a.mr.lkey }],
+    rdma: { remoteAddr: b.mr.addr + BigInt(at), rkey: b.mr.rkey },
+  };
+}
+
+function statuses({ a }: Pair): string[] {
+  return a.cq.poll(100).map(({ wrId, status }) => `${wrId} ${WcStatusName[status]}`);
+}
+
+test('a WRITE completes while it is posted, without a packet', () =>
+  onLocal({}, (pair) => {
+    const { a, b } = pair;
+    a.buffer.set(pattern(64));
+    const before = a.context.counters();
+    a.qp.postSend(write(pair, 64));
+    assert.equal(statuses(pair), ['64 SUCCESS']);
+    assert.equal(b.buffer.slice(0, 64), pattern(64));
+    const after = a.context.counters();
+    assert.is(after.sentPkts, before.sentPkts);
+    assert.is(after.localRequests - before.localRequests, 1n);
+    assert.is(after.localBytes - before.localBytes, 64n);
+  }));
+
+test('WRITE and READ of more than one call: every byte, and time for others in between', () =>
+  onLocal(long, (pair) => {
+    const { a, b } = pair;
+    for (let at = 0; at < LONG; at += 4096) a.buffer[at] = at >> 12;
+    a.qp.postSend(write(pair, LONG));
+    assert.equal(statuses(pair), [], 'the call ended before');
+    pair.run(() => b.buffer[LONG - 4096] === a.buffer[LONG - 4096]);
+    assert.equal(statuses(pair), [`${LONG} SUCCESS`]);
+    assert.ok(Buffer.from(a.buffer).equals(Buffer.from(b.buffer)));
+    a.buffer.fill(0);
+    a.qp.postSend({ ...write(pair, LONG), opcode: WrOpcode.RDMA_READ });
+    pair.run(() => a.buffer[LONG - 4096] === b.buffer[LONG - 4096]);
+    assert.ok(Buffer.from(a.buffer).equals(Buffer.from(b.buffer)));
+    assert.is(a.context.counters().localBytes, BigInt(2 * LONG));
+    assert.is(a.context.counters().sentPkts, 0n);
+  }));
+
+/** One more queue pair at each side, connected. */
+function another({ a, b }: Pair): QueuePair {
+  const ends = [a, b].map(({ pd, cq }) => pd.createQp({ sendCq: cq, recvCq: cq }));
+  const [one, other] = ends as [QueuePair, QueuePair];
+  connect(one, { ...b, qp: other }, 1, 2, {});
+  connect(other, { ...a, qp: one }, 2, 1, {});
+  return one;
+}
+
+test('a short request of another queue pair waits for a part of a long one only', () =>
+  onLocal(long, (pair) => {
+    const quick = another(pair);
+    pair.a.qp.postSend(write(pair, LONG));
+    quick.postSend(write(pair, 8));
+    pair.run(() => pair.b.buffer[0] === 0);
+    const seen: string[] = [];
+    pair.run(() => {
+      seen.push(...statuses(pair));
+      return seen.length === 2;
+    });
+    assert.equal(seen, ['8 SUCCESS', `${LONG} SUCCESS`]);
+  }));
+
+test('SQD finishes the request that was begun, and nothing behind it', () =>
+  onLocal(long, (pair) => {
+    const { qp } = pair.a;
+    qp.postSend([write(pair, LONG), write(pair, 8)]);
+    qp.modify({ qpState: QpState.SQD, enSqdAsyncNotify: true });
+    const seen: string[] = [];
+    pair.run(() => {
+      seen.push(...statuses(pair));
+      return seen.length === 1;
+    });
+    assert.equal(seen, [`${LONG} SUCCESS`]);
+    qp.modify({ qpState: QpState.RTS });
+    pair.settle();
+    assert.equal(statuses(pair), ['8 SUCCESS']);
+  }));
+
+test('a target that goes in the middle of a request: it is retried as packets, and fails', () =>
+  onLocal({ ...long, attributes: { timeout: 10, retryCnt: 1 } }, (pair) => {
+    pair.a.qp.postSend([write(pair, LONG), write(pair, 8)]);
+    pair.b.qp.destroy();
+    const seen: string[] = [];
+    pair.run(() => {
+      seen.push(...statuses(pair));
+      return seen.length === 2;
+    });
+    assert.equal(seen, [`${LONG} RETRY_EXC_ERR`, '8 WR_FLUSH_ERR']);
+    assert.is.not(pair.a.context.counters().sentPkts, 0n);
+  }));
+
+test('a key that goes in the middle of a request: the target refuses its packets', () =>
+  onLocal(long, (pair) => {
+    const { a, b } = pair;
+    const mr = b.pd.regMr(b.buffer, ALL_ACCESS);
+    const rdma = { remoteAddr: mr.addr, rkey: mr.rkey };
+    a.qp.postSend({ ...write(pair, LONG), rdma });
+    mr.dereg();
+    const seen: string[] = [];
+    pair.run(() => {
+      seen.push(...statuses(pair));
+      return seen.length === 1;
+    });
+    assert.equal(seen, [`${LONG} REM_ACCESS_ERR`]);
+    assert.is(b.qp.state, QpState.ERR);
+  }));
+
+test('ERR and RESET in the middle of a request flush it, and leave nothing behind', () =>
+  onLocal(long, (pair) => {
+    const { a } = pair;
+    a.qp.postSend([write(pair, LONG), write(pair, 8)]);
+    a.qp.modify({ qpState: QpState.ERR });
+    assert.equal(statuses(pair), [`${LONG} WR_FLUSH_ERR`, '8 WR_FLUSH_ERR']);
+    a.qp.modify({ qpState: QpState.RESET });
+    connect(a.qp, pair.b, 0xfffff0, 0xfffff8, {});
+    assert.is(a.qp.usesLocalPath, true);
+    a.qp.postSend([write(pair, 16)]);
+    assert.equal(statuses(pair), ['16 SUCCESS']);
+    a.qp.modify({ qpState: QpState.RESET });
+    assert.is(a.qp.usesLocalPath, false);
+  }));
+
+test('a queue pair that is its own target', () =>
+  onLocal({ connect: false }, (pair) => {
+    const { a } = pair;
+    connect(a.qp, a, 1, 1, {});
+    a.buffer.set(pattern(100));
+    const rdma = { remoteAddr: a.mr.addr + 50n, rkey: a.mr.rkey };
+    a.qp.postSend({ ...write(pair, 100), rdma });
+    assert.equal(statuses(pair), ['100 SUCCESS']);
+    assert.equal(a.buffer.slice(50, 150), pattern(100), 'bytes that overlap are moved');
+    a.qp.postRecv([{ wrId: 1, sgList: [{ addr: a.mr.addr, length: 8, lkey: a.mr.lkey }] }]);
+    const { sgList } = write(pair, 8, 100);
+    a.qp.postSend({ wrId: 2, opcode: WrOpcode.SEND, sendFlags: SIGNALED, sgList });
+    assert.equal(statuses(pair), ['1 SUCCESS', '2 SUCCESS']);
+    a.qp.postSend([{ ...write(pair, 8), rdma: { remoteAddr: 0, rkey: 1 } }, write(pair, 16)]);
+    pair.settle();
+    assert.equal(statuses(pair), ['8 WR_FLUSH_ERR', '16 WR_FLUSH_ERR']);
+  }));
+
+test('the first request to a target in RTR raises COMM_EST, later ones need no packet', () =>
+  onLocal({ connect: false }, async (pair) => {
+    const { a, b } = pair;
+    connect(a.qp, b, 1, 2, {});
+    b.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ALL_ACCESS });
+    b.qp.modify({
+      qpState: QpState.RTR,
+      ahAttr: { dgid: a.context.local.gid, port: a.context.local.port },
+      pathMtu: 3,
+      destQpNum: a.qp.qpNum,
+      rqPsn: 1,
+      maxDestRdAtomic: 16,
+      minRnrTimer: 12,
+    });
+    a.qp.postSend(write(pair, 8));
+    pair.settle();
+    const event = await b.context.getAsyncEvent();
+    assert.is(event?.name, 'COMM_EST');
+    assert.is(a.context.counters().localRequests, 0n);
+    a.qp.postSend(write(pair, 16));
+    assert.is(a.context.counters().localRequests, 1n);
+    assert.equal(statuses(pair), ['8 SUCCESS', '16 SUCCESS']);
+  }));
+
+test('local work between requests does not end the local path', () =>
+  onLocal({}, (pair) => {
+    const { a } = pair;
+    const mr = a.pd.regMr(a.context.alloc(64), ALL_ACCESS, { invalidatable: true });
+    const invalidate = { opcode: WrOpcode.LOCAL_INV, invalidateRkey: mr.lkey, wrId: 1 };
+    const own = { sgList: [{ addr: mr.addr, length: 32, lkey: mr.lkey }] };
+    a.qp.postSend([
+      { ...write(pair, 32), ...own },
+      { ...invalidate, sendFlags: SIGNALED },
+      write(pair, 16),
+    ]);
+    assert.equal(statuses(pair), ['32 SUCCESS', '1 SUCCESS', '16 SUCCESS']);
+    assert.is(a.context.counters().localRequests, 2n);
+    mr.dereg();
+  }));
+
+test.run();

@@ -1,0 +1,88 @@
+/** The first timers of a path: the round trip of a handshake seeds them until one is measured. */
+import * as assert from 'uvu/assert';
+import { Opcode } from '#build/abi.js';
+import { SendFlag, WrOpcode } from '../../host/index.js';
+import { testsOnWire } from '../support/tests-in.js';
+import { onWire, type Wire } from '../support/wire.js';
+
+const test = testsOnWire();
+
+const OWN_KIND = { reorderPackets: 64, ownKind: true };
+/** 67 ms, half a second. */
+const SHORT = 14;
+const LONG = 17;
+
+/** Milliseconds until an unanswered packet is sent for the second time. */
+function untilRepeated(wire: Wire): number {
+  wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: SendFlag.SIGNALED });
+  wire.takePackets();
+  for (let millis = 1; ; millis++) {
+    wire.clock.advance(1000);
+    if (wire.takePackets().length > 0) return millis;
+    assert.ok(millis < 5000, 'it is sent again');
+  }
+}
+
+test('a lost first packet is sent again after the timeout, with a seed after round trips', async () => {
+  const attributes = { timeout: LONG };
+  await onWire({ ...OWN_KIND, attributes }, (wire) => assert.is(untilRepeated(wire), 537));
+  await onWire({ ...OWN_KIND, attributes }, (wire) => {
+    wire.qp.seedRoundTrip(1500);
+    const millis = untilRepeated(wire);
+    assert.ok(millis >= 3 && millis < 30, `${millis} ms`);
+  });
+});
+
+test('a timeout shorter than the seed is longer than the round trip', async () => {
+  for (const reorderPackets of [0, 64]) {
+    await onWire({ reorderPackets, attributes: { timeout: SHORT } }, (wire) => {
+      wire.qp.seedRoundTrip(300_000);
+      const millis = untilRepeated(wire);
+      assert.ok(millis > 300 && millis <= 1200, `${millis} ms`);
+    });
+  }
+});
+
+test('the shortest of several handshakes counts, and none that took an application’s time', () =>
+  onWire({ attributes: { timeout: SHORT } }, (wire) => {
+    for (const millis of [0, 601, 30, 500]) wire.qp.seedRoundTrip(millis * 1000);
+    const millis = untilRepeated(wire);
+    assert.ok(millis >= 120 && millis < 125, `${millis} ms`);
+  }));
+
+test('a repetition that was needless makes the next one later, though it measures nothing', () =>
+  onWire({ ...OWN_KIND, attributes: { timeout: LONG } }, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: SendFlag.SIGNALED });
+    wire.takePackets();
+    wire.clock.advance(1000);
+    wire.acknowledge(0x100);
+    // A queue has filled: from now on each round trip takes 80 ms.
+    const delays = Array.from({ length: 6 }, (_, index) => {
+      const millis = untilRepeated(wire);
+      wire.clock.advance(Math.max(80 - millis, 1) * 1000);
+      wire.takePackets();
+      // The peer has received the packet, and its repetition.
+      const packet = { opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x101 + index, syndrome: 0x1f };
+      wire.sendPacket({ ...packet, ackRequest: 1 });
+      return millis;
+    });
+    const last = delays.at(-1)!;
+    assert.ok(delays[1]! < 10 && last > 60 && last < 200, `${delays} ms`);
+    for (let index = 2; index < delays.length; index++) {
+      assert.ok(delays[index]! >= delays[index - 1]!, `${delays} ms`);
+    }
+  }));
+
+test('a measured round trip replaces the seed', () =>
+  onWire({ attributes: { timeout: SHORT } }, (wire) => {
+    wire.qp.seedRoundTrip(500_000);
+    wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: SendFlag.SIGNALED });
+    wire.takePackets();
+    wire.clock.advance(1000);
+    wire.acknowledge(0x100);
+    const state = wire.qp.pathState()!;
+    assert.equal([state.roundTripMicros, state.roundTripLeastMicros], [1000, 1000]);
+    assert.ok(untilRepeated(wire) < 70);
+  }));
+
+test.run();

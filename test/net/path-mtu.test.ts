@@ -1,0 +1,65 @@
+/** The MTU of a network, or of an interface, is smaller than what the connection uses. */
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { cliPath } from '../support/processes.js';
+import { runStream, startReceiver } from './loads.js';
+import { Network, addressOf, missingForNetwork, type Link } from './network.js';
+
+const test = suite('net/path-mtu');
+const LINK: Link = { rate: 100, queue: 1000, rtt: 1 };
+const JUMBO = 9000;
+const BYTES = 300_000;
+
+if (missingForNetwork() === undefined) {
+  let network: Network;
+  const folder = mkdtempSync(join(tmpdir(), 'verbena-mtu-'));
+
+  test.before(async () => {
+    network = await Network.open(2);
+    network.setHostMtu(JUMBO);
+  });
+
+  test.after(async () => {
+    await network.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  test('put goes on with a smaller path MTU where long packets vanish, and says why', async () => {
+    network.set({ ...LINK, mtu: [1500, false] });
+    const bytes = new Uint8Array(BYTES).fill(0xa5);
+    const directory = join(folder, 'received');
+    mkdirSync(directory);
+    const words = ['serve', '--dir', directory, '--bind', addressOf(2), '--no-token'];
+    const server = network.start(2, process.execPath, [cliPath, ...words]);
+    await server.printed('stdout', /\S/);
+    const source = join(folder, 'file');
+    writeFileSync(source, bytes);
+    const client = network.start(1, process.execPath, [cliPath, 'put', source, addressOf(2)]);
+    const { code, stderr } = await client.ended;
+    server.kill();
+    assert.is(code, 0, stderr);
+    assert.equal(new Uint8Array(readFileSync(join(directory, 'file'))), bytes);
+    assert.match(stderr, /none of path MTU 4096/);
+  });
+
+  test('an interface whose MTU is lowered ends the connection within a second, by name', async () => {
+    network.setHostMtu(JUMBO);
+    network.set(LINK);
+    const receiver = await startReceiver(network, 2);
+    const stream = runStream(network, 1, 2, { seconds: 4 });
+    await network.untilCarried(BYTES, stream);
+    network.setHostMtu(1500);
+    const { errors } = await stream;
+    receiver.kill();
+    network.setHostMtu(JUMBO);
+    assert.is(errors.length, 1);
+    assert.match(errors[0]!, /system refused packets of path MTU 4096/);
+  });
+} else {
+  console.log(`not run: ${missingForNetwork()}`);
+}
+
+test.run();

@@ -1,0 +1,130 @@
+/**
+ * The ways of a request to its target: packets between two devices, packets within one device, the
+ * local path. What a request does must not depend on them (assembly/transport/LOCAL-PATH.md).
+ */
+import { QpStateName } from '#build/abi.js';
+import {
+  WcFlag,
+  WcStatus,
+  WcStatusName,
+  type AsyncEventRecord,
+  type ReceiveWorkRequest,
+  type SendWorkRequest,
+} from '../../host/index.js';
+import { makePair, type Pair, type PairOptions, type Side } from './pair.js';
+
+export interface Carrier {
+  readonly name: string;
+  readonly options: PairOptions;
+}
+
+export const LOCAL: Carrier = { name: 'local path', options: { oneDevice: 'local' } };
+
+/** Between two contexts: messages that the target's engine takes. */
+export const CONTEXTS: Carrier = {
+  name: 'local path between contexts',
+  options: { contexts: true },
+};
+
+/** The first is what the others are compared with. */
+export const CARRIERS: readonly Carrier[] = [
+  { name: 'packets between two devices', options: {} },
+  { name: 'packets within one device', options: { oneDevice: 'wire' } },
+  LOCAL,
+  CONTEXTS,
+];
+
+/** What a side has seen, without what differs from run to run (keys, addresses, times). */
+export interface Seen {
+  readonly completions: string[];
+  readonly events: string[];
+  readonly state: string;
+  readonly memory: Uint8Array;
+  readonly counted: object;
+}
+
+/** A pair of queue pairs, and what happens to it. */
+export class CarrierWorld {
+  readonly pair: Pair;
+  readonly a: Side;
+  readonly b: Side;
+  readonly #events: AsyncEventRecord[] = [];
+
+  constructor(pair: Pair) {
+    this.pair = pair;
+    this.a = pair.a;
+    this.b = pair.b;
+    for (const context of new Set([pair.a.context, pair.b.context])) void this.#listen(context);
+  }
+
+  async #listen(context: Side['context']): Promise<void> {
+    for await (const event of context.asyncEvents()) this.#events.push(event);
+  }
+
+  /** Until nothing travels and no timer is set, at most `seconds` of virtual time. */
+  quiet(seconds = 20): void {
+    const end = this.pair.clock.now() + seconds * 1e6;
+    for (;;) {
+      this.pair.settle();
+      const next = this.pair.clock.nextMicros();
+      if (next === undefined || next > end) return;
+      this.pair.clock.step();
+    }
+  }
+
+  post(side: Side, ...requests: SendWorkRequest[]): void {
+    side.qp.postSend(requests);
+  }
+
+  receive(side: Side, ...requests: ReceiveWorkRequest[]): void {
+    side.qp.postRecv(requests);
+  }
+
+  /** An SGE of the side's buffer. */
+  sge(side: Side, offset: number, length: number): { addr: bigint; length: number; lkey: number } {
+    return { addr: side.mr.addr + BigInt(offset), length, lkey: side.mr.lkey };
+  }
+
+  /** `rdma` of a request to the side's buffer. */
+  to(side: Side, offset: number): { remoteAddr: bigint; rkey: number } {
+    return { remoteAddr: side.mr.addr + BigInt(offset), rkey: side.mr.rkey };
+  }
+
+  async seen(side: Side): Promise<Seen> {
+    // Events are handed over in promises.
+    for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+    const completions = side.cq.poll(10_000).map((wc) => {
+      const status = `${wc.wrId} ${WcStatusName[wc.status]}`;
+      // Of an error only these fields are valid.
+      if (wc.status !== WcStatus.SUCCESS) return `${status} ${wc.vendorErr}`;
+      const immediate = wc.wcFlags & WcFlag.WITH_IMM ? wc.immData : 0;
+      const rest = [wc.opcode, wc.byteLen, wc.wcFlags, immediate, wc.qpNum === side.qp.qpNum];
+      return `${status} ${rest.join(' ')}`;
+    });
+    const events = this.#events
+      .filter(({ element }) => element === side.qp || element === side.cq)
+      .map(({ name }) => name);
+    const { state } = side.qp;
+    const counted = side.mr.counters();
+    const memory = side.buffer.slice();
+    return { completions, events, state: QpStateName[state]!, memory, counted };
+  }
+}
+
+/** What both sides have seen when `body` and all that it began is over. */
+export async function runOver(
+  carrier: Carrier,
+  options: PairOptions,
+  body: (world: CarrierWorld) => void | Promise<void>,
+): Promise<{ a: Seen; b: Seen; local: bigint }> {
+  const pair = await makePair({ ...options, ...carrier.options });
+  const world = new CarrierWorld(pair);
+  try {
+    await body(world);
+    world.quiet();
+    const local = pair.a.context.counters().localRequests;
+    return { a: await world.seen(pair.a), b: await world.seen(pair.b), local };
+  } finally {
+    await pair.close();
+  }
+}
