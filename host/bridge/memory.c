@@ -2,11 +2,9 @@
  * Registered pages are pages of the device's memory: their contents are copied there, and the
  * device's pages are mapped in their place. So device and program see the same bytes.
  *
- * The device's memory for pages is divided into windows. A window belongs to the range of program
- * addresses that it was first used for, and neighbours of that range get the neighbouring windows.
- * So each page has one place, and ranges that overlap in any way need no page to move twice. Pages
- * stay where they are when regions end; windows without a region are emptied when no window is
- * free.
+ * The device's memory for pages is divided into windows (windows.c). Each page has one place, and
+ * ranges that overlap in any way need no page to move twice. Pages stay where they are when regions
+ * end; windows without a region are emptied when no window is free.
  *
  * While a page is copied, stores of other threads to it wait in a handler of SIGSEGV: the page is
  * read-only in between.
@@ -25,14 +23,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "internal.h"
+#include "windows.h"
 
 #ifndef __x86_64__
 #error "verbena run: the library is for linux-x64"
 #endif
 
 #define SEGMENTS_MAX 512
-/* Room below a range's windows for neighbours: its own size, and this part of all windows. */
-#define ROOM_SHARE 32
 
 /* A part of a range whose pages lie in one mapping. */
 struct segment {
@@ -44,16 +41,9 @@ struct segment {
 	uint64_t linear;
 };
 
-/* A window: the program's range that it belongs to, 0 for none, and the regions in it. */
-struct window {
-	uintptr_t range;
-	uint32_t regions;
-};
-
 pthread_mutex_t vb_memory_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct window *windows;
-static size_t window_count;
+static struct vb_windows windows;
 static bool used;
 static dev_t device;
 static ino_t inode;
@@ -63,22 +53,18 @@ static uint64_t area(void)
 	return vb.hello[HELLO_AREA];
 }
 
-static uintptr_t window_bytes(void)
-{
-	return vb.hello[HELLO_WINDOW_BYTES];
-}
-
 int vb_memory_begin(void)
 {
 	struct stat status = { 0 };
 	fstat(vb.shared_file >= 0 ? vb.shared_file : vb.memory, &status);
 	device = status.st_dev;
 	inode = status.st_ino;
-	free(windows);
-	window_count = vb.hello[HELLO_AREA_BYTES] / window_bytes();
-	windows = calloc(window_count, sizeof *windows);
+	free(windows.list);
+	windows.bytes = vb.hello[HELLO_WINDOW_BYTES];
+	windows.count = vb.hello[HELLO_AREA_BYTES] / windows.bytes;
+	windows.list = calloc(windows.count, sizeof *windows.list);
 	used = false;
-	return windows ? 0 : ENOMEM;
+	return windows.list ? 0 : ENOMEM;
 }
 
 bool vb_memory_used(void)
@@ -347,78 +333,7 @@ static int move_back(const struct segment *one)
 
 static size_t window_of(uint64_t linear)
 {
-	return (linear - area()) / window_bytes();
-}
-
-/* Whether the windows from `first` on are free, or belong to these ranges already. */
-static bool fits(size_t first, uintptr_t range, size_t count)
-{
-	if (first > window_count || count > window_count - first)
-		return false;
-	for (size_t i = 0; i < count; i++, range += window_bytes())
-		if (windows[first + i].range && windows[first + i].range != range)
-			return false;
-	return true;
-}
-
-/* A range must not have two windows. */
-static bool conflicts(size_t first, uintptr_t range, size_t count)
-{
-	uintptr_t end = range + count * window_bytes();
-	for (size_t i = 0; i < window_count; i++) {
-		uintptr_t owner = windows[i].range;
-		if (owner >= range && owner < end &&
-		    i != first + (owner - range) / window_bytes())
-			return true;
-	}
-	return false;
-}
-
-/*
- * The first window for a range without neighbours, or window_count: in the longest run of free
- * ones, with room for neighbours below, and the rest of the run whole above it.
- */
-static size_t longest_run(size_t count)
-{
-	size_t best = window_count, most = 0, begin = 0;
-	for (size_t i = 0; i <= window_count; i++) {
-		if (i < window_count && !windows[i].range)
-			continue;
-		if (i - begin > most) {
-			most = i - begin;
-			best = begin;
-		}
-		begin = i + 1;
-	}
-	if (most < count)
-		return window_count;
-	size_t room = (most - count) / 2, wanted = count + window_count / ROOM_SHARE;
-	return best + (room < wanted ? room : wanted);
-}
-
-/* The first window for `count` ranges from `range` on; window_count: there is none. */
-static size_t choose_windows(uintptr_t range, size_t count)
-{
-	size_t nearest = window_count;
-	uintptr_t distance = UINTPTR_MAX;
-	for (size_t i = 0; i < window_count; i++) {
-		if (!windows[i].range)
-			continue;
-		uintptr_t owner = windows[i].range;
-		uintptr_t apart = owner > range ? owner - range : range - owner;
-		size_t shift = apart / window_bytes();
-		if (apart >= distance || (owner > range && shift > i))
-			continue;
-		size_t first = owner > range ? i - shift : i + shift;
-		if (!fits(first, range, count))
-			continue;
-		nearest = first;
-		distance = apart;
-	}
-	if (nearest < window_count && !conflicts(nearest, range, count))
-		return nearest;
-	size_t first = longest_run(count);
-	return first < window_count && !conflicts(first, range, count) ? first : window_count;
+	return (linear - area()) / windows.bytes;
 }
 
 static bool lies_in(const struct segment *one, uint64_t from, uint64_t to)
@@ -447,19 +362,19 @@ static int separate(uint64_t from, uint64_t to)
 static size_t sweep(void)
 {
 	size_t emptied = 0;
-	for (size_t i = 0; i < window_count; i++) {
-		uintptr_t range = windows[i].range;
-		if (!range || windows[i].regions || has_stack_pointer(range, range + window_bytes()))
+	for (size_t i = 0; i < windows.count; i++) {
+		uintptr_t range = windows.list[i].range;
+		if (!range || windows.list[i].regions || has_stack_pointer(range, range + windows.bytes))
 			continue;
-		uint64_t linear = area() + i * window_bytes();
+		uint64_t linear = area() + i * windows.bytes;
 		off_t offset;
 		int fd = file_of(linear, &offset);
-		if (separate(linear, linear + window_bytes()))
+		if (separate(linear, linear + windows.bytes))
 			continue;
 		if (vb.shared_file < 0)
 			fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
-				  window_bytes());
-		windows[i].range = 0;
+				  windows.bytes);
+		windows.list[i].range = 0;
 		emptied++;
 	}
 	return emptied;
@@ -473,28 +388,28 @@ static void complain_full(uintptr_t address, size_t length)
 	if (told)
 		return;
 	told = true;
-	for (size_t i = 0; i < window_count; i++)
-		taken += windows[i].regions != 0;
+	for (size_t i = 0; i < windows.count; i++)
+		taken += windows.list[i].regions != 0;
 	vb_complain("ibv_reg_mr: no place for %zu bytes at 0x%lx: %zu of %zu MiB for registered "
 		    "memory are in use; start with a larger --memory (at most 4G), or register "
 		    "less (ENOMEM)",
-		    length, (unsigned long)address, taken * window_bytes() >> 20,
-		    window_count * window_bytes() >> 20);
+		    length, (unsigned long)address, taken * windows.bytes >> 20,
+		    windows.count * windows.bytes >> 20);
 }
 
 /* Takes windows for [start, end). Returns the place of `start`, or 0. */
 static uint64_t take_windows(uintptr_t start, uintptr_t end)
 {
-	uintptr_t range = start & ~(window_bytes() - 1);
-	size_t count = (end - range + window_bytes() - 1) / window_bytes();
-	size_t first = choose_windows(range, count);
-	if (first == window_count && sweep() > 0)
-		first = choose_windows(range, count);
-	if (first == window_count)
+	uintptr_t range = start & ~(windows.bytes - 1);
+	size_t count = (end - range + windows.bytes - 1) / windows.bytes;
+	size_t first = vb_choose_windows(&windows, range, count);
+	if (first == windows.count && sweep() > 0)
+		first = vb_choose_windows(&windows, range, count);
+	if (first == windows.count)
 		return 0;
 	for (size_t i = 0; i < count; i++)
-		windows[first + i].range = range + i * window_bytes();
-	return area() + first * window_bytes() + (start - range);
+		windows.list[first + i].range = range + i * windows.bytes;
+	return area() + first * windows.bytes + (start - range);
 }
 
 /* Checks that the program may register these mappings, which must have no gap. 0 or an errno. */
@@ -572,11 +487,11 @@ void vb_memory_hold(uint64_t linear, size_t length, int change)
 	if (length == 0 || linear < area())
 		return;
 	size_t last = window_of(linear + length - 1);
-	for (size_t i = window_of(linear); i <= last && i < window_count; i++)
-		windows[i].regions += change;
+	for (size_t i = window_of(linear); i <= last && i < windows.count; i++)
+		windows.list[i].regions += change;
 }
 
 int vb_memory_separate(void)
 {
-	return separate(area(), area() + window_count * window_bytes());
+	return separate(area(), area() + windows.count * windows.bytes);
 }
