@@ -354,7 +354,11 @@ function addShmem(program: Command): void {
     .argument('<program>', 'a file for node (.js, .mjs, .ts), or a command')
     .argument('[arguments...]', 'its arguments')
     .option('-n <number>', 'number of PEs (default: 1)', whole(1, 256))
-    .option('--size <size>', 'symmetric memory of each PE, such as 64M (default: 16M)')
+    .option(
+      '--size <size>',
+      'symmetric memory of each PE, such as 64M (default: 16M)',
+      size(65536, 2 ** 31),
+    )
     .passThroughOptions()
     .addHelpText('after', example('verbena shmem run -n 4 program.js'))
     .action((file: string, words: string[], options: ShmemRunOptions) =>

@@ -1,8 +1,14 @@
-/** The rule that most numbers of the API have. */
+/** The rules that most numbers and flags of the API have. */
 import { MisuseError } from './errors.js';
 
 /** Throws MisuseError unless `value` is a whole number from `least` to `most`. */
 export function checkWhole(name: string, value: number, least = 0, most = 2 ** 32 - 1): void {
   if (Number.isInteger(value) && value >= least && value <= most) return;
   throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
+}
+
+/** Throws MisuseError unless `value` is true or false. */
+export function checkFlag(name: string, value: boolean): void {
+  if (typeof value === 'boolean') return;
+  throw new MisuseError(name, `must be true or false, got ${typeof value} ${String(value)}`);
 }

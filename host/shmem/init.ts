@@ -44,6 +44,9 @@ export interface ShmemOptions {
   readonly onPeFailed?: (pe: number) => void;
 }
 
+/** PEs that this process is, or was: a process calls `init` once (OpenSHMEM 1.5, 9.1.1). */
+const pes = new Set<string>();
+
 const SIZE = 16 * 2 ** 20;
 const TIMEOUT_MILLIS = 60_000;
 const POLL_MILLIS = 20;
@@ -63,6 +66,11 @@ export async function init(options: ShmemOptions = {}): Promise<Shmem> {
   const timeoutMillis = options.timeout ?? TIMEOUT_MILLIS;
   checkWhole('size', size, 65536, 2 ** 31);
   checkWhole('timeout', timeoutMillis, 1, 2 ** 31);
+  const pe = `PE ${job.rank} of job ${job.id}`;
+  if (pes.has(pe)) {
+    const rule = `this process is ${pe} since an earlier init`;
+    throw new MisuseError('job', `${rule}; use what it returned, also after finalize`);
+  }
   const url = options.redis ?? env.VERBENA_SHMEM_REDIS;
   const isOneMachine = url === undefined && job.localSize === job.size;
   if (!isOneMachine && url === undefined && job.size > 1) {
@@ -70,9 +78,14 @@ export async function init(options: ShmemOptions = {}): Promise<Shmem> {
     const rule = `is required: ${why}`;
     throw new MisuseError('redis', `${rule}; pass the URL of a Redis server (VERBENA_SHMEM_REDIS)`);
   }
-  const exchange = url === undefined ? undefined : await Exchange.open(url, job, timeoutMillis);
+  pes.add(pe);
+  let exchange: Exchange | undefined;
   try {
+    exchange = url === undefined ? undefined : await Exchange.open(url, job, timeoutMillis);
     return await open(job, exchange, { ...options, size, timeout: timeoutMillis });
+  } catch (error) {
+    pes.delete(pe);
+    throw error;
   } finally {
     exchange?.close();
   }

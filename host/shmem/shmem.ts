@@ -52,7 +52,8 @@ export class Shmem {
   readonly #bytes: Uint8Array;
   /** Views of all memory, by the type of their elements. */
   readonly #views: ReadonlyMap<unknown, SymmetricArray>;
-  readonly #bases: readonly (number | undefined)[];
+  /** Of the symmetric memory of PEs of this machine; empty after `finalize`. */
+  #bases: readonly (number | undefined)[];
   readonly #base: number;
   readonly #size: number;
   readonly #watch: NodeJS.Timeout;
@@ -178,6 +179,7 @@ export class Shmem {
    * a PE. The source may change as soon as it returns. Throws MisuseError; RefusalError ECONNRESET.
    */
   put<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
+    if (dest.constructor !== source?.constructor) checkType('source', source, dest);
     const length = source.byteLength;
     const offset = dest.byteOffset - this.#base;
     const isInside = offset >= 0 && offset + length <= this.#size;
@@ -202,6 +204,7 @@ export class Shmem {
   p<Elements extends SymmetricArray>(dest: Elements, value: Element<Elements>, pe: number): void {
     const base = this.#bases[pe];
     const offset = offsetOf(this.#world.range, dest, 'dest');
+    checkElement('value', dest, value);
     if (base === undefined) {
       const one = arrayLike(dest, new ArrayBuffer(dest.BYTES_PER_ELEMENT), 0, 1);
       one[0] = value as never;
@@ -215,6 +218,7 @@ export class Shmem {
 
   /** `shmem_get`: elements of the symmetric `source` of a PE go to `dest`, any memory. */
   get<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
+    if (source.constructor !== dest?.constructor) checkType('dest', dest, source);
     const offset = offsetOf(this.#world.range, source, 'source');
     if (dest.byteLength > source.byteLength) {
       throw new MisuseError('source', `must have at least the ${dest.byteLength} bytes of dest`);
@@ -335,6 +339,8 @@ export class Shmem {
     pe: number,
   ): Element<Words> {
     const offset = this.#atomicOffset(dest);
+    checkElement('condition', dest, condition);
+    checkElement('value', dest, value);
     const before = this.#peer(pe).compareSwap(dest, offset, condition as Word, value as Word);
     this.#world.wake(pe);
     return before as Element<Words>;
@@ -430,11 +436,13 @@ export class Shmem {
 
   /** `shmem_test`: how the first element of `ivar` of this PE compares. */
   test<Words extends AtomicArray>(ivar: Words, cmp: ShmemCmp, value: Element<Words>): boolean {
+    checkElement('value', ivar, value);
     return compare(load(ivar), cmp, value as Word);
   }
 
   /** `shmem_test_all`: do all elements? */
   testAll<Words extends AtomicArray>(ivars: Words, cmp: ShmemCmp, value: Element<Words>): boolean {
+    checkElement('value', ivars, value);
     return ivars.every((_: unknown, index: number) =>
       compare(load(ivars, index), cmp, value as Word),
     );
@@ -442,6 +450,7 @@ export class Shmem {
 
   /** `shmem_test_any`: the index of an element that does; -1: none does. */
   testAny<Words extends AtomicArray>(ivars: Words, cmp: ShmemCmp, value: Element<Words>): number {
+    checkElement('value', ivars, value);
     for (let index = 0; index < ivars.length; index++) {
       if (compare(load(ivars, index), cmp, value as Word)) return index;
     }
@@ -535,6 +544,7 @@ export class Shmem {
     pe: number,
   ): Element<Words> {
     const offset = this.#atomicOffset(words);
+    if (operation !== Atomic.FETCH) checkElement('value', words, value);
     const before = this.#peer(pe).atomic(words, offset, operation, (value ?? 0) as Word);
     if (operation !== Atomic.FETCH) this.#world.wake(pe);
     return before as Element<Words>;
@@ -546,12 +556,14 @@ export class Shmem {
   }
 
   #peer(pe: number): Peer {
+    this.#world.checkOpen();
     const peer = this.#world.peers[pe];
     if (peer) return peer;
     throw new MisuseError('pe', `must be a number from 0 to ${this.nPes - 1}, got ${pe}`);
   }
 
   #alloc(length: number, alignment: number): number {
+    this.#world.checkOpen();
     checkWhole('length', length, 0, 2 ** 32);
     try {
       return this.#world.heap.alloc(length, alignment);
@@ -585,10 +597,28 @@ export class Shmem {
       if (!(error instanceof RefusalError) || error.code !== 'ECONNRESET') throw error;
     } finally {
       clearInterval(this.#watch);
+      this.#world.isClosed = true;
+      this.#bases = [];
       this.#world.node.leave();
       await this.#world.node.context.close();
     }
   }
+}
+
+/** What a put or get moves has the type of the symmetric elements; a Buffer is a Uint8Array. */
+function checkType(name: string, found: unknown, symmetric: SymmetricArray): void {
+  const typeOf = (one: unknown): string =>
+    ArrayBuffer.isView(one) ? (one as Uint8Array)[Symbol.toStringTag] : typeof one;
+  if (typeOf(found) === typeOf(symmetric)) return;
+  throw new MisuseError(name, `must be a ${typeOf(symmetric)}, got ${typeOf(found)}`);
+}
+
+/** An element of that array: a bigint where its elements have 64 bits and no fraction. */
+function checkElement(name: string, array: SymmetricArray, value: unknown): void {
+  const isBig = array instanceof BigInt64Array || array instanceof BigUint64Array;
+  const type = isBig ? 'bigint' : 'number';
+  if (typeof value === type) return;
+  throw new MisuseError(name, `must be a ${type}, got ${typeof value} ${String(value)}`);
 }
 
 function arrayOf(type: unknown, buffer: ArrayBufferLike): SymmetricArray {

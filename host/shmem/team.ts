@@ -56,6 +56,7 @@ export class ShmemTeam {
 
   /** `shmem_team_sync`: resolves when all PEs of the team have called it. */
   async sync(limits: WaitLimits = {}): Promise<void> {
+    this.#world.checkOpen();
     const turn = ++this.#turn;
     const { nPes } = this;
     const flags = this.#flags();

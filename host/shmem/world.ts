@@ -1,7 +1,7 @@
 /** What all calls of a PE share: the memory of all PEs, waits, and which PEs have failed. */
 import { loadPosix } from '../link/posix.js';
 import type { WaitLimits } from '../base/wait-limits.js';
-import { RefusalError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Heap } from '../engine/heap.js';
 import { LocalPeer, wordsOf, type Peer } from './peer.js';
 import type { NodeMemory } from './node-memory.js';
@@ -37,6 +37,8 @@ export class World {
   readonly failed = new Set<number>();
   /** All PEs have come to the end: those that close their device are no failures. */
   isEnding = false;
+  /** `finalize` has closed the device. */
+  isClosed = false;
   /** Turns of the last team that had a number. */
   readonly turns = new Map<number, number>();
   readonly #indexOf = new Map<number, number>();
@@ -79,6 +81,11 @@ export class World {
     return new World(options, () => posix?.yieldProcessor());
   }
 
+  /** Throws MisuseError after `finalize`. */
+  checkOpen(): void {
+    if (this.isClosed) throw new MisuseError('shmem', 'is finalized; a process has one job');
+  }
+
   /** A word of the symmetric memory of a PE was written: its waits look again. */
   wake(rank: number): void {
     const at = this.#waiting[rank]!;
@@ -119,6 +126,7 @@ export class World {
     limits: WaitLimits = {},
     members: readonly number[] = [],
   ): Promise<void> {
+    this.checkOpen();
     for (let turn = 0; turn < SPINS; turn++) if (test()) return;
     for (let turn = 0; turn < YIELDS; turn++) {
       this.#yield();

@@ -20,10 +20,19 @@ function icrc(text: string): 'needed' | 'always' {
   throw new InvalidArgumentError('It must be needed or always.');
 }
 
+function deviceName(text: string): string {
+  if (/^[A-Za-z0-9._-]{1,64}$/.test(text)) return text;
+  throw new InvalidArgumentError('It must be 1 to 64 letters, digits, dots and dashes.');
+}
+
 export function addRunOptions(command: Command): Command {
   command
     .option('--address <address>', 'local address of the device', localAddress, '127.0.0.1')
-    .option('--name <name>', 'device that processes with this name share (default: one each)')
+    .option(
+      '--name <name>',
+      'device that processes with this name share (default: one each)',
+      deviceName,
+    )
     .option(
       '--memory <size>',
       'memory that programs can register, with tables and queues (default: 2G, with --name 1G)',

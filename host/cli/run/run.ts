@@ -79,7 +79,9 @@ export async function runProgram(
     return code ?? SIGNAL_CODE + constants.signals[signal!];
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException;
-    throw new RefusalError('EACCES', `${file} does not start: ${code}`, { cause: error });
+    const why = code === 'ENOENT' ? 'its interpreter or loader is missing: check line 1' : code;
+    const errno = code === 'ENOENT' ? 'ENOENT' : 'EACCES';
+    throw new RefusalError(errno, `${file} does not start: ${why}`, { cause: error });
   } finally {
     stopForwarding();
   }

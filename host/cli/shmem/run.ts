@@ -1,13 +1,14 @@
 /** `verbena shmem run`: starts the PEs of a SHMEM program on this machine. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { RefusalError } from '../../index.js';
 
 export interface ShmemRunOptions {
   /** Number of PEs; default 1. */
   readonly n?: number;
-  /** As SHMEM_SYMMETRIC_SIZE. */
-  readonly size?: string;
+  /** Bytes of symmetric memory of each PE. */
+  readonly size?: number;
 }
 
 /** Programs that node runs; others are started as they are. */
@@ -28,6 +29,9 @@ export async function shmemRun(
   args: readonly string[],
   { n = 1, size }: ShmemRunOptions,
 ): Promise<number> {
+  if (SCRIPT.test(program) && !existsSync(program)) {
+    throw new RefusalError('ENOENT', `no file ${program}: check the name`);
+  }
   const job = `${process.pid}-${Math.floor(Date.now() / 1000)}`;
   const [command, words] = SCRIPT.test(program)
     ? [process.execPath, [program, ...args]]
@@ -37,7 +41,7 @@ export async function shmemRun(
       stdio: ['ignore', 'inherit', 'inherit'],
       env: {
         ...process.env,
-        ...(size === undefined ? {} : { SHMEM_SYMMETRIC_SIZE: size }),
+        ...(size === undefined ? {} : { SHMEM_SYMMETRIC_SIZE: `${size}` }),
         VERBENA_SHMEM_RANK: `${rank}`,
         VERBENA_SHMEM_SIZE: `${n}`,
         VERBENA_SHMEM_LOCAL_SIZE: `${n}`,

@@ -18,7 +18,7 @@ import {
 import { checkKeys } from '../../base/options.js';
 import type { WaitLimits } from '../../base/wait-limits.js';
 import { structAt, type Struct } from '../../engine/struct.js';
-import { checkWhole } from '../../errors/check-whole.js';
+import { checkFlag, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
@@ -85,6 +85,7 @@ export class Roots {
     checkWhole('address', address, 0, 0xffffffff);
     checkWhole('length', length, 0, 0xffffffff);
     checkWhole('key', key, 0, 0xffffffff);
+    checkFlag('common', common);
     if (shpd !== undefined && !(shpd instanceof Uint8Array && shpd.length >= HANDLE_BYTES)) {
       throw new MisuseError('shpd', `must be a handle of pd.allocShpd (${HANDLE_BYTES} bytes)`);
     }

@@ -17,7 +17,7 @@ import { checkKeys } from '../../base/options.js';
 import type { WaitLimits } from '../../base/wait-limits.js';
 import { SharedHeap } from '../../engine/shared-heap.js';
 import { structAt } from '../../engine/struct.js';
-import { checkWhole } from '../../errors/check-whole.js';
+import { checkFlag, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
@@ -114,14 +114,18 @@ export class DomainHeap {
    * free when it ends, however it ends. No system call. Throws MisuseError; RefusalError ENOMEM.
    */
   malloc(length: number): number {
+    // The slot of a closed context may be another process's: its memory would not be reclaimed.
+    this.#context.checkOpen();
     return this.#slabs.malloc(length);
   }
 
   /** `length` zero bytes. Throws MisuseError, RefusalError ENOMEM. */
   alloc(length: number, options: HeapAllocOptions = {}): Uint8Array {
+    this.#context.checkOpen();
     checkKeys('alloc', options, 'alignment common');
     const { alignment = UNIT_BYTES, common = false } = options;
-    const isPower = Number.isInteger(Math.log2(alignment));
+    checkFlag('common', common);
+    const isPower = typeof alignment === 'number' && Number.isInteger(Math.log2(alignment));
     if (!isPower || alignment < UNIT_BYTES || alignment > SPAN_BYTES) {
       const rule = `must be a power of two from ${UNIT_BYTES} to ${SPAN_BYTES}, got ${alignment}`;
       throw new MisuseError('alignment', rule);
@@ -139,13 +143,16 @@ export class DomainHeap {
    * still reach the memory by the key. Throws MisuseError (not allocated, or freed before).
    */
   free(allocation: number | Uint8Array): void {
-    this.#slabs.free(typeof allocation === 'number' ? allocation : allocation.byteOffset);
+    this.#slabs.free(this.#addressOf(allocation));
   }
 
   /** `length` bytes of the heap from an address on, allocated or not. Throws MisuseError. */
   bytes(address: number, length: number): Uint8Array {
+    this.#context.checkOpen();
+    checkWhole('address', address);
+    checkWhole('length', length);
     const offset = address - this.address;
-    if (!(offset >= 0 && length >= 0 && offset <= this.length - length)) {
+    if (!(offset >= 0 && offset <= this.length - length)) {
       throw new MisuseError('address', `${address} and ${length} bytes leave the heap`);
     }
     return new Uint8Array(this.#words.buffer, address, length);
@@ -158,24 +165,24 @@ export class DomainHeap {
 
   /** The allocation outlives this process, until a process frees it. Throws MisuseError. */
   share(allocation: number | Uint8Array): void {
-    const address = typeof allocation === 'number' ? allocation : allocation.byteOffset;
-    this.#slabs.assign(address, true);
+    this.#slabs.assign(this.#addressOf(allocation), true);
   }
 
   /** The allocation, of any process, is this process's and ends with it. Throws MisuseError. */
   adopt(allocation: number | Uint8Array): void {
-    const address = typeof allocation === 'number' ? allocation : allocation.byteOffset;
-    this.#slabs.assign(address, false);
+    this.#slabs.assign(this.#addressOf(allocation), false);
   }
 
   /** What each process and the common part have. Visits the whole table. */
   usage(): HeapUsage {
+    this.#context.checkOpen();
     this.#slabs.sweepDead();
     return usageOf(this.#slabs.table);
   }
 
   /** Free objects in the cache of this process are free for all at once. */
   flush(): void {
+    this.#context.checkOpen();
     this.#slabs.flush();
   }
 
@@ -186,6 +193,7 @@ export class DomainHeap {
    */
   async wait(address: number, value: number, limits: WaitLimits = {}): Promise<number> {
     const index = this.#wordIndex(address);
+    checkWord(value);
     const read = (): number => Atomics.load(this.#words, index);
     const { waits } = this.#context.device;
     await waits.until(
@@ -205,22 +213,40 @@ export class DomainHeap {
 
   /** Wakes the waits of all threads and processes: this process has written words. */
   notify(): void {
+    this.#context.checkOpen();
     this.#context.device.waits.wakeAll();
   }
 
   /** Stores a 32-bit word and wakes the waits for it. Throws MisuseError. */
   store(address: number, value: number): void {
-    Atomics.store(this.#words, this.#wordIndex(address), value);
+    const index = this.#wordIndex(address);
+    checkWord(value);
+    Atomics.store(this.#words, index, value);
     this.notify();
   }
 
+  #addressOf(allocation: number | Uint8Array): number {
+    this.#context.checkOpen();
+    if (typeof allocation === 'number') return allocation;
+    if (ArrayBuffer.isView(allocation) && allocation.buffer === this.#words.buffer) {
+      return allocation.byteOffset;
+    }
+    throw new MisuseError('allocation', 'must be an address of malloc or bytes of alloc');
+  }
+
   #wordIndex(address: number): number {
+    this.#context.checkOpen();
     const offset = address - this.address;
     if (!(offset >= 0 && offset <= this.length - 4 && offset % 4 === 0)) {
       throw new MisuseError('address', `${address} must be a multiple of 4 in the heap`);
     }
     return address >>> 2;
   }
+}
+
+/** A word of 32 bits, with or without a sign. */
+function checkWord(value: number): void {
+  checkWhole('value', value, -(2 ** 31), 2 ** 32 - 1);
 }
 
 /** The heap that a process has created; undefined: it does not exist, or it has ended. */

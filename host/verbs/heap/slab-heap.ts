@@ -110,7 +110,7 @@ export class SlabHeap {
    */
   malloc(length: number): number {
     // Also NaN and what passes 2^32 go the long way.
-    if (!(length > 0 && length <= OBJECT_BYTES_MAX) || length % 1 !== 0) {
+    if (!(length > 0 && length <= OBJECT_BYTES_MAX) || !Number.isInteger(length)) {
       return this.#mallocRun(length);
     }
     const units = (length + UNIT_BYTES - 1) >>> 6;
@@ -126,6 +126,8 @@ export class SlabHeap {
 
   /** The same at a multiple of `alignment`, a power of two up to 65536. */
   mallocAligned(length: number, alignment: number): number {
+    // It refuses what is no length.
+    if (!Number.isInteger(length)) return this.#mallocRun(length);
     const units = Math.ceil(length / UNIT_BYTES);
     return this.malloc(alignedUnits(units, alignment / UNIT_BYTES) * UNIT_BYTES);
   }
