@@ -107,7 +107,7 @@ class Run {
     const datagrams =
       this.plan.connection === 'UD' ? listenForDatagrams(context, address, port) : undefined;
     await this.#waiting({ host: address, port });
-    const request = await listener.getRequest();
+    const request = await listener.getRequest({ signal: this.signal });
     if (!request) throw this.signal.reason ?? new RefusalError('EIO', 'the device was closed');
     const peer = request.peer.address;
     await this.#measure(await CmControl.accept(request), { listener, datagrams, peer });
@@ -206,6 +206,8 @@ class Run {
       rdAtomicMax: 2 ** Math.ceil(Math.log2(Math.max(16, this.plan.outs))),
       ...(progress === undefined ? {} : { progress }),
     });
+    // Interrupted meanwhile: there was no context to close yet.
+    this.signal.throwIfAborted();
     this.#keepPolled(this.#context);
     return this.#context;
   }

@@ -110,7 +110,11 @@ export async function runPair(pair: Pair, env: readonly string[] = []): Promise<
       await sleep(LISTEN_MILLIS);
       ended = await bounded(startClient());
     }
-    if (ended.code !== 0) throw new Error(`client: ${said(ended)}\nserver:\n${server.stdout}`);
+    if (ended.code !== 0) {
+      // A server that failed first says why.
+      server.kill('SIGTERM');
+      throw new Error(`client: ${said(ended)}\nserver: ${said(await bounded(server))}`);
+    }
     if (prints && !prints.test(ended.stdout)) throw new Error(`client: ${said(ended)}`);
     const served = await bounded(server);
     const isLastAck = mayMissLastAck && NO_LAST_ACK.test(served.stderr + served.stdout);
