@@ -77,6 +77,8 @@ const text = [
   ...Object.entries(CqNotify).map(([name, value]) => define(`ABI_CQ_NOTIFY_${name}`, value)),
   ...Object.entries(SendFlag).map(([name, value]) => define(`ABI_SEND_${name}`, value)),
   enumeration('OP', words.OPERATIONS, 1),
+  enumeration('FAULT', words.FAULT_CALLS, words.FAULT_CALLS_FIRST),
+  enumeration('FAULT', words.FAULT_KINDS, 1),
   enumeration('HELLO', [...words.HELLO, 'WORDS'], 0),
   enumeration('CM', [...words.CM_EVENT, 'EVENT_WORDS'], 0),
   define('CM_PRIVATE_BYTES', words.CM_PRIVATE_BYTES),

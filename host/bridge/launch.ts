@@ -13,6 +13,9 @@ export interface RunOptions {
   readonly icrc?: 'needed' | 'always';
   /** Percent of the packets that the device sends, and the seed. */
   readonly faults: { readonly [kind: string]: number };
+  /** Rules of faults.c, and when the device is removed (cli/run/fault-file.ts). */
+  readonly verbFaults?: string;
+  readonly removalMillis?: number;
   /** A capture of all packets. */
   readonly pcap?: string;
 }
@@ -52,6 +55,7 @@ export function environmentOf(options: RunOptions): NodeJS.ProcessEnv {
     VERBENA_RUN_PARENT: String(process.pid),
     VERBENA_RUN_ADDRESS: options.address,
     [VARIABLE]: JSON.stringify(options),
+    ...(options.verbFaults === undefined ? {} : { VERBENA_RUN_FAULTS: options.verbFaults }),
   };
 }
 

@@ -23,6 +23,11 @@ export class ObjectTable {
     throw new RefusalError('EINVAL', `no ${kind.name} has the number ${number}`);
   }
 
+  /** All objects of a class. */
+  all<Type extends object>(kind: Kind<Type>): Type[] {
+    return [...this.#objects.values()].filter((one) => one instanceof kind) as Type[];
+  }
+
   is(kind: Kind<object>, number: bigint): boolean {
     return this.#objects.get(Number(number)) instanceof kind;
   }

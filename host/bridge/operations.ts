@@ -57,7 +57,22 @@ export const OPERATIONS = [
   'CM_JOIN',
   'CM_LEAVE',
   'CM_ACK_TIMEOUT',
+  'FAIL_QP',
 ] as const;
+
+/** Calls of the data path that faults.c knows beside the operations. */
+export const FAULT_CALLS = [
+  'POST_SEND',
+  'POST_RECV',
+  'POST_SRQ_RECV',
+  'POLL_CQ',
+  'REQ_NOTIFY_CQ',
+] as const;
+/** Behind the operations. */
+export const FAULT_CALLS_FIRST = 1000;
+
+/** Kinds of rules in faults.c: an errno, a status of a completion, microseconds. */
+export const FAULT_KINDS = ['FAIL', 'STATUS', 'DELAY'] as const;
 
 export type Operation = (typeof OPERATIONS)[number];
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "faults.h"
 #include "internal.h"
 
 static int check_init(struct ibv_qp_init_attr_ex *attr)
@@ -72,6 +73,7 @@ struct ibv_qp *vb_qp_make(struct ibv_context *context, struct ibv_qp_init_attr_e
 	plain->state = IBV_QPS_RESET;
 	pthread_mutex_init(&plain->mutex, NULL);
 	pthread_cond_init(&plain->cond, NULL);
+	vb_fault_qp(plain->qp_num);
 	qp->address = made[1];
 	memcpy(&qp->rings, vb_at(qp->address), sizeof qp->rings);
 	qp->signals_all = attr->sq_sig_all != 0;

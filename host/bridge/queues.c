@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "faults.h"
 #include "internal.h"
 
 /* Empty polls before a program with few processors sleeps for a moment: the sidecar needs one. */
@@ -188,9 +189,9 @@ int vb_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_send_
 {
 	struct vb_qp *qp = (struct vb_qp *)ibv_qp;
 	uint32_t count = 0;
-	int error = 0;
+	int error = vb_fault_call(FAULT_POST_SEND, ibv_qp->qp_num);
 	pthread_mutex_lock(&qp->send_lock);
-	if (vb_qp_state(qp) < ABI_QP_STATE_RTS)
+	if (!error && vb_qp_state(qp) < ABI_QP_STATE_RTS)
 		error = EINVAL;
 	for (; wr && !error; wr = wr->next) {
 		struct abi_work_request *entry = vb_send_slot(qp, count);
@@ -274,9 +275,12 @@ int vb_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	const struct abi_queue_pair *rings = &qp->rings;
 	const struct receive_ring to = { rings->receive_ring, rings->receive_entries,
 					 rings->receive_stride, rings->receive_sge_max };
-	if (vb_qp_state(qp) == ABI_QP_STATE_RESET || ibv_qp->srq) {
+	int fault = vb_fault_call(FAULT_POST_RECV, ibv_qp->qp_num);
+	if (!fault && (vb_qp_state(qp) == ABI_QP_STATE_RESET || ibv_qp->srq))
+		fault = EINVAL;
+	if (fault) {
 		*bad = wr;
-		return EINVAL;
+		return fault;
 	}
 	pthread_mutex_lock(&qp->receive_lock);
 	int error = post_receives(&to, wr, bad);
@@ -290,6 +294,11 @@ int vb_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr, struct ibv_recv_
 int vb_post_srq_recv(struct ibv_srq *ibv_srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct vb_srq *srq = (struct vb_srq *)ibv_srq;
+	int fault = vb_fault_call(FAULT_POST_SRQ_RECV, 0);
+	if (fault) {
+		*bad = wr;
+		return fault;
+	}
 	pthread_mutex_lock(&srq->lock);
 	const struct abi_shared_receive_queue *struct_ = vb_at(srq->address);
 	const struct receive_ring to = { struct_->ring, struct_->entries, struct_->stride,
@@ -319,7 +328,7 @@ static void put_completion(struct ibv_wc *wc, const struct abi_work_completion *
 {
 	*wc = (struct ibv_wc){
 		.wr_id = entry->wr_id,
-		.status = entry->status,
+		.status = vb_fault_status(entry->status, entry->qpn),
 		.opcode = entry->opcode,
 		.vendor_err = entry->vendor_error,
 		.byte_len = entry->byte_length,
@@ -338,7 +347,9 @@ static void put_completion(struct ibv_wc *wc, const struct abi_work_completion *
 int vb_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
 {
 	struct vb_cq *cq = (struct vb_cq *)ibv_cq;
-	int taken = 0;
+	int taken = 0, fault = vb_fault_call(FAULT_POLL_CQ, 0);
+	if (fault)
+		return -fault;
 	pthread_mutex_lock(&cq->lock);
 	const struct abi_completion_queue *queue = vb_at(cq->address);
 	uint32_t entries = queue->entries;
@@ -370,6 +381,9 @@ int vb_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
 	struct vb_cq *cq = (struct vb_cq *)ibv_cq;
 	uint32_t *armed = vb_at(cq->address + offsetof(struct abi_completion_queue, armed));
 	uint32_t none = ABI_CQ_NOTIFY_NONE;
+	int fault = vb_fault_call(FAULT_REQ_NOTIFY_CQ, 0);
+	if (fault)
+		return fault;
 	/* Armed for all stays armed for all (IBA 11.4.2.2). */
 	if (solicited_only)
 		__atomic_compare_exchange_n(armed, &none, ABI_CQ_NOTIFY_SOLICITED, false,

@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "faults.h"
 #include "internal.h"
 
 /* With so few processors a program that polls must let the sidecar run. */
@@ -105,6 +106,9 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 	/* A child of fork: the socket is its parent's. */
 	if (operation != OP_HELLO && vb.owner != getpid())
 		return vb_errno(EIO);
+	int fault = vb_fault_call(operation, 0);
+	if (fault)
+		return vb_errno(fault);
 	request[0] = (2 + count) * 8;
 	request[1] = operation;
 	if (count > 0)

@@ -13,6 +13,7 @@ import {
   type Handlers,
   type Word,
 } from './control-channel.js';
+import { removedAfter } from './device-removal.js';
 import { openLentDevice, takeArea, type Area } from './lent-device.js';
 import { ownerOf, readOptions } from './launch.js';
 import { ObjectTable } from './object-table.js';
@@ -115,7 +116,10 @@ async function serve(): Promise<void> {
     ...srqHandlers(station, events),
     ...connectionHandlers(station),
   };
-  new ControlChannel(DESCRIPTORS.SOCKET, handlers, end);
+  const { removalMillis } = options;
+  const offered =
+    removalMillis === undefined ? handlers : removedAfter(removalMillis, handlers, station, events);
+  new ControlChannel(DESCRIPTORS.SOCKET, offered, end);
 }
 
 await serve();

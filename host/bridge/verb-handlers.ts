@@ -11,7 +11,7 @@ import { AddressHandle } from '../verbs/queues/address-handle.js';
 import { CompletionQueue } from '../verbs/queues/completion-queue.js';
 import { QueuePair } from '../verbs/queues/queue-pair.js';
 import { SharedReceiveQueue } from '../verbs/queues/shared-receive-queue.js';
-import { QpAttribute, ReregMrFlag } from '../verbs/enums.js';
+import { QpAttribute, QpState, ReregMrFlag } from '../verbs/enums.js';
 import type { Word } from './control-channel.js';
 import { EventPipe } from './event-pipe.js';
 import { ObjectTable } from './object-table.js';
@@ -131,8 +131,13 @@ export function windowHandlers({ context, objects }: Station) {
 /** Handlers of contexts, completion channels and queues. */
 export function completionHandlers({ context, objects, owner }: Station, events: AsyncEvents) {
   return {
-    OPEN_CONTEXT: (descriptor: bigint) => [objects.add(new EventPipe(owner, descriptor))],
+    OPEN_CONTEXT: (descriptor: bigint) => {
+      const pipe = new EventPipe(owner, descriptor);
+      events.opened.add(pipe);
+      return [objects.add(pipe)];
+    },
     CLOSE_CONTEXT: (pipe: bigint) => {
+      events.opened.delete(objects.get(EventPipe, pipe));
       objects.get(EventPipe, pipe).close();
       objects.remove(pipe);
     },
@@ -201,6 +206,11 @@ export function queuePairHandlers({ objects }: Station, events: AsyncEvents, ids
         ...[now.timeout, now.retryCnt, now.rnrRetry, now.rqPsn, now.sqPsn, now.maxRdAtomic],
         ...[now.maxDestRdAtomic, now.minRnrTimer, now.destQpNum],
       ].map((value) => value ?? 0);
+    },
+    // A rule of `--fault` has turned a completion of it into an error.
+    FAIL_QP: (qpNum: bigint) => {
+      const failed = objects.all(QueuePair).find((one) => one.qpNum === Number(qpNum));
+      if (failed && failed.state >= QpState.INIT) failed.modify({ qpState: QpState.ERR });
     },
     DESTROY_QP: (number: bigint) => {
       ids.destroy(qp(number));
@@ -290,6 +300,8 @@ function modify(qp: QueuePair, mask: number, values: readonly bigint[]): void {
 
 /** Asynchronous events go to the context that the program made their object from. */
 export class AsyncEvents {
+  /** One for each context of the program. */
+  readonly opened = new Set<EventPipe>();
   readonly #pipes = new WeakMap<object, EventPipe>();
   readonly #objects: ObjectTable;
 

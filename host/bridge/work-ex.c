@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 #include <time.h>
+#include "faults.h"
 #include "internal.h"
 
 /* ---- ibv_wr_*: the lock is held from start to complete or abort */
@@ -26,6 +27,8 @@ static int wr_complete(struct ibv_qp_ex *ex)
 {
 	struct vb_qp *qp = qp_of(ex);
 	int error = qp->batch_error;
+	if (!error)
+		error = vb_fault_call(FAULT_POST_SEND, qp->qp.qp_base.qp_num);
 	if (!error)
 		vb_send_commit(qp, qp->batch);
 	pthread_mutex_unlock(&qp->send_lock);
@@ -262,7 +265,7 @@ static int load_completion(struct vb_cq *cq)
 			continue;
 		cq->current = *entry;
 		cq->cq.wr_id = entry->wr_id;
-		cq->cq.status = entry->status;
+		cq->cq.status = vb_fault_status(entry->status, entry->qpn);
 		return 0;
 	}
 	return ENOENT;
@@ -274,6 +277,9 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	uint32_t entries;
 	if (attr->comp_mask)
 		return EINVAL;
+	int fault = vb_fault_call(FAULT_POLL_CQ, 0);
+	if (fault)
+		return fault;
 	pthread_mutex_lock(&cq->lock);
 	cq->tail = vb_load(ring_of(cq, &entries) + ABI_RING_TAIL);
 	int error = load_completion(cq);

@@ -12,33 +12,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { LIBRARY, environmentOf } from '../../host/bridge/launch.js';
+import { environmentOf } from '../../host/bridge/launch.js';
 import { checkProgram, findProgram } from '../../host/cli/run/program-file.js';
 import { RefusalError } from '../../host/index.js';
+import { compile, isBuilt } from '../support/c-program.js';
 import { root } from '../support/paths.js';
 import { Workspace, type Ended, type Program } from '../support/processes.js';
 
 const test = suite('cli/run');
 
-/** Built where gcc and the headers of rdma-core are; elsewhere `run` refuses in words. */
-const isBuilt = existsSync(LIBRARY);
 const ADDRESS = '127.74.0.';
 const ENDING_MILLIS = 5000;
-
-/** A program of test/cli/run; undefined where nothing can be compiled: the refusal is checked. */
-async function compile(space: Workspace, name: string): Promise<string | undefined> {
-  if (!isBuilt) {
-    const { code, stderr } = await space.run('run', process.execPath, '--version');
-    assert.is(code, 1);
-    assert.match(stderr, /^verbena run: .*(npm run build|linux-x64).*\n$/);
-    return undefined;
-  }
-  const source = fileURLToPath(new URL(`test/cli/run/${name}.c`, root));
-  const file = space.path(name);
-  const words = ['-D_GNU_SOURCE', '-O1', '-Wall', source, '-o', file, '-libverbs', '-lpthread'];
-  execFileSync('gcc', words, { stdio: ['ignore', 'inherit', 'inherit'] });
-  return file;
-}
 
 /** Sidecars of programs whose device is at this address. */
 function sidecarsOf(address: string): number[] {

@@ -9,6 +9,7 @@ export interface RunCliOptions extends FaultPercents {
   readonly memory?: number;
   readonly icrc: 'needed' | 'always';
   readonly pcap?: string;
+  readonly fault?: string;
 }
 
 /** Below them there is no room for tables and queues; above them, no address of the engine. */
@@ -43,6 +44,7 @@ export function addRunOptions(command: Command): Command {
         .argParser(icrc)
         .default('needed'),
     )
-    .option('--pcap <file>', 'capture every packet');
+    .option('--pcap <file>', 'capture every packet')
+    .option('--fault <file>', 'verbs that fail, as JSON (host/guide/C-PROGRAMS.md)');
   return addFaultOptions(command);
 }

@@ -10,6 +10,7 @@ import { checkMachine, environmentOf } from '../../bridge/launch.js';
 import { MisuseError, RefusalError } from '../../index.js';
 import { faultsOf } from '../base/options.js';
 import { hasFaults } from '../base/open-device.js';
+import { readFaults } from './fault-file.js';
 import { checkProgram, findProgram } from './program-file.js';
 import type { RunCliOptions } from './options.js';
 
@@ -35,6 +36,7 @@ function optionsOf(options: RunCliOptions): Parameters<typeof environmentOf>[0] 
     ...(name === undefined ? {} : { name }),
     // The sidecar has another working directory if the program changes it.
     ...(pcap === undefined ? {} : { pcap: resolve(pcap) }),
+    ...(options.fault === undefined ? {} : readFaults(options.fault)),
   };
 }
 

@@ -1,0 +1,26 @@
+/** C programs of the tests of `verbena run`, compiled as users compile theirs. */
+import { execFileSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import * as assert from 'uvu/assert';
+import { LIBRARY } from '../../host/bridge/launch.js';
+import { root } from './paths.js';
+import type { Workspace } from './processes.js';
+
+/** Built where gcc and the headers of rdma-core are; elsewhere `run` refuses in words. */
+export const isBuilt = existsSync(LIBRARY);
+
+/** A program of test/cli/run; undefined where nothing can be compiled: the refusal is checked. */
+export async function compile(space: Workspace, name: string): Promise<string | undefined> {
+  if (!isBuilt) {
+    const { code, stderr } = await space.run('run', process.execPath, '--version');
+    assert.is(code, 1);
+    assert.match(stderr, /^verbena run: .*(npm run build|linux-x64).*\n$/);
+    return undefined;
+  }
+  const source = fileURLToPath(new URL(`test/cli/run/${name}.c`, root));
+  const file = space.path(name);
+  const words = ['-D_GNU_SOURCE', '-O1', '-Wall', source, '-o', file, '-libverbs', '-lpthread'];
+  execFileSync('gcc', words, { stdio: ['ignore', 'inherit', 'inherit'] });
+  return file;
+}
