@@ -92,8 +92,8 @@ const NOT_LISTENING = /RDMA_CM_EVENT_REJECTED[;,] error:? 8\b/;
 const ATTEMPTS_MAX = 5;
 
 /**
- * Runs both to their end. Throws when one fails. perftest -R connects twice, and its client does not
- * wait for the second listener of its server: such a pair starts anew, since a server that has
+ * Runs both to their end. Throws when one fails. perftest -R connects twice, and its client does
+ * not wait for the second listener of its server: such a pair starts anew, since a server that has
  * had its first client takes the next one for the second connection.
  */
 export async function runPair(pair: Pair, env: readonly string[] = []): Promise<void> {

@@ -5,7 +5,6 @@ import { checkKeys } from '../../../host/base/options.js';
 import { RdmaListener, RdmaRequest } from '../../../host/cm/connect.js';
 import * as verbena from '../../../host/index.js';
 import { Roots } from '../../../host/verbs/domains/roots.js';
-import { DomainHeap } from '../../../host/verbs/heap/domain-heap.js';
 import { publicSurface } from '../../support/public-surface.js';
 
 test('the error for an unknown key names the call, the key and the nearest name', () => {
@@ -78,7 +77,7 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
       verbena.createFmrPool(context, undefined, { maxLength: 64, ...(odd as object) }),
   ],
   HeapOptions: [({ pd }, odd) => pd.heap(odd)],
-  HeapAllocOptions: [(_, odd) => DomainHeap.prototype.alloc.call(undefined as never, 8, odd)],
+  HeapAllocOptions: [({ pd }, odd) => pd.heap({ reserve: 65536 }).alloc(8, odd)],
   RootOptions: [(_, odd) => Roots.prototype.put.call(undefined as never, 'a', odd)],
   FmrPoolUserOptions: [
     ({ context }, odd) =>
