@@ -22,7 +22,7 @@ const WORDS_BYTES = 40;
 /** What the wrong key would have hit. */
 export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;
-export const STATION_BYTES = TARGET + TARGET_BYTES;
+export const ENDPOINT_BYTES = TARGET + TARGET_BYTES;
 
 /** The line in the middle of the picture: a peer WRITEs it on request. */
 const STAMP = (SIDE / 2) * SIDE;

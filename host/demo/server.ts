@@ -16,7 +16,7 @@ import { BareChannels, type ChannelKind } from './bare-channels.js';
 import { HEADERS, contentSecurityPolicy } from './page-headers.js';
 import { RelayServer } from './relay-server.js';
 import { SocketEcho } from './socket-echo.js';
-import { Station } from './station.js';
+import { DemoEndpoint } from './endpoint.js';
 
 const FOLDER = new URL('../../demo/', import.meta.url);
 /** What is served, and nothing else. */
@@ -55,9 +55,9 @@ export interface DemoServerOptions {
 
 export class DemoServer {
   /** The peer over data channels; undefined without node-datachannel. */
-  readonly station: Station | undefined;
+  readonly endpoint: DemoEndpoint | undefined;
   /** The peer over WebSockets; undefined without ws. */
-  readonly socketStation: Station | undefined;
+  readonly socketEndpoint: DemoEndpoint | undefined;
   /** What is missing here, a sentence each. */
   readonly missing: readonly string[];
   readonly #server: Server;
@@ -71,19 +71,19 @@ export class DemoServer {
 
     /** Relays that lose datagrams. */
     readonly relays: RelayServer,
-    stations: Pick<DemoServer, 'station' | 'socketStation' | 'missing'>,
+    endpoints: Pick<DemoServer, 'endpoint' | 'socketEndpoint' | 'missing'>,
   ) {
     this.#server = server;
-    this.station = stations.station;
-    this.socketStation = stations.socketStation;
-    this.missing = stations.missing;
+    this.endpoint = endpoints.endpoint;
+    this.socketEndpoint = endpoints.socketEndpoint;
+    this.missing = endpoints.missing;
   }
 
   /** Rejects with RefusalError ENOENT (not built), EADDRINUSE, EADDRNOTAVAIL, EACCES. */
   static async open({ bind, port, hosts = [] }: DemoServerOptions): Promise<DemoServer> {
     const files = readFiles();
-    const stations = await openStations();
-    const answerers = answerersOf(stations.station);
+    const endpoints = await openEndpoints();
+    const answerers = answerersOf(endpoints.endpoint);
     const relays = new RelayServer();
     const limits = {
       requestTimeout: REQUEST_MILLIS,
@@ -98,27 +98,27 @@ export class DemoServer {
     });
     limitConnections(server);
     try {
-      if (stations.socketStation) await acceptSockets(server, stations.socketStation, hosts);
+      if (endpoints.socketEndpoint) await acceptSockets(server, endpoints.socketEndpoint, hosts);
       await listening(server, port, bind);
     } catch (error) {
       relays.close();
-      await stations.station?.close();
-      await stations.socketStation?.close();
+      await endpoints.endpoint?.close();
+      await endpoints.socketEndpoint?.close();
       throw error;
     }
     const { address, port: granted, family } = server.address() as AddressInfo;
     const host = family === 'IPv6' ? `[${address}]` : address;
     const sizes = [...files].map(([name, { gzip }]) => (name.endsWith('.map') ? 0 : gzip.length));
     const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
-    return new DemoServer(server, `http://${host}:${granted}/`, total, relays, stations);
+    return new DemoServer(server, `http://${host}:${granted}/`, total, relays, endpoints);
   }
 
   async close(): Promise<void> {
     this.#server.closeAllConnections();
     await new Promise((resolve) => this.#server.close(resolve));
     this.relays.close();
-    await this.station?.close();
-    await this.socketStation?.close();
+    await this.endpoint?.close();
+    await this.socketEndpoint?.close();
   }
 }
 
@@ -141,27 +141,27 @@ function readFiles(): ReadonlyMap<string, File> {
   return new Map(files);
 }
 
-async function openStations() {
+async function openEndpoints() {
   const missing: string[] = [];
-  const open = async (link: DataChannelLink | WebSocketLink): Promise<Station | undefined> => {
+  const open = async (link: DataChannelLink | WebSocketLink): Promise<DemoEndpoint | undefined> => {
     try {
-      return await Station.open('node', link);
+      return await DemoEndpoint.open('node', link);
     } catch (error) {
       if (!(error instanceof LinkError)) throw error;
       missing.push(error.message);
       return undefined;
     }
   };
-  const station = await open(new DataChannelLink());
-  const socketStation = await open(new WebSocketLink());
-  return { station, socketStation, missing };
+  const endpoint = await open(new DataChannelLink());
+  const socketEndpoint = await open(new WebSocketLink());
+  return { endpoint, socketEndpoint, missing };
 }
 
 /** Answerers of offers that are POSTed, by path; undefined without WebRTC. */
-function answerersOf(station: Station | undefined): Answerers | undefined {
-  if (!station) return undefined;
+function answerersOf(endpoint: DemoEndpoint | undefined): Answerers | undefined {
+  if (!endpoint) return undefined;
   return {
-    signal: station.link as DataChannelLink,
+    signal: endpoint.link as DataChannelLink,
     bare: new BareChannels('bare'),
     reliable: new BareChannels('reliable'),
   };
@@ -183,7 +183,7 @@ function limitConnections(server: Server): void {
 /** Packets at /packets; at /echo messages come back, for comparison. Without ws neither. */
 async function acceptSockets(
   server: Server,
-  { link }: Station,
+  { link }: DemoEndpoint,
   hosts: readonly string[],
 ): Promise<void> {
   let echo: SocketEcho;

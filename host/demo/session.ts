@@ -2,7 +2,7 @@
 import type { Endpoint } from '../link/endpoint.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import { paintFlower, paintLine } from './brush.js';
-import { Role, type End, type PeerKind } from './end.js';
+import { Role, type End, type PeerKind } from './private-data.js';
 import { Latencies } from './latencies.js';
 import { PICTURE_BYTES } from './memory-layout.js';
 import { Layer, Painter } from './painter.js';

@@ -68,12 +68,12 @@ for (const kind of ['the server', 'another tab']) {
       assert.is(readWord(region, 0), record, 'as the browser has it');
       assert.ok(recordAt(region, placeOf(record!)).every((word) => word === record));
     }
-    await tab.said(SAID, /Told to be durable: records 1 to \d+. The Worker was killed while/);
+    await tab.said(SAID, /PrivateData to be durable: records 1 to \d+. The Worker was killed while/);
     // The other peers go on.
     await tab.stroke('ours', [0.2, 0.5], [0.8, 0.4]);
     const theirs = other
       ? async () => (await other.inspect()).ours
-      : () => world.server.station!.memory;
+      : () => world.server.endpoint!.memory;
     assert.is(await differences(tab, theirs), 0);
     await leave(...tabs);
   });
@@ -155,7 +155,7 @@ for (const [what, [first, told]] of Object.entries(LACKS)) {
     await tab.page.locator('#act-crash').click();
     await tab.said(SAID, told);
     await tab.stroke('ours', [0.2, 0.5], [0.8, 0.4]);
-    assert.is(await differences(tab, () => world.server.station!.memory), 0);
+    assert.is(await differences(tab, () => world.server.endpoint!.memory), 0);
     await leave(tab);
     await context.unroute(script);
   });

@@ -49,8 +49,8 @@ async function loseDatagrams(tab: DemoPage, percent: number) {
 
 test('lost datagrams: NAKs, recovery, no wrong byte, and what a reliable channel takes', async (world) => {
   const tab = await alone(world);
-  const { relays, station } = world.server;
-  const { memory } = station!;
+  const { relays, endpoint } = world.server;
+  const { memory } = endpoint!;
   const { lost } = await loseDatagrams(tab, 5);
   const [ours, reliable] = relays.relays.slice(-2);
   assert.is(ours!.loss, 0.05);

@@ -26,7 +26,7 @@ async function paintBySocket(tab: DemoPage, { server }: DemoWorld): Promise<void
   await tab.said('#link', /WebSocket/);
   await tab.page.locator('#clear').click();
   await tab.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
-  assert.is(await differences(tab, () => server.socketStation!.memory), 0);
+  assert.is(await differences(tab, () => server.socketEndpoint!.memory), 0);
   const { won } = await tab.play('compare-and-swap');
   assert.is(won, 100);
   const shared = await tab.play('shared-domain');
@@ -110,7 +110,7 @@ test('a tab that goes is said to have gone', async (world) => {
   await chooses('the server');
   await a.page.locator('#clear').click();
   await a.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
-  assert.is(await differences(a, () => world.server.station!.memory), 0);
+  assert.is(await differences(a, () => world.server.endpoint!.memory), 0);
   await leave(a);
 });
 

@@ -27,7 +27,7 @@ test.after(closeWorld);
 
 test('every control works by keyboard, and has a name for screen readers', async (world) => {
   const tab = await alone(world);
-  const { memory } = world.server.station!;
+  const { memory } = world.server.endpoint!;
   const { page } = tab;
   await tab.stroke('theirs', [0.1, 0.1], [0.2, 0.2]);
   await page.locator('#clear').focus();

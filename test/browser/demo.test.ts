@@ -93,7 +93,7 @@ test('it paints sixty times a second where the machine lets it', async (world) =
 
 test('noise from a stranger harms neither the server nor a painting tab', async (world) => {
   const tab = await alone(world);
-  const station = world.server.station!;
+  const endpoint = world.server.endpoint!;
   const connector = new NodeConnector();
   const stranger = await connector.offer();
   const { channel } = stranger;
@@ -105,27 +105,27 @@ test('noise from a stranger harms neither the server nor a painting tab', async 
   const response = await fetch(`${world.server.url}signal`, { method: 'POST', body });
   await stranger.accept((await response.json()) as Description);
   await opened;
-  const { malformed } = station.link.counters;
+  const { malformed } = endpoint.link.counters;
   const random = splitmix32(7);
   for (let sent = 0; sent < NOISE_MESSAGES; sent++) {
     channel.send(noiseMessage(random));
     if (sent % 16 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
   await tab.stroke('ours', [0.1, 0.3], [0.9, 0.7]);
-  assert.is(await differences(tab, () => station.memory), 0);
-  const told = (): number => station.link.counters.malformed - malformed;
+  assert.is(await differences(tab, () => endpoint.memory), 0);
+  const told = (): number => endpoint.link.counters.malformed - malformed;
   assert.ok((await until(told, (count) => count > NOISE_MESSAGES / 10)) > NOISE_MESSAGES / 10);
   const address = `${await connector.address()}`;
-  assert.ok(station.link.peers.some(({ gid }) => `${gid}` === address));
-  assert.not(station.sessions.some(({ peer }) => `${peer.gid}` === address));
-  assert.is(readWord(station.memory, Word.CALLBACKS), 0);
+  assert.ok(endpoint.link.peers.some(({ gid }) => `${gid}` === address));
+  assert.not(endpoint.sessions.some(({ peer }) => `${peer.gid}` === address));
+  assert.is(readWord(endpoint.memory, Word.CALLBACKS), 0);
   channel.close();
   await leave(tab);
 });
 
 test('a packet that is chosen is explained, and its like are killed', async (world) => {
   const tab = await alone(world);
-  const { memory } = world.server.station!;
+  const { memory } = world.server.endpoint!;
   await tab.page.locator('#strip button').first().waitFor();
   await tab.page.locator('#hold').click();
   // The tap forgets what the strip shows: the newest 1,024 packets are kept.

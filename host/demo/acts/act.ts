@@ -1,13 +1,13 @@
 /** What a button of the demo does, and what the page says about it. */
 import type { ChannelKind } from '../bare-channels.js';
 import type { EchoChannel } from '../echo-channel.js';
-import type { Company, Invitation } from '../guest.js';
+import type { SharingContext, DomainShare } from '../second-context.js';
 import type { Session } from '../session.js';
-import type { Station } from '../station.js';
+import type { DemoEndpoint } from '../endpoint.js';
 
 /** Where an act plays. */
 export interface Stage {
-  readonly station: Station;
+  readonly endpoint: DemoEndpoint;
   /** The session that the page shows. */
   readonly session: Session;
   /** Says something in the meantime. */
@@ -20,8 +20,8 @@ export interface Stage {
   channel(kind: ChannelKind): Promise<EchoChannel>;
   /** Does it while neither peer's page READs what it shows: the wire is for what is measured. */
   quietly<Value>(work: () => Promise<Value>): Promise<Value>;
-  /** One more context of the station's device, in a Worker of its own where memory is shared. */
-  guest(invitation: Invitation): Promise<Company>;
+  /** One more context of the endpoint's device, in a Worker of its own where memory is shared. */
+  secondContext(domain: DomainShare): Promise<SharingContext>;
   /** Sets the percentage of lost datagrams to and from this peer. */
   lose(percent: number): Promise<Wire>;
 }

@@ -29,8 +29,8 @@ export const crash: Act = {
     'the record before, FLUSH, then the new number by ATOMIC WRITE, FLUSH. The Worker that has the file is ' +
     'killed in the middle. Each record that was reported durable is there when the file is reopened.',
   slider: { label: 'Records before', min: 1, max: 50, step: 1, value: 10, unit: '' },
-  async play({ station, session, say }, value) {
-    const { context } = station;
+  async play({ endpoint, session, say }, value) {
+    const { context } = endpoint;
     const first = await open(context);
     const earlier = judge(first.pmem);
     first.pmem.buffer.fill(0);
@@ -42,7 +42,7 @@ export const crash: Act = {
     const region = pd.regMr(first.pmem.buffer, access);
     let told = 0;
     try {
-      const connection = await station.recorded(session.peer, pd, region);
+      const connection = await endpoint.recorded(session.peer, pd, region);
       told = await takeUntil(connection, value);
       say(`${counted(told, 'record')} told to be durable; the next one is under way.`);
       await underWay(first.pmem.buffer, told + 1);
@@ -61,7 +61,7 @@ export const crash: Act = {
     const kib = (4 * begun) / KIB;
     return {
       sentences: [
-        `Told to be durable: records 1 to ${told}. The Worker was killed while ${told + 1} was under way.`,
+        `PrivateData to be durable: records 1 to ${told}. The Worker was killed while ${told + 1} was under way.`,
         `Opened anew, the file has record ${record}; of its words ${torn} are another’s. ` +
           `Beside it lie ${kib} KiB of record ${record + 1}, which is not counted yet.`,
         ...(earlier.record > 0

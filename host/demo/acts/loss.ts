@@ -1,6 +1,6 @@
 /** Datagrams are lost below the engine, on purpose; what was written is there all the same. */
 import { SendFlag, WrOpcode } from '../../verbs/enums.js';
-import { at, check, type End } from '../end.js';
+import { at, check, type End } from '../private-data.js';
 import type { EchoChannel } from '../echo-channel.js';
 import { Latencies } from '../latencies.js';
 import { PICTURE_BYTES } from '../memory-layout.js';
@@ -23,7 +23,7 @@ export const loss: Act = {
     'carries as many messages through the same loss.',
   slider: { label: 'Datagrams lost', min: 0, max: 20, step: 1, value: 5, unit: '%' },
   async play(stage, percent) {
-    const { station, session, say } = stage;
+    const { endpoint, session, say } = stage;
     const wire = await stage.lose(percent);
     const before = { ...counters(stage), lost: await wire.lost() };
     say(
@@ -38,7 +38,7 @@ export const loss: Act = {
       await session.painter.settled();
     }
     const took = performance.now() - start;
-    const ours = station.memory.slice(0, PICTURE_BYTES);
+    const ours = endpoint.memory.slice(0, PICTURE_BYTES);
     await session.refresh();
     const theirs = session.view.memory;
     const wrong = ours.filter((byte, index) => byte !== theirs[index]).length;
@@ -82,17 +82,17 @@ function nameOf(relayed: EchoChannel | undefined, reliable: EchoChannel | undefi
     : 'No reliable channel to compare with';
 }
 
-function counters({ station }: Stage) {
-  const { rcvdSeqErr, retransmittedPkts } = station.context.counters();
+function counters({ endpoint }: Stage) {
+  const { rcvdSeqErr, retransmittedPkts } = endpoint.context.counters();
   return { naks: Number(rcvdSeqErr), retransmitted: Number(retransmittedPkts) };
 }
 
 /** The same number of messages at the same moments: READs, and on the reliable channel. */
 async function compare(stage: Stage, channel: EchoChannel | undefined) {
-  const { station, session } = stage;
+  const { endpoint, session } = stage;
   const delays = { ours: new Latencies(), reliable: new Latencies() };
-  const end = await station.spare(session.peer);
-  const region = station.scratch(MESSAGE_BYTES);
+  const end = await endpoint.spare(session.peer);
+  const region = endpoint.scratch(MESSAGE_BYTES);
   try {
     const starts: number[] = [];
     const finishing = finish(end, starts, delays.ours);
@@ -114,7 +114,7 @@ async function compare(stage: Stage, channel: EchoChannel | undefined) {
   } finally {
     await end.connection.close();
     region.dereg();
-    station.context.free(region.buffer);
+    endpoint.context.free(region.buffer);
   }
 }
 

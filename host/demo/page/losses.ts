@@ -5,7 +5,7 @@
 import type { Wire } from '../acts/act.js';
 import { Latencies } from '../latencies.js';
 import type { Session } from '../session.js';
-import type { Opened } from './open-station.js';
+import type { Opened } from './open-endpoint.js';
 import type { RelayedWay } from './relayed-way.js';
 
 const ASK_MILLIS = 100;
@@ -48,7 +48,7 @@ export class Losses {
   }
 
   async #apply({ session, share }: Wanted): Promise<void> {
-    const { faults } = this.#opened.station;
+    const { faults } = this.#opened.endpoint;
     const isOther = session !== this.#applied?.session;
     if (isOther || share === 0) await this.#leave();
     if (share > 0) await this.#enter(session);
@@ -88,10 +88,10 @@ export class Losses {
   }
 
   #wire(): Wire {
-    const { station } = this.#opened;
+    const { endpoint } = this.#opened;
     const way = this.#way;
     const share = this.#applied?.share ?? 0;
-    if (!way) return { missing: this.#missing, lost: async () => station.faults.counters.lost };
+    if (!way) return { missing: this.#missing, lost: async () => endpoint.faults.counters.lost };
     return { reliable: way.reliable, lost: () => way.lose(share) };
   }
 }

@@ -112,7 +112,7 @@ export type FromWorker =
     }
   | { readonly kind: 'packet'; readonly sentence: string; readonly fields: string }
   | { readonly kind: 'inspected'; readonly inspection: Inspection }
-  /** A second Worker is wanted, which attends to the port. */
+  /** Requests a second Worker, which serves the port. */
   | { readonly kind: 'second'; readonly port: MessagePort }
   | { readonly kind: 'secondOver' };
 

@@ -1,4 +1,4 @@
-/** The page's Worker: the station, the drawing of its memory, and reports to the page. */
+/** The page's Worker: the endpoint, the drawing of its memory, and reports to the page. */
 import { timerMillis } from '../../base/timer.js';
 import { acts } from '../acts/index.js';
 import type { Outcome, Stage } from '../acts/act.js';
@@ -11,11 +11,11 @@ import {
 import { fetchModule } from '../../engine/module-bytes.js';
 import { Word, readWord, writeWord } from '../memory-layout.js';
 import type { Session } from '../session.js';
-import { openStation, type Opened } from './open-station.js';
+import { openEndpoint, type Opened } from './open-endpoint.js';
 import { Losses } from './losses.js';
 import { Meter } from './meter.js';
 import { Screen } from './screen.js';
-import { attend, invite, type Housekeeper } from './second.js';
+import { openSecond, serveSecond, type WorkerOwner } from './second-worker.js';
 import type { TappedPacket } from '../wire-tap.js';
 import type { FromWorker, StripRun, ToWorker } from './protocol.js';
 
@@ -45,7 +45,7 @@ const note = (sentence: string, isTrouble = false): void =>
 
 /** The page has ended the second Worker. */
 let secondEnded: () => void = () => {};
-const page: Housekeeper = {
+const page: WorkerOwner = {
   begin: (port) => self.postMessage({ kind: 'second', port }, [port]),
   end: () => {
     say({ kind: 'secondOver' });
@@ -75,9 +75,9 @@ class Demo {
     this.#origin = origin;
     this.#opened = opened;
     this.#losses = new Losses(opened);
-    this.#meter = new Meter(opened.station, this.#losses.reliable);
-    screen.ours = opened.station.memory;
-    opened.station.changed = () => this.#peersChanged();
+    this.#meter = new Meter(opened.endpoint, this.#losses.reliable);
+    screen.ours = opened.endpoint.memory;
+    opened.endpoint.changed = () => this.#peersChanged();
     this.#peersChanged();
     setInterval(() => this.#tellFigures(), FIGURES_MILLIS);
     setInterval(() => this.#tellStrip(), STRIP_MILLIS);
@@ -112,7 +112,7 @@ class Demo {
         void this.#play(message.act, message.value);
         return;
       case 'kill':
-        this.#opened.station.tap.kill(message.packetKind, message.kill);
+        this.#opened.endpoint.tap.kill(message.packetKind, message.kill);
         this.#tellStrip(true);
         return;
       case 'packet':
@@ -127,13 +127,13 @@ class Demo {
   }
 
   #find(address: string): Session | undefined {
-    return this.#opened.station.sessions.find(({ peer }) => `${peer.gid}` === address);
+    return this.#opened.endpoint.sessions.find(({ peer }) => `${peer.gid}` === address);
   }
 
   /** A tab is better company than the server; the newest is the one that is looked at. */
   #peersChanged(): void {
-    const { station, linkName } = this.#opened;
-    const { sessions } = station;
+    const { endpoint, linkName } = this.#opened;
+    const { sessions } = endpoint;
     const current = this.#session;
     if (!current || !sessions.includes(current)) {
       this.#select(sessions.findLast(({ kind }) => kind === 'tab') ?? sessions.at(-1));
@@ -147,7 +147,7 @@ class Demo {
       return { address, name: kind === 'node' ? 'the server, in Node' : `tab …${tail}` };
     });
     const selected = this.#session ? `${this.#session.peer.gid}` : '';
-    say({ kind: 'peers', address: station.address, link: linkName, peers, selected });
+    say({ kind: 'peers', address: endpoint.address, link: linkName, peers, selected });
   }
 
   #select(session: Session | undefined): void {
@@ -161,7 +161,7 @@ class Demo {
 
   /** Paints a flower, whose place is our address. */
   async #greet(session: Session): Promise<void> {
-    const { bytes } = this.#opened.station.context.local.gid;
+    const { bytes } = this.#opened.endpoint.context.local.gid;
     session.flower(30 + (bytes[14]! % 196), 30 + (bytes[15]! % 196), GREETING_HEAT);
     await session.painter.settled();
     if (!Number.isNaN(this.#firstWriteMillis)) return;
@@ -191,7 +191,7 @@ class Demo {
 
   /** Is a peer measuring? A measurement longer than QUIET_MILLIS_MAX counts as ended. */
   #isQuiet(): boolean {
-    const { memory } = this.#opened.station;
+    const { memory } = this.#opened.endpoint;
     if (readWord(memory, Word.QUIET) === 0) this.#quietSince = NaN;
     else if (Number.isNaN(this.#quietSince)) this.#quietSince = performance.now();
     else if (performance.now() - this.#quietSince > QUIET_MILLIS_MAX)
@@ -200,14 +200,14 @@ class Demo {
   }
 
   async #quietly<Value>(session: Session, work: () => Promise<Value>): Promise<Value> {
-    const { station } = this.#opened;
-    await station.writeWord(session, Word.QUIET, 1);
+    const { endpoint } = this.#opened;
+    await endpoint.writeWord(session, Word.QUIET, 1);
     this.#isMeasuring = true;
     try {
       return await work();
     } finally {
       this.#isMeasuring = false;
-      await station.writeWord(session, Word.QUIET, 0);
+      await endpoint.writeWord(session, Word.QUIET, 0);
     }
   }
 
@@ -227,7 +227,7 @@ class Demo {
     if (this.#isPlaying) return;
     this.#isPlaying = true;
     const stage: Stage = {
-      station: this.#opened.station,
+      endpoint: this.#opened.endpoint,
       session,
       say: (sentence) => say({ kind: 'said', act: id, sentences: [sentence] }),
       draw: (values, text) => say({ kind: 'drawn', act: id, values, text }),
@@ -237,7 +237,7 @@ class Demo {
       },
       channel: (kind) => this.#opened.yardsticks.channel(session, kind),
       quietly: (work) => this.#quietly(session, work),
-      guest: (invitation) => invite(this.#opened, session, invitation, page),
+      secondContext: (domain) => openSecond(this.#opened, session, domain, page),
       lose: (percent) => this.#losses.set(session, percent),
     };
     try {
@@ -259,7 +259,7 @@ class Demo {
   }
 
   #tellStrip(always = false): void {
-    const { tap } = this.#opened.station;
+    const { tap } = this.#opened.endpoint;
     if (!always && tap.count === this.#stripSeen) return;
     this.#stripSeen = tap.count;
     const runs = runsOf(tap.latest(STRIP_PACKETS)).slice(-STRIP_RUNS);
@@ -267,17 +267,17 @@ class Demo {
   }
 
   #inspect(): void {
-    const { station } = this.#opened;
-    const { tap } = station;
-    const { lost } = station.faults.counters;
+    const { endpoint } = this.#opened;
+    const { tap } = endpoint;
+    const { lost } = endpoint.faults.counters;
     const counters = Object.fromEntries(
-      Object.entries(station.context.counters()).map(([name, value]) => [name, Number(value)]),
+      Object.entries(endpoint.context.counters()).map(([name, value]) => [name, Number(value)]),
     );
     say({
       kind: 'inspected',
       inspection: {
-        address: station.address,
-        ours: station.memory.slice(),
+        address: endpoint.address,
+        ours: endpoint.memory.slice(),
         theirs: this.#session?.view.memory.slice(),
         counters: { ...counters, lost, killed: tap.killed, packets: tap.count },
         firstWriteMillis: this.#firstWriteMillis,
@@ -313,7 +313,7 @@ function runsOf(packets: readonly TappedPacket[]): StripRun[] {
   return runs;
 }
 
-/** Messages that arrive before the station is open. */
+/** Messages that arrive before the endpoint is open. */
 const early: ToWorker[] = [];
 let demo: Demo | undefined;
 
@@ -323,13 +323,13 @@ async function start(message: Extract<ToWorker, { kind: 'start' }>): Promise<voi
   });
   say({ kind: 'acts', acts: cards });
   const screen = new Screen(message.ours, message.theirs, message.palette);
-  const opened = await openStation(new URLSearchParams(message.search), note);
+  const opened = await openEndpoint(new URLSearchParams(message.search), note);
   demo = new Demo(screen, message.origin, opened);
   for (const other of early.splice(0)) demo.hear(other);
 }
 
 self.onmessage = ({ data }) => {
-  if (data.kind === 'second') attend(data.port);
+  if (data.kind === 'second') serveSecond(data.port);
   else if (data.kind === 'start') {
     start(data).catch((error: Error) => note(`Nothing works here: ${error.message}`, true));
   } else if (demo) demo.hear(data);

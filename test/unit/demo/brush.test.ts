@@ -2,13 +2,13 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { TouchedRows, paintLine } from '../../../host/demo/brush.js';
-import { hear, tell } from '../../../host/demo/end.js';
+import { hear, tell } from '../../../host/demo/private-data.js';
 import { Latencies } from '../../../host/demo/latencies.js';
 import {
   COLUMN_BYTES,
   PICTURE_BYTES,
   SIDE,
-  STATION_BYTES,
+  ENDPOINT_BYTES,
   columnOf,
 } from '../../../host/demo/memory-layout.js';
 
@@ -64,7 +64,7 @@ test('what a stranger tells is heard only when it has the form', () => {
 });
 
 test('a column is every sixteenth element of the picture', () => {
-  const memory = Uint8Array.from({ length: STATION_BYTES }, (_, at) => at >> 3);
+  const memory = Uint8Array.from({ length: ENDPOINT_BYTES }, (_, at) => at >> 3);
   const elements = Array.from({ length: 512 }, (_, row) => (row * 16 + 5) & 0xff);
   const bytes = columnOf(memory, 5);
   assert.is(bytes.length, COLUMN_BYTES);

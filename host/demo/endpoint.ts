@@ -12,8 +12,8 @@ import type { LayoutMemoryRegion } from '../verbs/layouts/layout-memory-region.j
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import { openDevice } from '../verbs/open-device.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import { Role, at, check, hear, tell, type End, type PeerKind, type Told } from './end.js';
-import { MATRIX, STATION_BYTES, Word, readWord, writeWord } from './memory-layout.js';
+import { Role, at, check, hear, tell, type End, type PeerKind, type PrivateData } from './private-data.js';
+import { MATRIX, ENDPOINT_BYTES, Word, readWord, writeWord } from './memory-layout.js';
 import {
   BOX_BYTES,
   RECEIVES,
@@ -29,7 +29,7 @@ import { WireTap } from './wire-tap.js';
 
 const PORT = 7471;
 const MEMORY_BYTES = 32 * 2 ** 20;
-/** Sessions of a station; each takes three connections and 200 KiB. */
+/** Sessions of an endpoint; each takes three connections and 200 KiB. */
 const SESSIONS_MAX = 32;
 const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
 const SMALL_QP = { cap: { maxSendWr: 4, maxRecvWr: 4, reorderPackets: 64 } };
@@ -40,7 +40,7 @@ export function writtenBy(
   address: string,
   context: Context,
   pd: ProtectionDomain,
-  told: Omit<Told, 'columnsKey'>,
+  told: Omit<PrivateData, 'columnsKey'>,
 ): Promise<RdmaConnection> {
   const privateData = tell({ ...told, columnsKey: 0 });
   return connect({ address, port: PORT }, { context, pd, qp: SMALL_QP, privateData }, (qp) => {
@@ -54,7 +54,7 @@ interface Meeting {
   regions: SessionRegions | undefined;
 }
 
-export class Station {
+export class DemoEndpoint {
   /** What peers WRITE to and READ: the picture and the words behind it. */
   readonly memory: Uint8Array;
   readonly region: MemoryRegion;
@@ -77,24 +77,24 @@ export class Station {
   ) {
     const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC } = AccessFlag;
     this.#pd = context.allocPd();
-    this.memory = context.alloc(STATION_BYTES);
+    this.memory = context.alloc(ENDPOINT_BYTES);
     const access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
     this.region = this.#pd.regMr(this.memory, access);
     this.columns = this.#layColumns();
   }
 
   /** Rejects as openDevice. */
-  static async open(kind: PeerKind, link: ChannelLink): Promise<Station> {
+  static async open(kind: PeerKind, link: ChannelLink): Promise<DemoEndpoint> {
     const faults = faultLink(link);
     const tap = new WireTap(faults);
     // A tab's second Worker may have a context of its device, where a page may share memory.
     const threadsMax = kind === 'tab' && typeof SharedArrayBuffer !== 'undefined' ? 2 : 1;
     const context = await openDevice({ link: tap, memoryBytes: MEMORY_BYTES, threadsMax });
-    const station = new Station(kind, context, link, faults, tap);
+    const endpoint = new DemoEndpoint(kind, context, link, faults, tap);
     // Whatever ends these, ends with the device.
-    station.#serve().catch(() => undefined);
-    station.#meet().catch(() => undefined);
-    return station;
+    endpoint.#serve().catch(() => undefined);
+    endpoint.#meet().catch(() => undefined);
+    return endpoint;
   }
 
   #layColumns(): LayoutMemoryRegion {
@@ -171,7 +171,7 @@ export class Station {
         for (const end of ends) this.#enter(peer, end);
         return;
       }
-      // It may not listen yet, or never, as a guest.
+      // It may not listen yet; a second context never does.
       for (const { connection } of ends) await connection.close().catch(() => undefined);
       this.#forget(peer);
       await new Promise((resolve) => setTimeout(resolve, CALL_AGAIN_MILLIS));
@@ -281,8 +281,8 @@ export class Station {
     const meeting = this.#meeting(peer);
     return (meeting.regions ??= {
       ours: this.region,
-      theirs: this.scratch(STATION_BYTES),
-      outgoing: this.scratch(STATION_BYTES),
+      theirs: this.scratch(ENDPOINT_BYTES),
+      outgoing: this.scratch(ENDPOINT_BYTES),
       inbox: this.scratch(BOX_BYTES),
     });
   }

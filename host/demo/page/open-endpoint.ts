@@ -1,9 +1,9 @@
-/** Opens a station with the features of this browser, and reports those that it lacks. */
+/** Opens an endpoint with the features of this browser, and reports those that it lacks. */
 import { LinkError } from '../../errors/errors.js';
 import { DataChannelLink } from '../../link/channel/data-channel.js';
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';
 import { WebSocketLink } from '../../link/channel/websocket.js';
-import { Station } from '../station.js';
+import { DemoEndpoint } from '../endpoint.js';
 import { socketUrl } from './ways.js';
 import { ChannelYardsticks, SocketYardsticks, type Yardsticks } from './yardsticks.js';
 
@@ -11,7 +11,7 @@ const ROOM = 'verbena demo';
 const SIGNAL_MILLIS = 4000;
 
 export interface Opened {
-  readonly station: Station;
+  readonly endpoint: DemoEndpoint;
   readonly linkName: string;
   readonly yardsticks: Yardsticks;
   /** Where tabs meet; undefined: packets go by WebSocket. */
@@ -21,7 +21,7 @@ export interface Opened {
 type Note = (sentence: string, isTrouble?: boolean) => void;
 
 /** `search`: `link=websocket` does without WebRTC, `room=…` meets others. Rejects as openDevice. */
-export async function openStation(search: URLSearchParams, note: Note): Promise<Opened> {
+export async function openEndpoint(search: URLSearchParams, note: Note): Promise<Opened> {
   if (typeof SharedArrayBuffer === 'undefined') {
     note(
       'No SharedArrayBuffer (the page is not isolated): memory is unshared, and a shared domain ' +
@@ -45,7 +45,7 @@ export async function openStation(search: URLSearchParams, note: Note): Promise<
 
 async function overDataChannels(room: string, note: Note): Promise<Opened> {
   const link = new DataChannelLink();
-  const station = await Station.open('tab', link);
+  const endpoint = await DemoEndpoint.open('tab', link);
   try {
     link.meet(new BroadcastSignalling(room));
   } catch (error) {
@@ -59,15 +59,15 @@ async function overDataChannels(room: string, note: Note): Promise<Opened> {
       true,
     );
   });
-  const yardsticks = new ChannelYardsticks(room, station.address, link);
-  return { station, linkName: 'WebRTC data channel', yardsticks, room };
+  const yardsticks = new ChannelYardsticks(room, endpoint.address, link);
+  return { endpoint, linkName: 'WebRTC data channel', yardsticks, room };
 }
 
 async function overWebSocket(note: Note): Promise<Opened> {
   const link = new WebSocketLink();
-  const station = await Station.open('tab', link);
+  const endpoint = await DemoEndpoint.open('tab', link);
   link.connect(socketUrl('packets')).catch((error: Error) => {
     note(`No peer: ${error.message}. It takes WebRTC, or "npx verbena demo" as the server.`, true);
   });
-  return { station, linkName: 'WebSocket', yardsticks: new SocketYardsticks(), room: undefined };
+  return { endpoint, linkName: 'WebSocket', yardsticks: new SocketYardsticks(), room: undefined };
 }
