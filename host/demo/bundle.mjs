@@ -1,21 +1,18 @@
 /** Bundles the page and its Worker into build/demo, with what they fetch. Run by `npm run build`. */
-import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import binaryen from 'assemblyscript/binaryen';
 import { build } from 'esbuild';
 import { compactAbi } from '../browser/compact-abi.mjs';
 import { standIns } from '../browser/stand-ins.mjs';
+import { writeGuides } from './guides.mjs';
 import { leftOut } from './left-out.mjs';
 
 process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
 
+rmSync('build/demo', { recursive: true, force: true });
 mkdirSync('build/demo', { recursive: true });
-await build({
-  entryPoints: {
-    page: 'host/demo/page/page.ts',
-    worker: 'host/demo/page/worker.ts',
-    'opfs-thread': 'host/pmem/opfs-thread.ts',
-  },
+const options = {
   outdir: 'build/demo',
   bundle: true,
   format: 'esm',
@@ -27,6 +24,17 @@ await build({
   sourcemap: true,
   logLevel: 'warning',
   plugins: [standIns, compactAbi, leftOut],
+};
+await build({
+  ...options,
+  entryPoints: { page: 'host/demo/page/page.ts', 'opfs-thread': 'host/pmem/opfs-thread.ts' },
+});
+// The experiments behind "look inside" are a file of their own, `inside-….js`.
+await build({
+  ...options,
+  entryPoints: { worker: 'host/demo/page/worker.ts' },
+  splitting: true,
+  chunkNames: '[name]-[hash]',
 });
 await build({
   entryPoints: ['host/demo/page/style.css'],
@@ -35,7 +43,9 @@ await build({
   logLevel: 'warning',
 });
 copyFileSync('host/demo/page/index.html', 'build/demo/index.html');
-const script = readFileSync('build/demo/worker.js', 'utf8');
+writeGuides('build/demo/guide');
+const scripts = readdirSync('build/demo').filter((name) => name.endsWith('.js'));
+const script = scripts.map((name) => readFileSync(`build/demo/${name}`, 'utf8')).join('\n');
 for (const [name, from] of [
   ['engine', 'build/page/engine.wasm'],
   ['explain', 'build/explain.wasm'],

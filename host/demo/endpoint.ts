@@ -12,8 +12,24 @@ import type { LayoutMemoryRegion } from '../verbs/layouts/layout-memory-region.j
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import { openDevice } from '../verbs/open-device.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import { Role, at, check, hear, tell, type End, type PeerKind, type PrivateData } from './private-data.js';
-import { MATRIX, ENDPOINT_BYTES, Word, readWord, writeWord } from './memory-layout.js';
+import {
+  Role,
+  at,
+  check,
+  decodePrivateData,
+  encodePrivateData,
+  type End,
+  type PeerKind,
+  type PrivateData,
+} from './private-data.js';
+import {
+  ENDPOINT_BYTES,
+  MATRIX,
+  MEMORY_BYTES,
+  Word,
+  readWord,
+  writeWord,
+} from './memory-layout.js';
 import {
   BOX_BYTES,
   RECEIVES,
@@ -28,7 +44,7 @@ import { ROLES, Session, type SessionRegions } from './session.js';
 import { WireTap } from './wire-tap.js';
 
 const PORT = 7471;
-const MEMORY_BYTES = 32 * 2 ** 20;
+const DEVICE_BYTES = 32 * 2 ** 20;
 /** Sessions of an endpoint; each takes three connections and 200 KiB. */
 const SESSIONS_MAX = 32;
 const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
@@ -42,7 +58,7 @@ export function writtenBy(
   pd: ProtectionDomain,
   told: Omit<PrivateData, 'columnsKey'>,
 ): Promise<RdmaConnection> {
-  const privateData = tell({ ...told, columnsKey: 0 });
+  const privateData = encodePrivateData({ ...told, columnsKey: 0 });
   return connect({ address, port: PORT }, { context, pd, qp: SMALL_QP, privateData }, (qp) => {
     // For two WRITEs with immediate values, which bring nothing for a receive's memory.
     qp.postRecv([{ sgList: [] }, { sgList: [] }]);
@@ -77,7 +93,7 @@ export class DemoEndpoint {
   ) {
     const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC } = AccessFlag;
     this.#pd = context.allocPd();
-    this.memory = context.alloc(ENDPOINT_BYTES);
+    this.memory = context.alloc(MEMORY_BYTES);
     const access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
     this.region = this.#pd.regMr(this.memory, access);
     this.columns = this.#layColumns();
@@ -89,7 +105,7 @@ export class DemoEndpoint {
     const tap = new WireTap(faults);
     // A tab's second Worker may have a context of its device, where a page may share memory.
     const threadsMax = kind === 'tab' && typeof SharedArrayBuffer !== 'undefined' ? 2 : 1;
-    const context = await openDevice({ link: tap, memoryBytes: MEMORY_BYTES, threadsMax });
+    const context = await openDevice({ link: tap, memoryBytes: DEVICE_BYTES, threadsMax });
     const endpoint = new DemoEndpoint(kind, context, link, faults, tap);
     // Whatever ends these, ends with the device.
     endpoint.#serve().catch(() => undefined);
@@ -198,7 +214,7 @@ export class DemoEndpoint {
     const connection = await connect(target, options, (qp) => {
       if (role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
     });
-    const told = hear(connection.privateData);
+    const told = decodePrivateData(connection.privateData);
     if (!told) throw new Error(`${peer.gid} is no peer of this demo`);
     return { connection, told };
   }
@@ -207,7 +223,7 @@ export class DemoEndpoint {
     const target = { address: this.address, port: PORT };
     const listener = await listen(target, { context: this.context, backlog: 64 });
     for await (const request of listener) {
-      const told = hear(request.privateData);
+      const told = decodePrivateData(request.privateData);
       const gid = `${request.peer.address}`;
       const peer = this.link.peers.find((other) => `${other.gid}` === gid);
       if (!told || !peer || this.#connections >= CONNECTIONS_MAX) {
@@ -264,7 +280,13 @@ export class DemoEndpoint {
     return {
       pd: this.#pd,
       qp: { cap: { maxSendWr: sends, maxRecvWr: RECEIVES, reorderPackets: 64 } },
-      privateData: tell({ role, kind: this.kind, rkey, addr, columnsKey: this.columns.rkey }),
+      privateData: encodePrivateData({
+        role,
+        kind: this.kind,
+        rkey,
+        addr,
+        columnsKey: this.columns.rkey,
+      }),
     };
   }
 

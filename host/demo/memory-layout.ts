@@ -1,6 +1,6 @@
-/** What lies where in the memory that a peer of the demo registers, and that the others reach. */
+/** Layout of the memory that a peer of the demo registers and that the other peers access. */
 
-/** The picture: a byte a point, row by row. */
+/** The picture: a byte a point, row by row. 0 is empty; else a colour at a brightness (brush.ts). */
 export const SIDE = 256;
 export const PICTURE_BYTES = SIDE * SIDE;
 
@@ -22,7 +22,12 @@ const WORDS_BYTES = 40;
 /** What the wrong key would have hit. */
 export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;
+/** The picture and the words, which peers READ. */
 export const ENDPOINT_BYTES = TARGET + TARGET_BYTES;
+/** A frame of 64 KiB that a peer WRITEs in a race; no peer READs it. */
+export const FRAME = ENDPOINT_BYTES;
+export const FRAME_BYTES = 65536;
+export const MEMORY_BYTES = FRAME + FRAME_BYTES;
 
 /** The line in the middle of the picture: a peer WRITEs it on request. */
 const STAMP = (SIDE / 2) * SIDE;

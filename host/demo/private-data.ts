@@ -35,7 +35,7 @@ export interface PrivateData {
 
 const TOLD_BYTES = 20;
 
-export function tell({ role, kind, rkey, addr, columnsKey }: PrivateData): Uint8Array {
+export function encodePrivateData({ role, kind, rkey, addr, columnsKey }: PrivateData): Uint8Array {
   const bytes = new Uint8Array(TOLD_BYTES);
   const view = new DataView(bytes.buffer);
   view.setUint8(0, role);
@@ -47,7 +47,7 @@ export function tell({ role, kind, rkey, addr, columnsKey }: PrivateData): Uint8
 }
 
 /** Undefined if the bytes are not private data of the demo. */
-export function hear(bytes: Uint8Array): PrivateData | undefined {
+export function decodePrivateData(bytes: Uint8Array): PrivateData | undefined {
   if (bytes.length < TOLD_BYTES || bytes[0]! > Role.RECORD || bytes[1]! > 1) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   return {

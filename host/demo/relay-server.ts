@@ -1,6 +1,6 @@
 /**
- * Relays by HTTP: `POST relay` makes one, `POST relay?id=…&loss=0.05`
- * sets the share of datagrams that it loses. Both answer with a RelayStatus.
+ * Relays by HTTP: `POST relay` makes one, `POST relay?id=…&loss=0.05&delay=20` sets the share of
+ * datagrams that it drops and the milliseconds that it delays each. Both answer with a RelayStatus.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -15,6 +15,7 @@ const RELAYS_PER_SOURCE = 32;
 /** Silence after which a relay ends. A connected peer sends at least every 5 s. */
 const IDLE_MILLIS = 60_000;
 const LOOK_MILLIS = 10_000;
+const DELAY_MILLIS_MAX = 200;
 const IPV4_MAPPED = '::ffff:';
 
 export class RelayServer {
@@ -55,7 +56,7 @@ export class RelayServer {
     const id = query.get('id');
     if (request.method !== 'POST') say(405, { error: 'POST' });
     else if (id === null) await this.#make(request, say);
-    else this.#change(id, Number(query.get('loss') ?? NaN), say);
+    else this.#change(id, query, say);
   }
 
   close(): void {
@@ -84,14 +85,19 @@ export class RelayServer {
     }
   }
 
-  #change(id: string, loss: number, say: (status: number, body: object) => void): void {
+  #change(id: string, query: URLSearchParams, say: (status: number, body: object) => void): void {
     const relay = this.#relays.get(id)?.relay;
+    const loss = Number(query.get('loss') ?? NaN);
+    const delay = Number(query.get('delay') ?? 0);
     if (!relay) {
       say(404, { error: 'there is no such relay' });
     } else if (!(loss >= 0 && loss <= 1)) {
       say(400, { error: 'loss is from 0 to 1' });
+    } else if (!(delay >= 0 && delay <= DELAY_MILLIS_MAX)) {
+      say(400, { error: `delay is from 0 to ${DELAY_MILLIS_MAX} ms` });
     } else {
       relay.loss = loss;
+      relay.delayMillis = delay;
       say(200, statusOf(id, relay));
     }
   }

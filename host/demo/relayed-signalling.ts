@@ -51,10 +51,24 @@ export function leadTo({ address, port }: Place, { type, sdp }: Description): De
   return { type, sdp: [...others, candidate, 'a=end-of-candidates', ''].join('\r\n') };
 }
 
+/** What a relay does to datagrams. */
+export interface Impairment {
+  /** 0 to 1: the share that it drops. */
+  readonly loss: number;
+  /** Milliseconds that each of the others waits. Default 0. */
+  readonly delay?: number;
+}
+
 /** Asks the server at `url`. Rejects with LinkError ECONNREFUSED, EPROTO, ENOENT (it has gone). */
-export async function askForRelay(url: URL, id?: string, loss?: number): Promise<RelayStatus> {
+export async function askForRelay(
+  url: URL,
+  id?: string,
+  { loss, delay = 0 }: Impairment = { loss: 0 },
+): Promise<RelayStatus> {
   const asked = new URL(url);
-  if (id !== undefined) asked.search = `${new URLSearchParams({ id, loss: `${loss ?? 0}` })}`;
+  if (id !== undefined) {
+    asked.search = `${new URLSearchParams({ id, loss: `${loss}`, delay: `${delay}` })}`;
+  }
   let response: Response;
   try {
     response = await fetch(asked, { method: 'POST', signal: AbortSignal.timeout(ASK_MILLIS) });

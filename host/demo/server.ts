@@ -1,7 +1,8 @@
 /** Serves the page, and is its peer: by data channels, and by WebSockets without WebRTC. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, readdirSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { LinkError, RefusalError } from '../errors/errors.js';
@@ -19,19 +20,16 @@ import { SocketEcho } from './socket-echo.js';
 import { DemoEndpoint } from './endpoint.js';
 
 const FOLDER = new URL('../../demo/', import.meta.url);
-/** What is served, and nothing else. */
+/** Files of that folder are served, read once, and nothing else. */
 const TYPES: Readonly<Record<string, string>> = {
-  'index.html': 'text/html; charset=utf-8',
-  'style.css': 'text/css; charset=utf-8',
-  'page.js': 'text/javascript; charset=utf-8',
-  'worker.js': 'text/javascript; charset=utf-8',
-  'opfs-thread.js': 'text/javascript; charset=utf-8',
-  'page.js.map': 'application/json',
-  'worker.js.map': 'application/json',
-  'opfs-thread.js.map': 'application/json',
-  'engine.wasm': 'application/wasm',
-  'explain.wasm': 'application/wasm',
+  '.html': 'text/html; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.map': 'application/json',
+  '.wasm': 'application/wasm',
 };
+/** A visit fetches these only to look inside: experiments, explanations, guides, source maps. */
+const NOT_OF_VISIT = /^(inside-|explain\.|guide\/)|\.map$/;
 /** Connections at once, in all and of one source: a browser has six, and one for each WebSocket. */
 const CONNECTIONS_MAX = 512;
 const CONNECTIONS_PER_SOURCE = 128;
@@ -66,7 +64,7 @@ export class DemoServer {
     server: Server,
     readonly url: string,
 
-    /** Bytes of a whole visit, compressed. */
+    /** Bytes of a visit of the three acts, compressed. */
     readonly gzipBytes: number,
 
     /** Relays that lose datagrams. */
@@ -108,8 +106,8 @@ export class DemoServer {
     }
     const { address, port: granted, family } = server.address() as AddressInfo;
     const host = family === 'IPv6' ? `[${address}]` : address;
-    const sizes = [...files].map(([name, { gzip }]) => (name.endsWith('.map') ? 0 : gzip.length));
-    const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
+    const ofVisit = [...files].filter(([name]) => !NOT_OF_VISIT.test(name));
+    const total = ofVisit.reduce((sum, [, { gzip }]) => sum + gzip.length, 0);
     return new DemoServer(server, `http://${host}:${granted}/`, total, relays, endpoints);
   }
 
@@ -129,16 +127,20 @@ interface File {
 }
 
 function readFiles(): ReadonlyMap<string, File> {
-  const files = Object.entries(TYPES).map(([name, type]): [string, File] => {
-    try {
+  const files = new Map<string, File>();
+  try {
+    for (const name of readdirSync(FOLDER, { recursive: true, encoding: 'utf8' })) {
+      const type = TYPES[extname(name)];
+      if (type === undefined) continue;
       const plain = readFileSync(new URL(name, FOLDER));
-      return [name, { type, plain, gzip: gzipSync(plain, { level: 9, memLevel: 9 }) }];
-    } catch (error) {
-      const path = fileURLToPath(new URL(name, FOLDER));
-      throw new RefusalError('ENOENT', `${path} is not there: npm run build`, { cause: error });
+      files.set(name, { type, plain, gzip: gzipSync(plain, { level: 9, memLevel: 9 }) });
     }
-  });
-  return new Map(files);
+    if (!files.has('index.html')) throw new Error('index.html is missing');
+  } catch (error) {
+    const path = fileURLToPath(FOLDER);
+    throw new RefusalError('ENOENT', `${path} is incomplete: npm run build`, { cause: error });
+  }
+  return files;
 }
 
 async function openEndpoints() {

@@ -63,24 +63,31 @@ export class Session {
   }
 
   /** Paints on our picture and, by WRITE, on theirs. */
-  paintOurs(line: readonly [number, number, number, number], heat: number): void {
-    paintLine(this.#ours.picture, this.#ours.touched, line, heat);
+  paintOurs(line: readonly [number, number, number, number], colour: number): void {
+    paintLine(this.#ours.picture, this.#ours.touched, line, colour);
     this.painter.flush();
   }
 
   /** Paints on theirs alone. */
-  paintTheirs(line: readonly [number, number, number, number], heat: number): void {
+  paintTheirs(line: readonly [number, number, number, number], colour: number): void {
     const { picture, touched } = this.#theirs;
     const { memory } = this.view;
-    paintLine(picture, touched, line, heat, (from, to) =>
+    paintLine(picture, touched, line, colour, (from, to) =>
       picture.set(memory.subarray(from, to), from),
     );
     this.painter.flush();
   }
 
-  flower(x: number, y: number, heat: number): void {
-    paintFlower(this.#ours.picture, this.#ours.touched, x, y, heat);
+  flower(x: number, y: number, colour: number): void {
+    paintFlower(this.#ours.picture, this.#ours.touched, x, y, colour);
     this.painter.flush();
+  }
+
+  /** Copies what a peer painted before this side came to our empty points, as READ last. */
+  adoptTheirs(): void {
+    const { picture } = this.#ours;
+    const { memory } = this.view;
+    for (let at = 0; at < PICTURE_BYTES; at++) if (picture[at] === 0) picture[at] = memory[at]!;
   }
 
   /** WRITEs all of our picture. */

@@ -5,6 +5,22 @@ import type { SharingContext, DomainShare } from '../second-context.js';
 import type { Session } from '../session.js';
 import type { DemoEndpoint } from '../endpoint.js';
 
+/** What the page draws while one of the three acts plays. */
+export type Scene =
+  /** A frame leaves on both lanes. */
+  | { readonly kind: 'start' }
+  /** It has arrived on one of them; milliseconds. */
+  | {
+      readonly kind: 'arrival';
+      readonly lane: 'ours' | 'reliable';
+      readonly millis: number;
+      readonly median: number;
+    }
+  /** So many records were acknowledged. */
+  | { readonly kind: 'records'; readonly acknowledged: number }
+  /** The Worker is killed; then its file is read. */
+  | { readonly kind: 'killed' };
+
 /** Where an act plays. */
 export interface Stage {
   readonly endpoint: DemoEndpoint;
@@ -12,6 +28,10 @@ export interface Stage {
   readonly session: Session;
   /** Says something in the meantime. */
   say(sentence: string): void;
+  /** Draws what happens in one of the three acts. */
+  show(scene: Scene): void;
+  /** Resolves when the button of the act that plays is pressed again. */
+  readonly pressed: Promise<void>;
   /** Draws the next point of the act's plot, a value for each line; `text` is said beside it. */
   draw(values: readonly number[], text: string): void;
   /** A sentence about a WcStatus. */
@@ -22,8 +42,11 @@ export interface Stage {
   quietly<Value>(work: () => Promise<Value>): Promise<Value>;
   /** One more context of the endpoint's device, in a Worker of its own where memory is shared. */
   secondContext(domain: DomainShare): Promise<SharingContext>;
-  /** Sets the percentage of lost datagrams to and from this peer. */
-  lose(percent: number): Promise<Wire>;
+  /**
+   * Sets the percentage of lost datagrams to and from this peer, and the milliseconds that a relay
+   * delays each.
+   */
+  lose(percent: number, delayMillis?: number): Promise<Wire>;
 }
 
 /** Where packets are lost. */

@@ -4,6 +4,7 @@
  */
 import type { Wire } from '../acts/act.js';
 import { Latencies } from '../latencies.js';
+import type { Impairment } from '../relayed-signalling.js';
 import type { Session } from '../session.js';
 import type { Opened } from './open-endpoint.js';
 import type { RelayedWay } from './relayed-way.js';
@@ -11,10 +12,8 @@ import type { RelayedWay } from './relayed-way.js';
 const ASK_MILLIS = 100;
 const TRIP_MILLIS_MAX = 5000;
 
-interface Wanted {
+interface Wanted extends Required<Impairment> {
   readonly session: Session;
-  /** 0 to 1. */
-  readonly share: number;
 }
 
 export class Losses {
@@ -32,9 +31,12 @@ export class Losses {
     this.#opened = opened;
   }
 
-  /** Sets the loss to and from that peer; a request during another one runs after it. */
-  set(session: Session, percent: number): Promise<Wire> {
-    this.#wanted = { session, share: percent / 100 };
+  /**
+   * Sets percentage and delay, in milliseconds, of datagrams to and from that peer; a request during
+   * another one runs after it. A delay needs a relay: in our own link alone there is none.
+   */
+  set(session: Session, percent: number, delay = 0): Promise<Wire> {
+    this.#wanted = { session, loss: percent / 100, delay };
     this.#applying ??= this.#applyAll().finally(() => (this.#applying = undefined));
     return this.#applying;
   }
@@ -47,19 +49,20 @@ export class Losses {
     return this.#wire();
   }
 
-  async #apply({ session, share }: Wanted): Promise<void> {
+  async #apply({ session, loss, delay }: Wanted): Promise<void> {
     const { faults } = this.#opened.endpoint;
     const isOther = session !== this.#applied?.session;
-    if (isOther || share === 0) await this.#leave();
-    if (share > 0) await this.#enter(session);
+    const isImpaired = loss > 0 || delay > 0;
+    if (isOther || !isImpaired) await this.#leave();
+    if (isImpaired) await this.#enter(session);
     try {
-      await this.#way?.lose(share);
+      await this.#way?.impair({ loss, delay });
     } catch (error) {
       // The relay is gone, and the way through it.
       await this.#leave();
       this.#missing = (error as Error).message;
     }
-    faults.change({ loss: this.#way ? 0 : share });
+    faults.change({ loss: this.#way ? 0 : loss });
   }
 
   async #enter(session: Session): Promise<void> {
@@ -90,8 +93,8 @@ export class Losses {
   #wire(): Wire {
     const { endpoint } = this.#opened;
     const way = this.#way;
-    const share = this.#applied?.share ?? 0;
     if (!way) return { missing: this.#missing, lost: async () => endpoint.faults.counters.lost };
-    return { reliable: way.reliable, lost: () => way.lose(share) };
+    const { loss = 0, delay = 0 } = this.#applied ?? {};
+    return { reliable: way.reliable, lost: () => way.impair({ loss, delay }) };
   }
 }

@@ -9,6 +9,8 @@ import { ChannelYardsticks, SocketYardsticks, type Yardsticks } from './yardstic
 
 const ROOM = 'verbena demo';
 const SIGNAL_MILLIS = 4000;
+/** A person carries the answer of copy and paste back meanwhile. */
+const OPEN_MILLIS = 5 * 60_000;
 
 export interface Opened {
   readonly endpoint: DemoEndpoint;
@@ -20,8 +22,15 @@ export interface Opened {
 
 type Note = (sentence: string, isTrouble?: boolean) => void;
 
-/** `search`: `link=websocket` does without WebRTC, `room=…` meets others. Rejects as openDevice. */
-export async function openEndpoint(search: URLSearchParams, note: Note): Promise<Opened> {
+/**
+ * `search`: `link=websocket` does without WebRTC, `room=…` meets others, `stun=…` is a STUN server.
+ * `isStatic`: no server of the demo answers. Rejects as openDevice.
+ */
+export async function openEndpoint(
+  search: URLSearchParams,
+  isStatic: boolean,
+  note: Note,
+): Promise<Opened> {
   if (typeof SharedArrayBuffer === 'undefined') {
     note(
       'No SharedArrayBuffer (the page is not isolated): memory is unshared, and a shared domain ' +
@@ -30,10 +39,14 @@ export async function openEndpoint(search: URLSearchParams, note: Note): Promise
   }
   if (search.get('link') !== 'websocket') {
     try {
-      return await overDataChannels(search.get('room') ?? ROOM, note);
+      return await overDataChannels(search, isStatic, note);
     } catch (error) {
       if (!(error instanceof LinkError)) throw error;
       const { message } = error;
+      if (isStatic) {
+        note(`${message}. Without it this page reaches no other tab.`, true);
+        throw error;
+      }
       note(
         `${message}. Packets go by WebSocket to the server; tabs do not reach each other.`,
         true,
@@ -43,8 +56,14 @@ export async function openEndpoint(search: URLSearchParams, note: Note): Promise
   return overWebSocket(note);
 }
 
-async function overDataChannels(room: string, note: Note): Promise<Opened> {
-  const link = new DataChannelLink();
+async function overDataChannels(
+  search: URLSearchParams,
+  isStatic: boolean,
+  note: Note,
+): Promise<Opened> {
+  const room = search.get('room') ?? ROOM;
+  const iceServers = search.getAll('stun');
+  const link = new DataChannelLink({ iceServers, openMillis: OPEN_MILLIS });
   const endpoint = await DemoEndpoint.open('tab', link);
   try {
     link.meet(new BroadcastSignalling(room));
@@ -52,13 +71,14 @@ async function overDataChannels(room: string, note: Note): Promise<Opened> {
     note(`${(error as Error).message}: other tabs are not found; the server is.`, true);
   }
   const url = new URL('signal', self.location.href);
-  link.connect(url.href, { timeoutMillis: SIGNAL_MILLIS }).catch((error: Error) => {
-    note(
-      `The server is no peer: ${error.message}. Open this page in a second tab of this browser: ` +
-        'tabs find each other without it.',
-      true,
-    );
-  });
+  if (!isStatic)
+    link.connect(url.href, { timeoutMillis: SIGNAL_MILLIS }).catch((error: Error) => {
+      note(
+        `The server is no peer: ${error.message}. Open this page in a second tab of this browser: ` +
+          'tabs find each other without it.',
+        true,
+      );
+    });
   const yardsticks = new ChannelYardsticks(room, endpoint.address, link);
   return { endpoint, linkName: 'WebRTC data channel', yardsticks, room };
 }

@@ -1,7 +1,12 @@
 /** Our way to a peer through a relay that loses datagrams, and beside it a reliable channel's. */
 import type { Signalling } from '../../link/signalling/signalling.js';
 import type { EchoChannel } from '../echo-channel.js';
-import { RelayedSignalling, askForRelay, type RelayStatus } from '../relayed-signalling.js';
+import {
+  RelayedSignalling,
+  askForRelay,
+  type Impairment,
+  type RelayStatus,
+} from '../relayed-signalling.js';
 
 /** How both connections are made. */
 export interface Ways {
@@ -37,10 +42,10 @@ export class RelayedWay {
     return new RelayedWay(url, ways, [ours, theirs], reliable);
   }
 
-  /** Both lose such a share from now on. How many datagrams of ours got lost. */
-  async lose(share: number): Promise<number> {
+  /** Both are impaired so from now on. Returns how many datagrams of ours were dropped so far. */
+  async impair(impairment: Impairment): Promise<number> {
     const [ours] = await Promise.all(
-      this.#relays.map(({ id }) => askForRelay(this.#url, id, share)),
+      this.#relays.map(({ id }) => askForRelay(this.#url, id, impairment)),
     );
     return ours!.dropped;
   }
@@ -48,7 +53,7 @@ export class RelayedWay {
   /** Nothing is lost any more, and packets go the direct way again. */
   async leave(): Promise<void> {
     this.reliable.close();
-    await this.lose(0);
+    await this.impair({ loss: 0 });
     await this.#ways.lead((direct) => direct);
   }
 }

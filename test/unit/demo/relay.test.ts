@@ -127,7 +127,7 @@ test('the desk makes relays up to a limit, and changes those it has', async () =
   const url = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/relay`);
   const refusal = async (id?: string, loss?: number): Promise<string> => {
     try {
-      await askForRelay(url, id, loss);
+      await askForRelay(url, id, loss === undefined ? undefined : { loss });
       return 'none';
     } catch (error) {
       return (error as { code: string }).code;
@@ -136,7 +136,7 @@ test('the desk makes relays up to a limit, and changes those it has', async () =
   try {
     const made = await askForRelay(url);
     assert.is(made.offerer.address, '127.0.0.1');
-    const changed = await askForRelay(url, made.id, 0.5);
+    const changed = await askForRelay(url, made.id, { loss: 0.5 });
     assert.is(changed.id, made.id);
     assert.is(desk.relays[0]!.loss, 0.5);
     for (const loss of [2, -1, NaN]) assert.is(await refusal(made.id, loss), 'ECONNREFUSED');
