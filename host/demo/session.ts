@@ -83,11 +83,13 @@ export class Session {
     this.painter.flush();
   }
 
-  /** Copies what a peer painted before this side came to our empty points, as READ last. */
-  adoptTheirs(): void {
+  /** Copies their paint, as READ last, to our empty points; `isTheirsFirst`: to the others too. */
+  adoptTheirs(isTheirsFirst: boolean): void {
     const { picture } = this.#ours;
     const { memory } = this.view;
-    for (let at = 0; at < PICTURE_BYTES; at++) if (picture[at] === 0) picture[at] = memory[at]!;
+    for (let at = 0; at < PICTURE_BYTES; at++) {
+      if (memory[at] !== 0 && (isTheirsFirst || picture[at] === 0)) picture[at] = memory[at]!;
+    }
   }
 
   /** WRITEs all of our picture. */

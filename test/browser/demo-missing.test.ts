@@ -73,11 +73,11 @@ test('where connections are forbidden, too', async (world) => {
 
 test('a server that never answers is named, and tabs find each other', async (world) => {
   const site = await Site.open({ post: () => undefined });
-  const url = site.url(`/build/demo/index.html`);
+  const url = site.url(`/build/demo/index.html#inside`);
   const browser: Browser = world.browser;
   const a = await DemoPage.open(browser, url);
   await a.said('#notes', /no peer answered.*second tab/);
-  await a.said('#notes', /No SharedArrayBuffer.*stays in one Worker/);
+  await a.said('#notes-inside', /No SharedArrayBuffer.*stays in one Worker/);
   await a.said('#status', /No peer is connected yet/);
   await a.page.locator('#act-wrong-key').click();
   await a.said('.act:has(#act-wrong-key) output.said', /no peer yet/);

@@ -78,7 +78,10 @@ export class Cards {
         shown.textContent = `${input.value} ${unit}`;
       });
     }
-    button.addEventListener('click', () => this.#actions.play(id, chosen()));
+    button.addEventListener('click', () => {
+      delete said.dataset['figures'];
+      this.#actions.play(id, chosen());
+    });
     const plot = plotTitle === undefined ? undefined : new Plot({ title: plotTitle });
     if (plot) {
       plot.element.hidden = true;

@@ -77,6 +77,7 @@ export class MainActs {
   #startRace(): void {
     const chosen = document.querySelector<HTMLInputElement>('input[name="race-loss"]:checked');
     this.#trackMillis = TRACK_MILLIS;
+    this.#begin('race');
     this.say('race', ['Two connections are made through the lossy network …']);
     this.#actions.play('race', Number(chosen?.value ?? 1));
   }
@@ -87,12 +88,18 @@ export class MainActs {
       this.#actions.press('plug');
       return;
     }
+    this.#begin('plug');
     show('plug-count', '0');
     show('go-plug', 'Pull the plug!');
     this.#plug.classList.add('danger');
     this.#lamp('on');
     this.say('plug', ['Records arrive. Pull the plug at any moment.']);
     this.#actions.play('plug', 0);
+  }
+
+  /** Its result is there when the figures are. */
+  #begin(act: string): void {
+    delete element(`said-${act}`, HTMLElement).dataset['figures'];
   }
 
   #lamp(state: 'on' | 'off'): void {

@@ -227,11 +227,11 @@ class Demo {
   async #greet(session: Session): Promise<void> {
     if (session.kind === 'tab') {
       await session.refresh();
-      session.adoptTheirs();
+      // Both do this: where both have painted, the paint of the smaller address stays.
+      session.adoptTheirs(`${session.peer.gid}` < this.#opened.endpoint.address);
     }
     const { bytes } = this.#opened.endpoint.context.local.gid;
     session.flower(30 + (bytes[14]! % 196), 30 + (bytes[15]! % 196), this.#colour);
-    if (session.kind === 'tab') session.copyOurs();
     await session.painter.settled();
     if (!Number.isNaN(this.#firstWriteMillis)) return;
     this.#firstWriteMillis = performance.timeOrigin + performance.now() - this.#origin;
