@@ -67,6 +67,7 @@ class Demo {
   readonly #pasted: PastedPeers;
   #firstWriteMillis = NaN;
   #colour = NaN;
+  #isGreeted = false;
   #isPlaying = false;
   /** The button of the act that plays is pressed again. */
   #press: () => void = () => {};
@@ -223,17 +224,25 @@ class Demo {
     return colour;
   }
 
-  /** Takes over what a tab painted before, then paints a flower, whose place is our address. */
+  /** Takes over what a tab painted before. The first peer of all gets a flower, at our address. */
   async #greet(session: Session): Promise<void> {
+    const { endpoint } = this.#opened;
     if (session.kind === 'tab') {
+      const wasBlank = isBlank(endpoint.memory);
       await session.refresh();
+      const isWiped = !wasBlank && isBlank(endpoint.memory);
       // Both do this: where both have painted, the paint of the smaller address stays.
-      session.adoptTheirs(`${session.peer.gid}` < this.#opened.endpoint.address);
+      if (!isWiped) session.adoptTheirs(`${session.peer.gid}` < endpoint.address);
     }
-    const { bytes } = this.#opened.endpoint.context.local.gid;
+    if (this.#isGreeted) return;
+    this.#isGreeted = true;
+    const { bytes } = endpoint.context.local.gid;
     session.flower(30 + (bytes[14]! % 196), 30 + (bytes[15]! % 196), this.#colour);
-    await session.painter.settled();
-    if (!Number.isNaN(this.#firstWriteMillis)) return;
+    await session.painter.settled().catch((error: Error) => {
+      // The next peer gets it.
+      this.#isGreeted = false;
+      throw error;
+    });
     this.#firstWriteMillis = performance.timeOrigin + performance.now() - this.#origin;
     say({ kind: 'firstWrite', millis: this.#firstWriteMillis });
   }
@@ -359,6 +368,10 @@ class Demo {
       },
     });
   }
+}
+
+function isBlank(memory: Uint8Array): boolean {
+  return memory.subarray(0, PICTURE_BYTES).every((byte) => byte === 0);
 }
 
 /** A line for each header, and one for what belongs to none. */
