@@ -1,7 +1,7 @@
 /** Peers that are connected by copy and paste: one invitation at a time, and replies to others'. */
 import { LinkError } from '../../errors/errors.js';
 import type { DataChannelLink } from '../../link/channel/data-channel.js';
-import { PASTE_MILLIS, PasteSignalling, descriptionOf, textOf } from './paste-signalling.js';
+import { PASTE_MILLIS, PasteSignalling, descriptionOf, textOf } from '../paste-signalling.js';
 
 /** What the page shows: a text for the other side, or a sentence for the person. */
 export interface PasteView {

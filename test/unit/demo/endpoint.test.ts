@@ -24,7 +24,9 @@ async function endpointOf(): Promise<{ link: DataChannelLink; endpoint: DemoEndp
 }
 
 /** A device that a endpoint calls, and that refuses: it listens at another port. */
-async function guestOf(endpoint: DemoEndpoint): Promise<{ link: DataChannelLink; context: Context }> {
+async function guestOf(
+  endpoint: DemoEndpoint,
+): Promise<{ link: DataChannelLink; context: Context }> {
   for (;;) {
     const link = new DataChannelLink();
     const context = await openDevice({ link, memoryBytes: 2 ** 23 });

@@ -1,7 +1,7 @@
 /** Signalling by copy and paste: a person carries the offer to the other side, and its answer back. */
-import { LinkError } from '../../errors/errors.js';
-import type { Description } from '../../link/rtc/connection.js';
-import type { Signalling } from '../../link/signalling/signalling.js';
+import { LinkError } from '../errors/errors.js';
+import type { Description } from '../link/rtc/connection.js';
+import type { Signalling } from '../link/signalling/signalling.js';
 
 /** In front of a description, so that a person sees what a text is for. */
 const PREFIX = 'verbena:';
