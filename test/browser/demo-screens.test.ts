@@ -83,4 +83,47 @@ test('it fits narrow screens, light and dark', async (world) => {
   await leave(tab);
 });
 
+test('each act fits into two screens of a phone, and its controls are large enough', async (world) => {
+  const tab = await alone(world, 'paint');
+  const { page } = tab;
+  await page.setViewportSize({ width: 390, height: 844 });
+  for (const act of ['paint', 'race', 'plug']) {
+    await tab.show(act);
+    const height = (await page.evaluate('document.documentElement.scrollHeight')) as number;
+    assert.ok(height <= 2 * 844, `${act}: ${height} pixels`);
+    const small = (await page.evaluate(`[...document.querySelectorAll(
+      '#act-${act} button, #act-${act} label > span, nav a, #another')].filter((each) => {
+        const { width, height } = each.getBoundingClientRect();
+        return each.className !== 'hidden' && (width < 32 || height < 32);
+      }).map((each) => each.outerHTML)`)) as string[];
+    assert.equal(small, [], 'a finger hits them');
+    await page.screenshot({ path: `${SCREENSHOTS}demo-${act}-390.png`, fullPage: true });
+  }
+  await leave(tab);
+});
+
+test('a finger paints', async (world) => {
+  const tab = await alone(world, 'paint');
+  const { x, y, width, height } = (await tab.page.locator('#ours').boundingBox())!;
+  const session = await tab.page.context().newCDPSession(tab.page);
+  const touch = (type: string, at?: number): Promise<unknown> =>
+    session.send('Input.dispatchTouchEvent', {
+      type: type as 'touchStart',
+      touchPoints: at === undefined ? [] : [{ x: x + at * width, y: y + height / 2 }],
+    });
+  await touch('touchStart', 0.2);
+  for (let at = 0.25; at <= 0.8; at += 0.05) await touch('touchMove', at);
+  await touch('touchEnd');
+  const { memory } = world.server.endpoint!;
+  const middle = (SIDE / 2) * SIDE + SIDE / 2;
+  assert.ok(
+    (await until(
+      () => memory[middle]!,
+      (byte) => byte > 0,
+    )) > 0,
+  );
+  await session.detach();
+  await leave(tab);
+});
+
 test.run();

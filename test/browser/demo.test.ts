@@ -80,6 +80,26 @@ test('strokes in one tab are WRITEs to the other’s memory, without its CPU', a
   await leave(a, b);
 });
 
+test('three tabs paint together, and a new one takes over what is there', async (world) => {
+  const [a, b] = await two(world, 'paint');
+  await a.page.bringToFront();
+  await a.stroke('ours', [0.1, 0.3], [0.9, 0.3]);
+  const c = await DemoPage.open(world.browser, a.page.url());
+  for (const tab of [a, b, c]) await tab.said('#status', /Connected to 2 other tabs/);
+  await c.stroke('ours', [0.1, 0.7], [0.9, 0.7]);
+  for (const other of [a, b]) {
+    assert.is(await differences(c, async () => (await other.inspect()).ours), 0);
+  }
+  const { ours } = await b.inspect();
+  for (const row of [0.3, 0.7]) assert.ok(ours[Math.round(row * SIDE) * SIDE + SIDE / 2]! > 0);
+  await c.clear();
+  for (const other of [a, b]) {
+    const isWiped = (memory: Buffer): boolean => picture(memory).every((byte) => byte === 0);
+    assert.ok(isWiped(await until(async () => (await other.inspect()).ours, isWiped)));
+  }
+  await leave(a, b, c);
+});
+
 test('it paints sixty times a second where the machine lets it', async (world) => {
   const tab = await alone(world);
   const perSecond = await tab.framesWhilePainting();
