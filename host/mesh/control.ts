@@ -1,5 +1,5 @@
 /**
- * Messages of collective operations between two members, 32 bytes, little-endian:
+ * Messages between two members, for collective operations and as a sign of life, 32 bytes, little-endian:
  * ```
  *  | version | kind | op | type | sequence | group | segment | count | zero |
  *       1       1      1     1       4         8        4        4      8      bytes
@@ -13,6 +13,8 @@ export const ControlKind = {
   SCATTER: 2,
   /** The sender's reduced chunk is in the scratch region. */
   GATHER: 3,
+  /** The sender is there. */
+  HEARTBEAT: 4,
 } as const;
 
 export interface Control {
@@ -49,7 +51,7 @@ export function buildControl(control: Control): Uint8Array {
 /** Undefined: the message is none of these. */
 export function parseControl(bytes: Uint8Array): Control | undefined {
   const [version, kind = 0, op = 0, type = 0] = bytes;
-  const isKnown = kind >= ControlKind.BARRIER && kind <= ControlKind.GATHER;
+  const isKnown = kind >= ControlKind.BARRIER && kind <= ControlKind.HEARTBEAT;
   if (bytes.length !== CONTROL_BYTES || version !== VERSION || !isKnown) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset);
   return {
