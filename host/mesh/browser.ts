@@ -7,3 +7,14 @@ export type { CollectiveOptions } from './collectives.js';
 export type { ReduceOperation, ReducibleArray } from './reduce.js';
 export { RoomSignalling, type RoomOptions } from '../link/signalling/room.js';
 export type { RoomEvents } from '../link/signalling/signalling.js';
+export {
+  connectFrames,
+  listenFrames,
+  type FrameChannel,
+  type FrameDeviceOptions,
+  type FrameListener,
+  type FrameOptions,
+  type SendFrameOptions,
+} from './frames/frame-channel.js';
+export type { ReceivedFrame, ReceiverCounters } from './frames/frame-receiver.js';
+export type { SenderCounters } from './frames/frame-sender.js';
