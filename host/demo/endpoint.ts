@@ -7,6 +7,7 @@ import type { ChannelLink } from '../link/channel/channel-link.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { faultLink, type FaultLink } from '../link/faults/fault.js';
 import type { Context } from '../verbs/context.js';
+import { serveFrames } from './frame-service.js';
 import { AccessFlag, SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { LayoutMemoryRegion } from '../verbs/layouts/layout-memory-region.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
@@ -22,14 +23,7 @@ import {
   type PeerKind,
   type PrivateData,
 } from './private-data.js';
-import {
-  ENDPOINT_BYTES,
-  MATRIX,
-  MEMORY_BYTES,
-  Word,
-  readWord,
-  writeWord,
-} from './memory-layout.js';
+import { ENDPOINT_BYTES, MATRIX, Word, readWord, writeWord } from './memory-layout.js';
 import {
   BOX_BYTES,
   RECEIVES,
@@ -93,7 +87,7 @@ export class DemoEndpoint {
   ) {
     const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC } = AccessFlag;
     this.#pd = context.allocPd();
-    this.memory = context.alloc(MEMORY_BYTES);
+    this.memory = context.alloc(ENDPOINT_BYTES);
     const access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
     this.region = this.#pd.regMr(this.memory, access);
     this.columns = this.#layColumns();
@@ -110,6 +104,7 @@ export class DemoEndpoint {
     // Whatever ends these, ends with the device.
     endpoint.#serve().catch(() => undefined);
     endpoint.#meet().catch(() => undefined);
+    serveFrames(context).catch(() => undefined);
     return endpoint;
   }
 

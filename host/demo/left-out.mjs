@@ -4,9 +4,6 @@ import { existsSync, readFileSync } from 'node:fs';
 const FILES = [
   'cm/adoption',
   'engine/cache-model',
-  // Of several connections to one peer.
-  'link/channel/message-order',
-  'link/rtc/bundle',
   'verbs/domains/import',
   'verbs/domains/parent-domain',
   'verbs/domains/thread-domain',

@@ -22,12 +22,10 @@ const WORDS_BYTES = 40;
 /** What the wrong key would have hit. */
 export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;
-/** The picture and the words, which peers READ. */
 export const ENDPOINT_BYTES = TARGET + TARGET_BYTES;
-/** A frame of 64 KiB that a peer WRITEs in a race; no peer READs it. */
-export const FRAME = ENDPOINT_BYTES;
+
+/** Of a frame in a race. */
 export const FRAME_BYTES = 65536;
-export const MEMORY_BYTES = FRAME + FRAME_BYTES;
 
 /** The line in the middle of the picture: a peer WRITEs it on request. */
 const STAMP = (SIDE / 2) * SIDE;

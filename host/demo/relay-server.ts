@@ -1,6 +1,7 @@
 /**
  * Relays by HTTP: `POST relay` makes one, `POST relay?id=…&loss=0.05&delay=20` sets the share of
- * datagrams that it drops and the milliseconds that it delays each. Both answer with a RelayStatus.
+ * datagrams that it drops and the milliseconds that it delays each, `DELETE relay?id=…` ends it. All
+ * answer with a RelayStatus.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -54,7 +55,9 @@ export class RelayServer {
     };
     const query = queryOf(request);
     const id = query.get('id');
-    if (request.method !== 'POST') say(405, { error: 'POST' });
+    const isDelete = request.method === 'DELETE';
+    if (request.method !== 'POST' && !isDelete) say(405, { error: 'POST or DELETE' });
+    else if (isDelete) this.#end(id ?? '', say);
     else if (id === null) await this.#make(request, say);
     else this.#change(id, query, say);
   }
@@ -100,6 +103,13 @@ export class RelayServer {
       relay.delayMillis = delay;
       say(200, statusOf(id, relay));
     }
+  }
+
+  #end(id: string, say: (status: number, body: object) => void): void {
+    const relay = this.#relays.get(id)?.relay;
+    if (!relay) return say(404, { error: 'there is no such relay' });
+    say(200, statusOf(id, relay));
+    this.#close(id);
   }
 
   #closeIdle(): void {

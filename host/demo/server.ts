@@ -8,6 +8,7 @@ import { gzipSync } from 'node:zlib';
 import { LinkError, RefusalError } from '../errors/errors.js';
 import { DataChannelLink } from '../link/channel/data-channel.js';
 import { pathOf, refusalOfRequest, refuse, refuseUpgrade } from '../link/channel/http-site.js';
+import { defaultConnector } from '../link/rtc/default.js';
 import { answerRequest, type AnsweringLink } from '../link/signalling/http-server.js';
 import { SourceShares } from '../link/source-shares.js';
 import { acceptUpgrades } from '../link/channel/websocket-server.js';
@@ -18,6 +19,7 @@ import { HEADERS, contentSecurityPolicy } from './page-headers.js';
 import { RelayServer } from './relay-server.js';
 import { SocketEcho } from './socket-echo.js';
 import { DemoEndpoint } from './endpoint.js';
+import { WideConnector } from './wide-connector.js';
 
 const FOLDER = new URL('../../demo/', import.meta.url);
 /** Files of that folder are served, read once, and nothing else. */
@@ -154,7 +156,9 @@ async function openEndpoints() {
       return undefined;
     }
   };
-  const endpoint = await open(new DataChannelLink());
+  const endpoint = await open(
+    new DataChannelLink({ connector: new WideConnector(defaultConnector({})) }),
+  );
   const socketEndpoint = await open(new WebSocketLink());
   return { endpoint, socketEndpoint, missing };
 }

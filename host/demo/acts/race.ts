@@ -1,10 +1,9 @@
-/** The same frame through the same loss, by one reliable data channel and by WRITE, side by side. */
-import { SendFlag, WrOpcode } from '../../verbs/enums.js';
-import { at, check, type End } from '../private-data.js';
+/** The same frame through the same loss, by one reliable data channel and by Verbena's frames. */
+import type { FrameChannel } from '../../mesh/frames/frame-channel.js';
 import type { EchoChannel } from '../echo-channel.js';
+import { openFrames } from '../frame-service.js';
 import { Latencies } from '../latencies.js';
-import { FRAME, FRAME_BYTES } from '../memory-layout.js';
-import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
+import { FRAME_BYTES } from '../memory-layout.js';
 import { millis, type Act, type Stage } from './act.js';
 
 /** How long frames are started. */
@@ -12,9 +11,6 @@ const RACE_MILLIS = 10_000;
 /** Between an arrival and the next start: both connections are idle. */
 const PAUSE_MILLIS = 250;
 const FRAME_MILLIS_MAX = 5000;
-const PROBE_MILLIS = 5;
-const PROBE_BYTES = 8;
-const PROBES_MAX = 200;
 /** Each way, in the relay: the two are some 4,000 km of fibre apart. */
 const DELAY_MILLIS = 20;
 
@@ -27,19 +23,16 @@ export const race: Act = {
   async play(stage, percent) {
     const { endpoint, session, say } = stage;
     const wire = await stage.lose(percent, DELAY_MILLIS);
-    const end = await endpoint.spare(session.peer);
-    const region = endpoint.scratch(FRAME_BYTES);
+    const channel = await openFrames(endpoint.context, `${session.peer.gid}`);
     try {
       // Lost in our link alone would be lost for one of the two only.
       if (!wire.reliable) await stage.lose(0);
       const reliable = wire.reliable ?? (await stage.channel('reliable'));
       say('');
-      const runs = await stage.quietly(() => race10(stage, end, region, reliable));
+      const runs = await stage.quietly(() => raceFor(stage, channel, reliable));
       return outcomeOf(runs, percent, wire.missing);
     } finally {
-      await end.connection.close();
-      region.dereg();
-      endpoint.context.free(region.buffer);
+      await channel.close();
       await stage.lose(0);
     }
   },
@@ -51,12 +44,8 @@ interface Runs {
   frames: number;
 }
 
-async function race10(
-  stage: Stage,
-  end: End,
-  region: MemoryRegion,
-  channel: EchoChannel,
-): Promise<Runs> {
+async function raceFor(stage: Stage, channel: FrameChannel, reliable: EchoChannel): Promise<Runs> {
+  const frame = new Uint8Array(FRAME_BYTES);
   const runs: Runs = { ours: new Latencies(), reliable: new Latencies(), frames: 0 };
   const start = performance.now();
   while (performance.now() - start < RACE_MILLIS) {
@@ -66,8 +55,8 @@ async function race10(
       stage.show({ kind: 'arrival', lane, millis: took, median: runs[lane].quantile(0.5) });
     };
     await Promise.all([
-      write(end, region).then(arrive('ours')),
-      channel.frame(FRAME_BYTES, FRAME_MILLIS_MAX).then(arrive('reliable')),
+      send(channel, frame).then(arrive('ours')),
+      reliable.frame(FRAME_BYTES, FRAME_MILLIS_MAX).then(arrive('reliable')),
     ]);
     runs.frames++;
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MILLIS));
@@ -75,32 +64,11 @@ async function race10(
   return runs;
 }
 
-/**
- * Milliseconds until the peer's adapter has acknowledged the last byte. A small WRITE behind the
- * frame every few milliseconds shows the peer which packets before it are missing: no timer has to
- * expire for the last ones.
- */
-async function write(end: End, { addr, lkey }: MemoryRegion): Promise<number> {
-  const { qp, sendCq } = end.connection;
-  const post = (length: number, sendFlags: number): void =>
-    qp.postSend({
-      opcode: WrOpcode.RDMA_WRITE,
-      sgList: [{ addr, length, lkey }],
-      rdma: at(end, FRAME),
-      sendFlags,
-    });
+/** Milliseconds until the peer has acknowledged the whole frame. */
+async function send(channel: FrameChannel, frame: Uint8Array): Promise<number> {
   const start = performance.now();
-  post(FRAME_BYTES, SendFlag.SIGNALED);
-  let probes = 0;
-  const timer = setInterval(() => {
-    if (probes++ < PROBES_MAX) post(PROBE_BYTES, 0);
-  }, PROBE_MILLIS);
-  try {
-    check(await sendCq.wait());
-    return performance.now() - start;
-  } finally {
-    clearInterval(timer);
-  }
+  await channel.send(frame);
+  return performance.now() - start;
 }
 
 function outcomeOf({ ours, reliable, frames }: Runs, percent: number, missing?: string) {

@@ -6,6 +6,7 @@ import type { Wire } from '../acts/act.js';
 import { Latencies } from '../latencies.js';
 import type { Impairment } from '../relayed-signalling.js';
 import type { Session } from '../session.js';
+import { WIDE } from '../wide-connector.js';
 import type { Opened } from './open-endpoint.js';
 import type { RelayedWay } from './relayed-way.js';
 
@@ -25,6 +26,7 @@ export class Losses {
   #applying: Promise<Wire> | undefined;
   #way: RelayedWay | undefined;
   #missing = '';
+  #connections = 1;
   #timer: ReturnType<typeof setInterval> | undefined;
 
   constructor(opened: Opened) {
@@ -53,7 +55,10 @@ export class Losses {
     const { faults } = this.#opened.endpoint;
     const isOther = session !== this.#applied?.session;
     const isImpaired = loss > 0 || delay > 0;
-    if (isOther || !isImpaired) await this.#leave();
+    // What is delayed are frames, by connections side by side.
+    const connections = delay > 0 ? WIDE : 1;
+    if (isOther || !isImpaired || connections !== this.#connections) await this.#leave();
+    this.#connections = connections;
     if (isImpaired) await this.#enter(session);
     try {
       await this.#way?.impair({ loss, delay });
@@ -68,7 +73,7 @@ export class Losses {
   async #enter(session: Session): Promise<void> {
     if (this.#way || this.#missing) return;
     try {
-      const way = (this.#way = await this.#opened.yardsticks.relay(session));
+      const way = (this.#way = await this.#opened.yardsticks.relay(session, this.#connections));
       void session.over.then(() => {
         if (this.#way === way) void this.#leave();
       });

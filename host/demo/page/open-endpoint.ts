@@ -3,7 +3,9 @@ import { LinkError } from '../../errors/errors.js';
 import { DataChannelLink } from '../../link/channel/data-channel.js';
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';
 import { WebSocketLink } from '../../link/channel/websocket.js';
+import { defaultConnector } from '../../link/rtc/default.js';
 import { DemoEndpoint } from '../endpoint.js';
+import { WideConnector } from '../wide-connector.js';
 import { socketUrl } from './ways.js';
 import { ChannelYardsticks, SocketYardsticks, type Yardsticks } from './yardsticks.js';
 
@@ -63,7 +65,8 @@ async function overDataChannels(
 ): Promise<Opened> {
   const room = search.get('room') ?? ROOM;
   const iceServers = search.getAll('stun');
-  const link = new DataChannelLink({ iceServers, openMillis: OPEN_MILLIS });
+  const connector = new WideConnector(defaultConnector({ iceServers }));
+  const link = new DataChannelLink({ connector, openMillis: OPEN_MILLIS });
   const endpoint = await DemoEndpoint.open('tab', link);
   try {
     link.meet(new BroadcastSignalling(room));
@@ -79,7 +82,7 @@ async function overDataChannels(
         true,
       );
     });
-  const yardsticks = new ChannelYardsticks(room, endpoint.address, link);
+  const yardsticks = new ChannelYardsticks(room, endpoint.address, link, connector);
   return { endpoint, linkName: 'WebRTC data channel', yardsticks, room };
 }
 
