@@ -29,6 +29,7 @@ function pageOf(title, body) {
 <meta name="color-scheme" content="light dark" />
 <title>${title.replaceAll('&', '&amp;').replaceAll('<', '&lt;')} · Verbena</title>
 <link rel="stylesheet" href="../style.css" />
+<link rel="stylesheet" href="../guide.css" />
 </head>
 <body class="guide">
 <p><a href="../index.html">Back to the demo</a></p>

@@ -31,7 +31,7 @@ const TYPES: Readonly<Record<string, string>> = {
   '.wasm': 'application/wasm',
 };
 /** A visit fetches these only to look inside: experiments, explanations, guides, source maps. */
-const NOT_OF_VISIT = /^(inside-|explain\.|guide\/)|\.map$/;
+const NOT_OF_VISIT = /^(inside-|explain\.|guide)|\.map$/;
 /** Connections at once, in all and of one source: a browser has six, and one for each WebSocket. */
 const CONNECTIONS_MAX = 512;
 const CONNECTIONS_PER_SOURCE = 128;

@@ -34,7 +34,7 @@ const text = readFileSync(page, 'utf8')
   .replace('<html lang="en">', '<html lang="en" data-static>')
   .replace(
     '<meta charset="utf-8" />',
-    `<meta charset="utf-8" />\n    <meta http-equiv="Content-Security-Policy" content="${POLICY}" />`,
+    `<meta charset="utf-8" />\n<meta http-equiv="Content-Security-Policy" content="${POLICY}" />`,
   );
 writeFileSync(page, text);
 console.log(

@@ -76,16 +76,20 @@ export interface Slider {
   readonly unit: string;
 }
 
-export interface Act {
+/** One of the acts of the page itself, which has their texts. */
+export interface MainAct {
   readonly id: string;
+  /** `value`: as chosen. Rejects when the peer has gone meanwhile. */
+  play(stage: Stage, value: number): Promise<Outcome>;
+}
+
+export interface Act extends MainAct {
   /** On the button. */
   readonly title: string;
   readonly sentence: string;
   readonly slider?: Slider;
   /** Title of what is drawn while it plays. */
   readonly plot?: string;
-  /** `value`: the slider's. Rejects when the peer has gone meanwhile. */
-  play(stage: Stage, value: number): Promise<Outcome>;
 }
 
 /** A count with its noun. */

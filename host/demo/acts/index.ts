@@ -1,6 +1,6 @@
 /** What the buttons of the page itself do, beside painting. `inside.ts` has the others. */
-import type { Act } from './act.js';
+import type { MainAct } from './act.js';
 import { plug } from './plug.js';
 import { race } from './race.js';
 
-export const mainActs: readonly Act[] = [race, plug];
+export const mainActs: readonly MainAct[] = [race, plug];

@@ -4,7 +4,7 @@ import type { PersistentMemory } from '../../pmem/persistent-memory.js';
 import type { Context } from '../../verbs/context.js';
 import { AccessFlag } from '../../verbs/enums.js';
 import { RECORDS_BYTES, placeOf, readWord, recordAt } from '../memory-layout.js';
-import { counted, type Act, type Stage } from './act.js';
+import { counted, type MainAct, type Stage } from './act.js';
 
 const NAME = 'verbena demo';
 const KIB = 1024;
@@ -26,13 +26,8 @@ const PATIENCE_MILLIS = 10_000;
 /** Between two counts on the screen. */
 const SHOW_MILLIS = 50;
 
-export const plug: Act = {
+export const plug: MainAct = {
   id: 'plug',
-  title: 'Start writing',
-  sentence:
-    'The peer WRITEs records into persistent memory of this tab, a file of its browser (OPFS): beside ' +
-    'the record before, FLUSH, then the new number by ATOMIC WRITE, FLUSH. The Worker that has the file is ' +
-    'killed in the middle. Each record that was acknowledged is there when the file is reopened.',
   async play(stage) {
     const { endpoint, session, say } = stage;
     const { context } = endpoint;

@@ -4,7 +4,7 @@ import type { EchoChannel } from '../echo-channel.js';
 import { openFrames } from '../frame-service.js';
 import { Latencies } from '../latencies.js';
 import { FRAME_BYTES } from '../memory-layout.js';
-import { millis, type Act, type Stage } from './act.js';
+import { millis, type MainAct, type Stage } from './act.js';
 
 /** How long frames are started. */
 const RACE_MILLIS = 10_000;
@@ -14,12 +14,8 @@ const FRAME_MILLIS_MAX = 5000;
 /** Each way, in the relay: the two are some 4,000 km of fibre apart. */
 const DELAY_MILLIS = 20;
 
-export const race: Act = {
+export const race: MainAct = {
   id: 'race',
-  title: 'Race for ten seconds',
-  sentence:
-    'A frame of 64 KiB to the other side, by a reliable data channel and by Verbena at the same moment. ' +
-    'Both go through a relay that delays and drops datagrams.',
   async play(stage, percent) {
     const { endpoint, session, say } = stage;
     const wire = await stage.lose(percent, DELAY_MILLIS);

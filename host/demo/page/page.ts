@@ -1,20 +1,18 @@
 /** The page: starts the Worker, passes on what is painted, shows what the Worker says. */
 import { provideRtc } from '../../link/rtc/provide.js';
-import { Cards } from './cards.js';
 import { element, make, show } from './element.js';
 import { MainActs } from './main-acts.js';
 import { palette } from './palette.js';
 import { PaneInput } from './pane.js';
 import { followAddress } from './panels.js';
 import { Paste } from './paste.js';
-import { Plot } from './plot.js';
+import type { Cards } from './cards.js';
+import type { Inside } from './inside.js';
 import type { Inspection } from './inspection.js';
 import type { Figures, FromWorker, Pane, ToWorker } from './protocol.js';
-import { Strip } from './strip.js';
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
 
-const perSecond = (value: number, unit: string): string => `${value.toFixed(1)} ${unit}`;
 const milliseconds = (value: number): string =>
   Number.isNaN(value) ? '–' : `${value.toFixed(value < 1 ? 2 : value < 10 ? 1 : 0)} ms`;
 
@@ -30,31 +28,7 @@ class Page {
     invite: () => this.#say({ kind: 'invite' }),
     paste: (text) => this.#say({ kind: 'paste', text }),
   });
-  readonly #cards = new Cards({
-    play: (act, value) => this.#play(act, value),
-    set: (act, value) => this.#say({ kind: 'set', act, value }),
-  });
-  readonly #strip = new Strip({
-    choose: (bytes) => this.#say({ kind: 'packet', bytes }),
-    kill: (packetKind, kill) => this.#say({ kind: 'kill', packetKind, kill }),
-  });
-  readonly #throughput = new Plot({
-    title: 'Sent and received',
-    text: ([value]) => perSecond(value!, 'MB/s'),
-  });
-  readonly #delay = new Plot({
-    title: '64-byte READ, p50 and p99',
-    text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
-  });
-  readonly #reliable = new Plot({
-    title: 'Reliable channel, same loss',
-    text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
-  });
-  readonly #inFlight = new Plot({ title: 'WRITEs in flight', text: ([value]) => `${value!}` });
-  readonly #retransmits = new Plot({
-    title: 'Packets sent again',
-    text: ([value]) => perSecond(value!, '/s'),
-  });
+  #inside: Inside | undefined;
   /** By a person, or by the first peer. */
   #isColourChosen = false;
   readonly #inspections: ((inspection: Inspection) => void)[] = [];
@@ -63,14 +37,6 @@ class Page {
     this.#worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#hear(data);
     const ours = this.#pane('ours');
     const theirs = this.#pane('theirs');
-    const plots = [
-      this.#throughput,
-      this.#delay,
-      this.#reliable,
-      this.#inFlight,
-      this.#retransmits,
-    ];
-    element('plots', HTMLElement).append(...plots.map((plot) => plot.element));
     followAddress();
     this.#listen();
     this.#start(ours.canvas, theirs.canvas);
@@ -127,6 +93,24 @@ class Page {
     );
   }
 
+  /** The first look fetches what is inside. */
+  async #look(isOpen: boolean): Promise<void> {
+    if (isOpen && !this.#inside) {
+      const { Inside: Class } = await import('./inside.js');
+      this.#inside ??= new Class(
+        {
+          play: (act, value) => this.#play(act, value),
+          set: (act, value) => this.#say({ kind: 'set', act, value }),
+        },
+        {
+          choose: (bytes) => this.#say({ kind: 'packet', bytes }),
+          kill: (packetKind, kill) => this.#say({ kind: 'kill', packetKind, kill }),
+        },
+      );
+    }
+    this.#say({ kind: 'inside', isOpen });
+  }
+
   #colour(): number {
     const chosen = document.querySelector<HTMLInputElement>('input[name="colour"]:checked');
     return Number(chosen?.value ?? 0);
@@ -140,7 +124,7 @@ class Page {
   /** One act at a time; '': none plays. */
   #setPlaying(act: string): void {
     this.#mainActs.setPlaying(act);
-    this.#cards.setBusy(act !== '');
+    this.#inside?.cards.setBusy(act !== '');
   }
 
   #listen(): void {
@@ -154,9 +138,8 @@ class Page {
       this.#say({ kind: 'clear' }),
     );
     const inside = element('inside', HTMLDetailsElement);
-    const look = (): void => this.#say({ kind: 'inside', isOpen: inside.open });
-    inside.addEventListener('toggle', look);
-    if (inside.open) look();
+    inside.addEventListener('toggle', () => void this.#look(inside.open));
+    if (inside.open) void this.#look(true);
     for (const radio of document.querySelectorAll('input[name="colour"]')) {
       radio.addEventListener('change', () => (this.#isColourChosen = true));
     }
@@ -171,7 +154,7 @@ class Page {
   #hear(message: FromWorker): void {
     switch (message.kind) {
       case 'acts':
-        this.#cards.fill(element('acts', HTMLElement), message.acts);
+        this.#inside?.fill(message.acts);
         return;
       case 'note':
         this.#note(message.sentence, message.isTrouble);
@@ -187,10 +170,10 @@ class Page {
         this.#showFigures(message.figures);
         return;
       case 'strip':
-        this.#strip.update(message.runs, message.kills);
+        this.#inside?.showStrip(message.runs, message.kills);
         return;
       case 'said':
-        this.#acts(message.act).say(message.act, message.sentences);
+        this.#acts(message.act)?.say(message.act, message.sentences);
         return;
       case 'shown':
         this.#mainActs.draw(message.scene);
@@ -202,14 +185,14 @@ class Page {
         this.#paste.say(message.sentence);
         return;
       case 'drawn':
-        this.#cards.draw(message.act, message.values, message.text);
+        this.#inside?.cards.draw(message.act, message.values, message.text);
         return;
       case 'played':
-        this.#acts(message.act).end(message.act, message.sentences, message.figures);
+        this.#acts(message.act)?.end(message.act, message.sentences, message.figures);
         this.#setPlaying('');
         return;
       case 'packet':
-        this.#strip.explain(message.sentence, message.fields);
+        this.#inside?.explain(message.sentence, message.fields);
         return;
       case 'inspected':
         this.#inspections.shift()?.(message.inspection);
@@ -223,8 +206,8 @@ class Page {
     }
   }
 
-  #acts(act: string): Cards | MainActs {
-    return act === 'race' || act === 'plug' ? this.#mainActs : this.#cards;
+  #acts(act: string): Cards | MainActs | undefined {
+    return act === 'race' || act === 'plug' ? this.#mainActs : this.#inside?.cards;
   }
 
   #showPeers({ link, peers, selected, colour }: Extract<FromWorker, { kind: 'peers' }>): void {
@@ -253,11 +236,7 @@ class Page {
 
   #showFigures(figures: Figures): void {
     show('latency', milliseconds(figures.delayP50));
-    this.#throughput.add([figures.megabytes]);
-    this.#delay.add([figures.delayP50, figures.delayP99]);
-    this.#reliable.add([figures.reliableP50, figures.reliableP99]);
-    this.#inFlight.add([figures.inFlight]);
-    this.#retransmits.add([figures.retransmits]);
+    this.#inside?.showFigures(figures);
     const numbers = {
       arrived: figures.arrived,
       written: figures.written,

@@ -42,7 +42,7 @@ export class RelayedWay {
     let reliable: EchoChannel | undefined;
     try {
       while (relays.length <= connections) relays.push(await askForRelay(url));
-      const [theirs, ...ours] = relays as [RelayStatus, ...RelayStatus[]];
+      const [ours, theirs] = [relays.slice(0, -1), relays.at(-1)!];
       reliable = await ways.reliable((direct) => new RelayedSignalling(direct, theirs));
       await ways.lead((direct) => new RelayedSignalling(direct, ...ours), connections);
       return new RelayedWay(url, ways, [...ours, theirs], reliable);

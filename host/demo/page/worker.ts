@@ -1,7 +1,7 @@
 /** The page's Worker: the endpoint, the drawing of its memory, and reports to the page. */
 import { timerMillis } from '../../base/timer.js';
 import { mainActs } from '../acts/index.js';
-import type { Act, Outcome, Stage } from '../acts/act.js';
+import type { Act, MainAct, Outcome, Stage } from '../acts/act.js';
 import { COLOURS, TouchedRows, paintLine } from '../brush.js';
 import {
   explainFields,
@@ -290,7 +290,7 @@ class Demo {
   }
 
   async #play(id: string, value: number): Promise<void> {
-    const isId = (other: Act): boolean => other.id === id;
+    const isId = (other: MainAct): boolean => other.id === id;
     const act = mainActs.find(isId) ?? (await insideActs()).find(isId);
     if (!act) return;
     const over = ({ sentences, figures }: Outcome, isDone: boolean): void => {
