@@ -45,7 +45,7 @@ export class FrameNode {
   }
 
   static async #openFrames(way: Way): Promise<FrameNode> {
-    const link = new DataChannelLink({ connections: way.channels });
+    const link = new DataChannelLink({ connections: way.channels, windowBytes: 32_768 });
     const context: Context = await openDevice({ link, memoryBytes: 2 ** 26 });
     const node = new FrameNode(way, link.answer);
     const listener = await listenFrames(`rdma://[${context.local.gid}]:7475`, { context });

@@ -55,7 +55,7 @@ export class FrameTab {
 
   static async open(library: typeof Library, way: Way): Promise<FrameTab> {
     if (way.kind !== 'frames') return new FrameTab(await openChannels(library, way));
-    const link = new library.DataChannelLink({ connections: way.channels });
+    const link = new library.DataChannelLink({ connections: way.channels, windowBytes: 32_768 });
     const context = await library.openDevice({ link, memoryBytes: 2 ** 26 });
     const peer = await link.connect(`/${way.name}`);
     const channel = await library.connectFrames(`rdma://[${peer.gid}]:7475`, { context });
