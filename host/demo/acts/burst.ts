@@ -29,11 +29,10 @@ type Tier = (typeof TIERS)[number];
 
 export const burst: Act = {
   id: 'burst',
-  title: 'Burst from a pool',
+  title: 'Read all at once',
   sentence:
-    `${CONNECTIONS * PIECES} READs at once on ${CONNECTIONS} connections, each into a memory region that is ` +
-    `registered for it alone (REG_MR) and invalidated afterwards. A connection owns ${OWN} regions; ` +
-    'what a burst needs beyond comes from a pool that all share.',
+    `Shows pools: ${CONNECTIONS * PIECES} READs at once on ${CONNECTIONS} connections, each into a memory region ` +
+    `for it alone. A connection owns ${OWN} regions; the others come from a pool that all share.`,
   plot: 'Regions in use, and made',
   async play(stage) {
     const { endpoint, session } = stage;

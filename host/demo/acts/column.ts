@@ -19,9 +19,8 @@ export const column: Act = {
   id: 'column',
   title: 'Fetch a column',
   sentence:
-    `The picture is also a matrix: ${MATRIX.rows} rows, ${MATRIX.rowBytes} bytes apart. A layout ` +
-    'makes each of its columns one run of bytes behind one key: a WRITE paints a column of ' +
-    'their memory alone, and one READ fetches it into ours. Neither side packs anything.',
+    `Shows reading of scattered bytes: one READ gathers a column, ${MATRIX.rows} pieces that lie ` +
+    `${MATRIX.rowBytes} bytes apart, and scatters it into our picture. Neither side packs anything.`,
   async play(stage) {
     const { endpoint, session, say } = stage;
     const turn = fetched.get(session) ?? 0;

@@ -17,10 +17,10 @@ interface Contender {
 
 export const compareAndSwap: Act = {
   id: 'compare-and-swap',
-  title: 'Compare and swap',
+  title: 'Count together',
   sentence:
-    'Four queue pairs count in one word of the peer’s memory. A queue pair that finds the word changed ' +
-    'tries again; no count is lost, and the peer’s program takes no part.',
+    'Shows atomics: four connections count in one word of the peer’s memory by compare and swap. ' +
+    'No count is lost, and the peer’s program takes no part.',
   async play(stage) {
     const { endpoint, session } = stage;
     const contenders = await Promise.all(

@@ -8,11 +8,10 @@ const HEX = 16;
 
 export const sharedDomain: Act = {
   id: 'shared-domain',
-  title: 'Shared domain',
+  title: 'Share between Workers',
   sentence:
-    'A second Worker has a context of this pane’s device, and takes part in its protection domain by a ' +
-    'handle of 32 bytes and a key. The first one registers memory, the second one has the queue pair: ' +
-    'the peer WRITEs through it by a key that it never registered.',
+    'Shows shared protection domains: this Worker registers memory, a second Worker of the same device ' +
+    'has the connection, and the peer WRITEs through it. When the domain ends, so do the rights.',
   async play({ endpoint, session, secondContext }) {
     const { context, kind } = endpoint;
     const pd = context.allocPd();

@@ -9,10 +9,10 @@ const PATIENCE_MILLIS = 20_000;
 
 export const slowReceiver: Act = {
   id: 'slow-receiver',
-  title: 'Slow receiver',
+  title: 'Overwhelm a slow program',
   sentence:
-    `SENDs need a receive at the other side. The peer posts ${RECEIVES} and takes ${PACE_MILLIS} ms ` +
-    'for each message: beyond that its adapter answers RNR NAK, and ours waits. Nothing is dropped.',
+    `Shows back-pressure: the peer’s program takes ${PACE_MILLIS} ms for each message and has room for ` +
+    `${RECEIVES}. Its adapter makes ours wait (RNR NAK), and drops nothing.`,
   async play(stage) {
     const { endpoint, session, say } = stage;
     await session.refresh();

@@ -9,10 +9,10 @@ const WRONG = 0x5a5a5a00;
 
 export const wrongKey: Act = {
   id: 'wrong-key',
-  title: 'Wrong key',
+  title: 'Try a wrong key',
   sentence:
-    'A WRITE to the right address with the wrong key, on a connection of its own. ' +
-    'The peer’s adapter refuses it, its memory stays as it is, and painting goes on.',
+    'Shows protection: a WRITE to the right address with a wrong key, on a connection of its own. ' +
+    'The peer’s adapter refuses it, and no byte changes.',
   async play({ endpoint, session, explainStatus }) {
     await session.refresh();
     const target = (): Uint8Array => session.view.memory.slice(TARGET, TARGET + TARGET_BYTES);
