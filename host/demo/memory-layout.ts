@@ -1,6 +1,6 @@
 /** Layout of the memory that a peer of the demo registers and that the other peers access. */
 
-/** The picture: a byte a point, row by row. 0 is empty; else a colour at a brightness (brush.ts). */
+/** The picture: a byte a point, row by row. 0 is empty; else a colour and a brightness. */
 export const SIDE = 256;
 export const PICTURE_BYTES = SIDE * SIDE;
 

@@ -1,4 +1,4 @@
-/** Signalling by copy and paste: a person carries the offer to the other side, and its answer back. */
+/** Signalling by copy and paste: a person carries the offer to the other side, the answer back. */
 import { LinkError } from '../errors/errors.js';
 import type { Description } from '../link/rtc/connection.js';
 import type { Signalling } from '../link/signalling/signalling.js';

@@ -1,7 +1,7 @@
 /**
  * Relays by HTTP: `POST relay` makes one, `POST relay?id=…&loss=0.05&delay=20` sets the share of
- * datagrams that it drops and the milliseconds that it delays each, `DELETE relay?id=…` ends it. All
- * answer with a RelayStatus.
+ * datagrams that it drops and the milliseconds that it delays each, `DELETE relay?id=…` ends it.
+ * Each answers with a RelayStatus.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';

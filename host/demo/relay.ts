@@ -146,8 +146,10 @@ export class Relay {
     const due = this.#delayed.splice(0, waiting < 0 ? this.#delayed.length : waiting);
     for (const { bytes, to } of due) forward(bytes, to);
     const [next] = this.#delayed;
-    const pause = next && timerMillis(Math.ceil(next.dueMillis - now));
-    this.#timer = pause === undefined ? undefined : setTimeout(() => this.#forwardDue(), pause);
+    this.#timer = undefined;
+    if (!next) return;
+    const pause = Math.ceil(next.dueMillis - now);
+    this.#timer = setTimeout(() => this.#forwardDue(), timerMillis(pause));
   }
 }
 

@@ -1,4 +1,4 @@
-/** Connections of a peer of the demo: one to each other peer, and several side by side for a race. */
+/** Connections of a peer of the demo: one to each other peer, several side by side for a race. */
 import { BundleConnector } from '../link/rtc/bundle.js';
 import type { Description, RtcConnection, RtcConnector } from '../link/rtc/connection.js';
 import type { Gid } from '../link/endpoint.js';

@@ -31,8 +31,8 @@ async function paint(
 const world = {} as DemoWorld;
 await openWorld(world);
 try {
-  const [tab, other] = await two(world);
-  await tab.page.setViewportSize({ width: 1000, height: 720 });
+  const [tab, other] = await two(world, 'paint');
+  await tab.page.setViewportSize({ width: 1000, height: 760 });
   await paint(tab, 'c5', (turn) => {
     const radius = 0.36 * Math.cos((5 * turn) / 2);
     return [radius * Math.cos(turn / 2), radius * Math.sin(turn / 2)];

@@ -1,4 +1,4 @@
-/** Experiments behind "look inside", in the order of the page. One more: a file, and a line here. */
+/** Experiments behind "look inside", in the order of the page. One more: a file, a line here. */
 import type { Act } from './act.js';
 import { burst } from './burst.js';
 import { column } from './column.js';

@@ -25,7 +25,7 @@ export interface Opened {
 type Note = (sentence: string, isTrouble?: boolean) => void;
 
 /**
- * `search`: `link=websocket` does without WebRTC, `room=…` meets others, `stun=…` is a STUN server.
+ * `search`: `link=websocket` does without WebRTC, `room=…` meets others, `stun=…` names a server.
  * `isStatic`: no server of the demo answers. Rejects as openDevice.
  */
 export async function openEndpoint(

@@ -1,4 +1,4 @@
-/** The three acts of the page, of which one shows: `#paint`, `#race`, `#plug`; `#inside` opens the rest. */
+/** The three acts, of which one shows: `#paint`, `#race`, `#plug`; `#inside` opens the rest. */
 import { element } from './element.js';
 
 export const PANELS = ['paint', 'race', 'plug'] as const;
