@@ -1,5 +1,6 @@
 /**
- * Messages between two members, for collective operations and as a sign of life, 32 bytes, little-endian:
+ * Messages between two members, for collective operations and as a sign of life: 32 bytes,
+ * little-endian.
  * ```
  *  | version | kind | op | type | sequence | group | segment | count | zero |
  *       1       1      1     1       4         8        4        4      8      bytes
@@ -48,7 +49,7 @@ export function buildControl(control: Control): Uint8Array {
   return bytes;
 }
 
-/** Undefined: the message is none of these. */
+/** Undefined: the message has another format. */
 export function parseControl(bytes: Uint8Array): Control | undefined {
   const [version, kind = 0, op = 0, type = 0] = bytes;
   const isKnown = kind >= ControlKind.BARRIER && kind <= ControlKind.HEARTBEAT;

@@ -1,6 +1,6 @@
 /**
- * A mesh of eight tabs of one browser: an all-reduce of 256 KB, memory over minutes, and the cost of
- * many peers at one Node process.
+ * A mesh of eight tabs of one browser: an all-reduce of 256 KB, memory over minutes, and the cost
+ * of many peers at one Node process.
  */
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** A mesh of three tabs and a Node program: memory, barrier, all-reduce, and a tab that is killed. */
+/** A mesh of three tabs and a Node program: memory, barrier, all-reduce, a tab that is killed. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -68,6 +68,19 @@ const waitFor = (tab: Tab, count: number): Promise<void> =>
     count,
   );
 
+/** 256 KB, as an activation or a gradient. */
+async function sumsAreEqual(node: Mesh<{ table: 4096 }>, tabs: readonly Tab[]): Promise<void> {
+  const sums = tabs.map((tab, index) =>
+    tab.run(async (_verbena, { mesh }: TabState, number: number) => {
+      const sum = await mesh.allReduce(new Float32Array(65536).fill(number + 0.5), 'sum');
+      return [sum.length, sum[0], sum[65535], sum.every((value) => value === sum[0])];
+    }, index),
+  );
+  const own = await node.allReduce(new Float32Array(65536).fill(10), 'sum');
+  assert.ok(own.every((value) => value === 14.5));
+  for (const sum of await Promise.all(sums)) assert.equal(sum, [65536, 14.5, 14.5, true]);
+}
+
 test('three tabs and Node share memory, and all have the same sum, until one tab is killed', async (world) => {
   const room = 'three tabs and Node';
   const node: Mesh<{ table: 4096 }> = await joinMesh({
@@ -100,16 +113,7 @@ test('three tabs and Node share memory, and all have the same sum, until one tab
         [1, 2, 3, 0, 0, 0, 0, 0, 2].map((value, at) => (at === index ? 0 : value)),
       );
     }
-    // 256 KB, as an activation or a gradient.
-    const sums = tabs.map((tab, index) =>
-      tab.run(async (_verbena, { mesh }: TabState, number: number) => {
-        const sum = await mesh.allReduce(new Float32Array(65536).fill(number + 0.5), 'sum');
-        return [sum.length, sum[0], sum[65535], sum.every((value) => value === sum[0])];
-      }, index),
-    );
-    const own = await node.allReduce(new Float32Array(65536).fill(10), 'sum');
-    assert.ok(own.every((value) => value === 14.5));
-    for (const sum of await Promise.all(sums)) assert.equal(sum, [65536, 14.5, 14.5, true]);
+    await sumsAreEqual(node, tabs);
 
     const victim = await idOf(tabs[2]!);
     const rest = tabs.slice(0, 2);

@@ -1,4 +1,4 @@
-/** Members of a mesh, each in a process of its own (mesh-member.ts), and their signalling server. */
+/** Members of a mesh, each in a process of its own (mesh-member.ts), and their server. */
 import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';

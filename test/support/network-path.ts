@@ -1,6 +1,6 @@
 /**
- * A network between WebRTC peers of this machine: relays of UDP datagrams that share delay, loss, rate and a
- * queue. Each peer connection has a relay of its own, and all of them share the path.
+ * A network between WebRTC peers of this machine: relays of UDP datagrams that share delay, loss,
+ * rate and a queue. Each peer connection has a relay of its own, and all of them share the path.
  */
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import type { AddressInfo } from 'node:net';

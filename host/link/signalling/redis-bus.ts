@@ -1,7 +1,7 @@
 /**
- * Publish and subscribe by Redis (also Valkey, KeyDB), in its protocol RESP 2: two connections, since a
- * subscribed connection takes no other commands. Messages during an outage are lost, which the
- * heartbeats of the rooms make up for.
+ * Publish and subscribe by Redis (also Valkey, KeyDB), in its protocol RESP 2: two connections,
+ * since a subscribed connection takes no other commands. Messages during an outage are lost, which
+ * the heartbeats of the rooms make up for.
  */
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
@@ -21,7 +21,7 @@ const RETRY_MILLIS = 200;
 const RETRY_MILLIS_MAX = 5000;
 /** Unsent bytes beyond which messages are dropped. */
 const BUFFERED_BYTES_MAX = 2 ** 22;
-/** A reply beyond this is none of the commands that are used. */
+/** No command that is used has a longer reply. */
 const REPLY_BYTES_MAX = 2 ** 20;
 
 /** A reply: text, a number, null, or a list. */

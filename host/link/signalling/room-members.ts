@@ -27,7 +27,7 @@ type BusMessage = { readonly from: string } & Said;
 type Said =
   | { readonly kind: 'joined' | 'moved'; readonly name: string; readonly proof: string }
   | { readonly kind: 'left'; readonly name: string }
-  | { readonly kind: 'who' }
+  | { readonly kind: 'query' }
   | { readonly kind: 'here'; readonly members: readonly (readonly [string, string])[] }
   | { readonly kind: 'relay'; readonly message: ExchangeMessage };
 
@@ -89,7 +89,7 @@ export class RoomMembers {
       .then((unsubscribe) => {
         if (this.#isClosed) unsubscribe();
         else this.#unsubscribe = unsubscribe;
-        this.#publish({ kind: 'who' });
+        this.#publish({ kind: 'query' });
       })
       // Heartbeats make up for a bus that fails now.
       .catch(() => undefined);
@@ -202,7 +202,7 @@ export class RoomMembers {
     const { from: server } = message;
     this.#silent.set(server, 0);
     switch (message.kind) {
-      case 'who':
+      case 'query':
         return this.#sayHere();
       case 'joined':
       case 'moved':
@@ -250,7 +250,7 @@ export class RoomMembers {
   }
 }
 
-/** Other programs may publish to the same system. Undefined: the message is none of a server. */
+/** Other programs may publish to the same system. Undefined: the message is not one of a server. */
 function readBusMessage(text: string): BusMessage | undefined {
   try {
     const value = JSON.parse(text) as Record<string, unknown>;
@@ -258,7 +258,7 @@ function readBusMessage(text: string): BusMessage | undefined {
     if (typeof from !== 'string') return undefined;
     const isName = typeof name === 'string' && name.length <= NAME_LENGTH_MAX;
     const isWhole =
-      kind === 'who' ||
+      kind === 'query' ||
       (kind === 'left' && isName) ||
       ((kind === 'joined' || kind === 'moved') && isName && typeof proof === 'string') ||
       (kind === 'here' && Array.isArray(members) && members.every(isMember)) ||

@@ -51,7 +51,7 @@ function isText(value: unknown, most: number): value is string {
   return typeof value === 'string' && value.length > 0 && value.length <= most;
 }
 
-/** A message as an object; undefined: it is none of this protocol. */
+/** A message as an object; undefined: not of this protocol. */
 function parse(text: unknown): Record<string, unknown> | undefined {
   if (typeof text !== 'string' || text.length > MESSAGE_LENGTH_MAX) return undefined;
   try {

@@ -25,7 +25,7 @@ export interface RoomOptions {
   readonly pingMillis?: number;
   /** Longest pause between attempts to reach the server, in milliseconds. Default 5 s. */
   readonly retryMillisMax?: number;
-  /** Called when the server refuses this member (full, limits, authorization); no attempt follows. */
+  /** Called when the server refuses this member (limits, authorization); no attempt follows. */
   readonly onRefused?: (error: LinkError) => void;
 }
 

@@ -49,7 +49,7 @@ export interface FrameOptions {
    * frame counts, and older ones that are not complete or not read are dropped.
    */
   readonly delivery?: 'ordered' | 'latest';
-  /** Slices of 1000 bytes to one parity slice, which restores one lost slice. 0: none. Default 16. */
+  /** Slices of 1000 bytes to one parity slice, which restores a lost one. 0: none. Default 16. */
   readonly parity?: number;
   /** A receiver that is silent for so long has ended. Default 20 s. */
   readonly giveUpMillis?: number;
@@ -311,7 +311,7 @@ export class FrameChannel {
     return { ...this.#receiver.counters };
   }
 
-  /** Smoothed round-trip time in milliseconds; undefined before the first frame was acknowledged. */
+  /** Smoothed round-trip time in milliseconds; undefined before the first acknowledgement. */
   get rttMillis(): number | undefined {
     return this.#sender.rttMillis;
   }

@@ -32,6 +32,7 @@ export interface ReceiverOptions {
   readonly isLatest: boolean;
 }
 
+/** What a receiver of frames counts. */
 export interface ReceiverCounters {
   frames: number;
   /** Slices that parity restored. */
@@ -40,7 +41,7 @@ export interface ReceiverCounters {
   duplicates: number;
   /** Reports of missing slices. */
   reports: number;
-  /** Frames that were given up for a later one, or not read before it. */
+  /** Frames that a later one replaced before they were complete, or read. */
   skipped: number;
 }
 

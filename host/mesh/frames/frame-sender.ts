@@ -57,10 +57,11 @@ interface Outgoing extends Omit<Waiting, 'bytes'> {
   readonly sliceMillis: Float64Array;
   timeoutMillis: number;
   dueMillis: number;
-  /** Its packets are sent when so many are completed. */
+  /** Number of completed packets at which its own are sent. */
   posted: number;
 }
 
+/** What a sender of frames counts. */
 export interface SenderCounters {
   frames: number;
   packets: number;
@@ -125,7 +126,7 @@ export class FrameSender {
     this.#lost = lost;
   }
 
-  /** Smoothed round-trip time in milliseconds; undefined before the first frame was acknowledged. */
+  /** Smoothed round-trip time in milliseconds; undefined before the first acknowledgement. */
   get rttMillis(): number | undefined {
     return this.#isMeasured ? this.#rtt : undefined;
   }

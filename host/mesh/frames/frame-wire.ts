@@ -2,10 +2,10 @@
  * Packets of frames: each is one SEND of an unreliable connection, at most 1024 bytes,
  * little-endian.
  * ```
- *  slice: | kind | flags | index | number | length | immediate | total | group | rtt | zero | data |
- *            1      1       2       4        4         4          2       2     2      2
- *  state: | kind | flags | bytes | done | limit | mask | number | missing slices, a bit each |
- *            1      1       2       4       4      4      4         `bytes`
+ *  slice: | kind | flags | index | number | length | immediate | total | group | rtt | zero | data
+ *            1      1       2       4        4        4           2       2       2     2
+ *  state: | kind | flags | bytes | done | limit | mask | number | missing slices, a bit each
+ *            1      1       2       4      4       4      4        `bytes`
  * ```
  * A slice with an index from `total` on has parity: the XOR of the slices whose index is the same
  * modulo the number of parity slices. `state` travels from the receiver to the sender.
@@ -33,7 +33,7 @@ export interface SliceHeader {
   readonly immediate: number;
   /** Slices with data. */
   readonly total: number;
-  /** Slices to one parity slice; 0: there is none. */
+  /** Slices to one parity slice; 0: no parity. */
   readonly group: number;
   /** The sender's round-trip time, in milliseconds. */
   readonly rtt: number;

@@ -1,4 +1,4 @@
-/** Rooms of a signalling server: members, limits, hostile messages, and several processes by Redis. */
+/** Rooms of a signalling server: members, limits, hostile messages, several processes by Redis. */
 import { createServer, type Server } from 'node:http';
 import {
   connect as connectTcp,
