@@ -1,6 +1,6 @@
 /**
- * Bundles `verbena/browser` into build/browser, with the modules it fetches beside it. Run by
- * `npm run build`, behind the compilers. A file NAME.browser.ts stands in for NAME.ts here.
+ * Bundles `verbena/browser` and `verbena/mesh` into build/browser, with the modules that they fetch
+ * beside them. Run by `npm run build`, behind the compilers. A file NAME.browser.ts stands in for NAME.ts here.
  */
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -12,7 +12,12 @@ process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
 
 mkdirSync('build/browser', { recursive: true });
 const { metafile } = await build({
-  entryPoints: { index: 'host/browser/index.ts', 'opfs-thread': 'host/pmem/opfs-thread.ts' },
+  entryPoints: {
+    index: 'host/browser/index.ts',
+    mesh: 'host/browser/mesh.ts',
+    'opfs-thread': 'host/pmem/opfs-thread.ts',
+  },
+  // Each file is complete: parts for several would make index.js and its part 7 % larger.
   outdir: 'build/browser',
   bundle: true,
   format: 'esm',

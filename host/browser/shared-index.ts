@@ -45,6 +45,7 @@ export { Endpoint, Gid } from '../link/endpoint.js';
 export type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from '../link/link.js';
 export { LoopbackNetwork, createLoopbackPair } from '../link/loopback.js';
 export { DataChannelLink, type DataChannelOptions } from '../link/channel/data-channel.js';
+export type { IceServer } from '../link/rtc/connection.js';
 export type { ChannelCounters } from '../link/channel/channel-limits.js';
 export type { PeerEvent, PeerEventKind } from '../link/channel/channel-link.js';
 export { BroadcastSignalling } from '../link/signalling/broadcast.js';

@@ -3,6 +3,25 @@ import { SIDE } from './memory-layout.js';
 
 const BRUSH_RADIUS = 7;
 
+/** Colours, and the levels of brightness of each. */
+export const COLOURS = 7;
+export const LEVELS = 36;
+/** In place of a colour: the brush erases. */
+export const ERASER = -1;
+
+/** The byte of a colour (0 to 6) at a brightness of 0 to 1. */
+export function byteOf(colour: number, brightness: number): number {
+  return 1 + colour * LEVELS + Math.round(brightness * (LEVELS - 1));
+}
+
+/** Paint on paint: a colour gets no darker, and its soft edge leaves other colours alone. */
+function blend(below: number, above: number): number {
+  if (below === 0) return above;
+  const isSameColour = Math.floor((below - 1) / LEVELS) === Math.floor((above - 1) / LEVELS);
+  if (isSameColour) return Math.max(below, above);
+  return (above - 1) % LEVELS >= LEVELS / 2 ? above : below;
+}
+
 /** Touched parts of rows, each in one piece: what is to be written there. */
 export class TouchedRows {
   readonly #from = new Int16Array(SIDE).fill(SIDE);
@@ -43,14 +62,14 @@ export class TouchedRows {
 type Below = (from: number, to: number) => void;
 
 /**
- * Paints a line from one point to the other. `heat`: 1 to 255 at the middle, and never less than
- * what is there; 0 wipes. `below` is called for each part of a row before it is painted.
+ * Paints a line from one point to the other. `colour`: 0 to 6, or ERASER. `below` is called for
+ * each part of a row before it is painted.
  */
 export function paintLine(
   picture: Uint8Array,
   touched: TouchedRows,
   [fromX, fromY, toX, toY]: readonly [number, number, number, number],
-  heat: number,
+  colour: number,
   below: Below = () => {},
 ): void {
   const steps = Math.max(1, Math.ceil(Math.hypot(toX - fromX, toY - fromY) / 2));
@@ -58,7 +77,7 @@ export function paintLine(
     const part = step / steps;
     const x = fromX + (toX - fromX) * part;
     const y = fromY + (toY - fromY) * part;
-    stamp(picture, touched, Math.round(x), Math.round(y), heat, below);
+    stamp(picture, touched, Math.round(x), Math.round(y), colour, below);
   }
 }
 
@@ -67,7 +86,7 @@ function stamp(
   touched: TouchedRows,
   x: number,
   y: number,
-  heat: number,
+  colour: number,
   below: Below,
 ): void {
   const first = Math.max(0, y - BRUSH_RADIUS);
@@ -81,27 +100,27 @@ function stamp(
     for (let column = from; column <= to; column++) {
       const at = row * SIDE + column;
       const distance = ((row - y) ** 2 + (column - x) ** 2) / BRUSH_RADIUS ** 2;
-      const value = Math.round(heat * (1 - distance * 0.7));
-      picture[at] = heat === 0 ? 0 : Math.max(picture[at]!, value);
+      const byte = colour === ERASER ? 0 : blend(picture[at]!, byteOf(colour, 1 - distance * 0.7));
+      picture[at] = byte;
     }
     touched.add(row, from, to);
   }
 }
 
-/** A small flower: what a peer paints when it comes. */
+/** A small flower: a new peer paints one on the picture of each peer. */
 export function paintFlower(
   picture: Uint8Array,
   touched: TouchedRows,
   x: number,
   y: number,
-  heat: number,
+  colour: number,
 ): void {
   const PETALS = 5;
   for (let petal = 0; petal < PETALS; petal++) {
     const angle = (2 * Math.PI * petal) / PETALS - Math.PI / 2;
     const toX = x + 10 * Math.cos(angle);
     const toY = y + 10 * Math.sin(angle);
-    paintLine(picture, touched, [toX, toY, toX, toY], heat);
+    paintLine(picture, touched, [toX, toY, toX, toY], colour);
   }
-  paintLine(picture, touched, [x, y, x, y], Math.floor(heat / 3));
+  paintLine(picture, touched, [x, y, x, y], (colour + 3) % COLOURS);
 }

@@ -1,41 +1,55 @@
 /** Bundles the page and its Worker into build/demo, with what they fetch. Run by `npm run build`. */
-import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import binaryen from 'assemblyscript/binaryen';
 import { build } from 'esbuild';
 import { compactAbi } from '../browser/compact-abi.mjs';
 import { standIns } from '../browser/stand-ins.mjs';
+import { writeGuides } from './guides.mjs';
 import { leftOut } from './left-out.mjs';
 
 process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
 
+rmSync('build/demo', { recursive: true, force: true });
 mkdirSync('build/demo', { recursive: true });
-await build({
-  entryPoints: {
-    page: 'host/demo/page/page.ts',
-    worker: 'host/demo/page/worker.ts',
-    'opfs-thread': 'host/pmem/opfs-thread.ts',
-  },
+const options = {
   outdir: 'build/demo',
   bundle: true,
   format: 'esm',
   platform: 'browser',
   target: 'es2022',
   minify: true,
+  charset: 'utf8',
   // Calls without side effects: esbuild drops unused tables.
   pure: ['Object.freeze', 'Symbol', 'BigInt'],
   sourcemap: true,
   logLevel: 'warning',
-  plugins: [standIns, compactAbi, leftOut],
-});
+  plugins: [standIns, compactAbi, leftOut()],
+};
+await build({ ...options, entryPoints: { 'opfs-thread': 'host/pmem/opfs-thread.ts' } });
+// What is behind "look inside" are files of their own, `inside-….js`.
+// Workers have no RTCPeerConnection: theirs are made by the page.
+for (const [name, ...more] of [['page'], ['worker', 'link/rtc/page']]) {
+  await build({
+    ...options,
+    plugins: [standIns, compactAbi, leftOut(...more)],
+    entryPoints: { [name]: `host/demo/page/${name}.ts` },
+    splitting: true,
+    chunkNames: '[name]-[hash]',
+  });
+}
 await build({
-  entryPoints: ['host/demo/page/style.css'],
+  entryPoints: ['host/demo/page/style.css', 'host/demo/page/guide.css'],
   outdir: 'build/demo',
   minify: true,
   logLevel: 'warning',
 });
-copyFileSync('host/demo/page/index.html', 'build/demo/index.html');
-const script = readFileSync('build/demo/worker.js', 'utf8');
+// Indentation is for readers of the source.
+const page = readFileSync('host/demo/page/index.html', 'utf8').replace(/\n\s+/g, '\n');
+writeFileSync('build/demo/index.html', page);
+writeGuides('build/demo/guide');
+const scripts = readdirSync('build/demo').filter((name) => name.endsWith('.js'));
+const script = scripts.map((name) => readFileSync(`build/demo/${name}`, 'utf8')).join('\n');
 for (const [name, from] of [
   ['engine', 'build/page/engine.wasm'],
   ['explain', 'build/explain.wasm'],

@@ -4,8 +4,10 @@ import { LinkError } from '../errors/errors.js';
 import type { DatagramChannel } from '../link/channel/datagram-channel.js';
 
 const MESSAGE_BYTES = 64;
-/** Longer messages are not echoes of this side. */
+/** Longer messages are pieces of a frame. */
 const ECHO_BYTES_MAX = 4096;
+/** A frame travels in messages of this size, which every browser takes. */
+export const PIECE_BYTES = 16384;
 const BUFFERED_BYTES_MAX = 2 ** 20;
 /** Round trips that may be under way at once. */
 const UNDER_WAY_MAX = 1024;
@@ -26,11 +28,25 @@ export function echo(channel: DatagramChannel, closed: () => void): void {
     message: (bytes) => {
       // A peer that reads nothing back is sent nothing more.
       const isRead = channel.bufferedBytes < BUFFERED_BYTES_MAX;
-      if (isRead && bytes.length <= ECHO_BYTES_MAX) channel.send(bytes);
+      const reply = replyTo(bytes);
+      if (isRead && reply) channel.send(reply);
     },
     interrupted: () => {},
     closed: end,
   });
+}
+
+/**
+ * A short message is echoed. Of a frame, whose pieces arrive in order, the last piece has a number
+ * and is acknowledged by its first bytes; the other pieces have the number 0 and no reply.
+ */
+export function replyTo(message: Uint8Array): Uint8Array | undefined {
+  if (message.length <= ECHO_BYTES_MAX) return message;
+  return numberOf(message) === 0 ? undefined : message.slice(0, MESSAGE_BYTES);
+}
+
+function numberOf(message: Uint8Array): number {
+  return new DataView(message.buffer, message.byteOffset).getUint32(0);
 }
 
 /** The side that asks. A message is a number, and zeros up to 64 bytes. */
@@ -77,10 +93,25 @@ export class EchoChannel {
 
   /** Milliseconds of one message there and back; Infinity: it was not back after `limitMillis`. */
   trip(limitMillis: number): Promise<number> {
-    const message = new Uint8Array(MESSAGE_BYTES);
+    return this.#ask(new Uint8Array(MESSAGE_BYTES), limitMillis);
+  }
+
+  /**
+   * Sends `bytes` bytes (whole pieces) on a channel that keeps the order. Milliseconds until the
+   * other side has acknowledged all of them; Infinity: it has not after `limitMillis`.
+   */
+  frame(bytes: number, limitMillis: number): Promise<number> {
+    const piece = new Uint8Array(PIECE_BYTES);
+    const start = performance.now();
+    for (let sent = PIECE_BYTES; sent < bytes; sent += PIECE_BYTES) this.#send(piece);
+    const posted = performance.now() - start;
+    return this.#ask(piece, limitMillis).then((millis) => millis + posted);
+  }
+
+  #ask(message: Uint8Array<ArrayBuffer>, limitMillis: number): Promise<number> {
+    if (this.#underWay.size >= UNDER_WAY_MAX) return Promise.resolve(Infinity);
     const number = ++this.#count;
     new DataView(message.buffer).setUint32(0, number);
-    if (this.#underWay.size >= UNDER_WAY_MAX) return Promise.resolve(Infinity);
     return new Promise((resolve) => {
       const timer = setTimeout(() => {
         this.#underWay.delete(number);
@@ -98,7 +129,7 @@ export class EchoChannel {
   /** What came. */
   receive(bytes: Uint8Array): void {
     if (bytes.length !== MESSAGE_BYTES) return;
-    const number = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0);
+    const number = numberOf(bytes);
     const asked = this.#underWay.get(number);
     if (!asked) return;
     this.#underWay.delete(number);

@@ -4,11 +4,9 @@ import { existsSync, readFileSync } from 'node:fs';
 const FILES = [
   'cm/adoption',
   'engine/cache-model',
-  // Of several connections to one peer.
-  'link/channel/message-order',
-  'link/rtc/bundle',
   'verbs/domains/import',
   'verbs/domains/parent-domain',
+  'verbs/domains/roots',
   'verbs/domains/thread-domain',
   'verbs/queries/query-device',
   'verbs/queries/query-tables',
@@ -27,12 +25,14 @@ const FILES = [
   'verbs/regions/registrable-buffer',
 ];
 
-export const leftOut = {
+/** `more`: files that this bundle does without beside those. */
+export const leftOut = (...more) => ({
   name: 'left-out',
   setup({ onLoad }) {
-    const missing = FILES.filter((file) => !existsSync(`host/${file}.ts`));
+    const files = [...FILES, ...more];
+    const missing = files.filter((file) => !existsSync(`host/${file}.ts`));
     if (missing.length > 0) throw new Error(`left-out.mjs: no such file: ${missing.join(', ')}`);
-    const filter = new RegExp(`/host/(${FILES.join('|')})\\.ts$`);
+    const filter = new RegExp(`/host/(${files.join('|')})\\.ts$`);
     // The compiler has checked all options of the page: esbuild drops calls of empty functions.
     onLoad({ filter: /\/host\/base\/options\.ts$/ }, () => {
       return {
@@ -52,4 +52,4 @@ export const leftOut = {
       return { contents: stubs.join('\n'), loader: 'js' };
     });
   },
-};
+});

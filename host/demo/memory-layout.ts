@@ -1,6 +1,6 @@
-/** What lies where in the memory that a peer of the demo registers, and that the others reach. */
+/** Layout of the memory that a peer of the demo registers and that the other peers access. */
 
-/** The picture: a byte a point, row by row. */
+/** The picture: a byte a point, row by row. 0 is empty; else a colour and a brightness. */
 export const SIDE = 256;
 export const PICTURE_BYTES = SIDE * SIDE;
 
@@ -22,7 +22,10 @@ const WORDS_BYTES = 40;
 /** What the wrong key would have hit. */
 export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;
-export const STATION_BYTES = TARGET + TARGET_BYTES;
+export const ENDPOINT_BYTES = TARGET + TARGET_BYTES;
+
+/** Of a frame in a race. */
+export const FRAME_BYTES = 65536;
 
 /** The line in the middle of the picture: a peer WRITEs it on request. */
 const STAMP = (SIDE / 2) * SIDE;

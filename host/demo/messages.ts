@@ -3,7 +3,7 @@ import { timerMillis } from '../base/timer.js';
 import { SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
-import { check, type End } from './end.js';
+import { check, type End } from './private-data.js';
 import { STAMP_BYTES, Word, readWord, stampOf, writeWord } from './memory-layout.js';
 
 export const MESSAGE_BYTES = 64;

@@ -6,7 +6,7 @@ import { SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { SendWorkRequest } from '../verbs/queues/work-request.js';
 import { TouchedRows } from './brush.js';
-import { at, check, type End } from './end.js';
+import { at, check, type End } from './private-data.js';
 
 export const PAINT_DEPTH = 256;
 

@@ -1,7 +1,7 @@
 /** Records into a peer's persistent memory, so that it has a whole one whenever its power goes. */
 import { PlacementType, SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
-import { at, check, type End } from './end.js';
+import { at, check, type End } from './private-data.js';
 import { RECORD_BYTES, placeOf, recordAt, writeWord } from './memory-layout.js';
 
 /** A record, and its number behind it. */

@@ -1,6 +1,7 @@
 /**
- * Relays by HTTP: `POST relay` makes one, `POST relay?id=…&loss=0.05`
- * sets the share of datagrams that it loses. Both answer with a RelayStatus.
+ * Relays by HTTP: `POST relay` makes one, `POST relay?id=…&loss=0.05&delay=20` sets the share of
+ * datagrams that it drops and the milliseconds that it delays each, `DELETE relay?id=…` ends it.
+ * Each answers with a RelayStatus.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -15,6 +16,7 @@ const RELAYS_PER_SOURCE = 32;
 /** Silence after which a relay ends. A connected peer sends at least every 5 s. */
 const IDLE_MILLIS = 60_000;
 const LOOK_MILLIS = 10_000;
+const DELAY_MILLIS_MAX = 200;
 const IPV4_MAPPED = '::ffff:';
 
 export class RelayServer {
@@ -53,9 +55,11 @@ export class RelayServer {
     };
     const query = queryOf(request);
     const id = query.get('id');
-    if (request.method !== 'POST') say(405, { error: 'POST' });
+    const isDelete = request.method === 'DELETE';
+    if (request.method !== 'POST' && !isDelete) say(405, { error: 'POST or DELETE' });
+    else if (isDelete) this.#end(id ?? '', say);
     else if (id === null) await this.#make(request, say);
-    else this.#change(id, Number(query.get('loss') ?? NaN), say);
+    else this.#change(id, query, say);
   }
 
   close(): void {
@@ -84,16 +88,28 @@ export class RelayServer {
     }
   }
 
-  #change(id: string, loss: number, say: (status: number, body: object) => void): void {
+  #change(id: string, query: URLSearchParams, say: (status: number, body: object) => void): void {
     const relay = this.#relays.get(id)?.relay;
+    const loss = Number(query.get('loss') ?? NaN);
+    const delay = Number(query.get('delay') ?? 0);
     if (!relay) {
       say(404, { error: 'there is no such relay' });
     } else if (!(loss >= 0 && loss <= 1)) {
       say(400, { error: 'loss is from 0 to 1' });
+    } else if (!(delay >= 0 && delay <= DELAY_MILLIS_MAX)) {
+      say(400, { error: `delay is from 0 to ${DELAY_MILLIS_MAX} ms` });
     } else {
       relay.loss = loss;
+      relay.delayMillis = delay;
       say(200, statusOf(id, relay));
     }
+  }
+
+  #end(id: string, say: (status: number, body: object) => void): void {
+    const relay = this.#relays.get(id)?.relay;
+    if (!relay) return say(404, { error: 'there is no such relay' });
+    say(200, statusOf(id, relay));
+    this.#close(id);
   }
 
   #closeIdle(): void {

@@ -6,6 +6,7 @@
  */
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { isIPv6, type AddressInfo } from 'node:net';
+import { timerMillis } from '../base/timer.js';
 
 /** Where a peer finds the other one. */
 export interface RelayAddress {
@@ -22,6 +23,15 @@ export interface RelayCounters {
 
 /** A peer that is silent for so long may have moved: another address is believed then. */
 const SILENCE_MILLIS = 1000;
+/** Datagrams that are delayed at once; beyond, they are dropped. Some 4 MB. */
+const DELAYED_MAX = 4096;
+
+/** A datagram that leaves later. */
+interface Delayed {
+  readonly dueMillis: number;
+  readonly bytes: Buffer;
+  readonly to: Side;
+}
 
 /** One of the two sockets, and its peer. */
 class Side {
@@ -60,6 +70,8 @@ class Side {
 export class Relay {
   /** 0 to 1: the share of datagrams that get lost, both ways. */
   loss = 0;
+  /** Milliseconds that each datagram waits here. */
+  delayMillis = 0;
   /** When something last came, as `performance.now()`. */
   heardMillis = performance.now();
   /** Where the side that offers sends to, and the side that answers. */
@@ -69,6 +81,8 @@ export class Relay {
   readonly #random: () => number;
   #forwarded = 0;
   #dropped = 0;
+  #delayed: Delayed[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(
     sides: readonly [Side, Side],
@@ -101,6 +115,8 @@ export class Relay {
   }
 
   close(): void {
+    clearTimeout(this.#timer);
+    this.#delayed = [];
     for (const { socket } of this.#sides) socket.close();
   }
 
@@ -109,11 +125,34 @@ export class Relay {
     if (!from.hear(source, now)) return;
     this.heardMillis = now;
     if (!to.peer) return;
-    if (this.#random() < this.loss) {
+    if (this.#random() < this.loss || this.#delayed.length >= DELAYED_MAX) {
       this.#dropped++;
       return;
     }
     this.#forwarded++;
-    to.socket.send(bytes, to.peer.port, to.peer.address);
+    // In order also when the delay has just become shorter.
+    if (this.delayMillis === 0 && this.#delayed.length === 0) forward(bytes, to);
+    else this.#delay({ dueMillis: now + this.delayMillis, bytes, to });
   }
+
+  #delay(datagram: Delayed): void {
+    this.#delayed.push(datagram);
+    this.#timer ??= setTimeout(() => this.#forwardDue(), timerMillis(this.delayMillis));
+  }
+
+  #forwardDue(): void {
+    const now = performance.now();
+    const waiting = this.#delayed.findIndex(({ dueMillis }) => dueMillis > now);
+    const due = this.#delayed.splice(0, waiting < 0 ? this.#delayed.length : waiting);
+    for (const { bytes, to } of due) forward(bytes, to);
+    const [next] = this.#delayed;
+    this.#timer = undefined;
+    if (!next) return;
+    const pause = Math.ceil(next.dueMillis - now);
+    this.#timer = setTimeout(() => this.#forwardDue(), timerMillis(pause));
+  }
+}
+
+function forward(bytes: Buffer, { socket, peer }: Side): void {
+  if (peer) socket.send(bytes, peer.port, peer.address);
 }

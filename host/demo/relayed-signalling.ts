@@ -24,21 +24,32 @@ export interface RelayStatus {
 export class RelayedSignalling implements Signalling {
   readonly name: string;
   readonly #by: Signalling;
-  readonly #relay: RelayStatus;
+  readonly #relays: readonly RelayStatus[];
 
-  constructor(by: Signalling, relay: RelayStatus) {
+  /** A relay for each connection that is offered. */
+  constructor(by: Signalling, ...relays: RelayStatus[]) {
     this.name = `${by.name}, and a relay`;
     this.#by = by;
-    this.#relay = relay;
+    this.#relays = relays;
   }
 
   async exchange(offer: Description, signal: AbortSignal): Promise<unknown> {
-    const { offerer, answerer } = this.#relay;
-    const answer = await this.#by.exchange(leadTo(answerer, offer), signal);
-    const { sdp } = (answer ?? {}) as Partial<Description>;
-    if (typeof sdp !== 'string')
+    const answer = await this.#by.exchange(this.#lead('answerer', offer), signal);
+    const { sdp, more } = (answer ?? {}) as Partial<Description>;
+    const texts = [sdp, ...(Array.isArray(more) ? (more as unknown[]) : [])];
+    if (!texts.every((text) => typeof text === 'string') || texts.length > this.#relays.length) {
       throw new LinkError('EPROTO', 'the received message is not an answer');
-    return leadTo(offerer, { type: 'answer', sdp });
+    }
+    const [first, ...others] = texts as string[];
+    return this.#lead('offerer', { type: 'answer', sdp: first!, ...(more && { more: others }) });
+  }
+
+  /** Each connection to a relay of its own. */
+  #lead(side: 'offerer' | 'answerer', { type, sdp, more }: Description): Description {
+    const led = [sdp, ...(more ?? [])].map(
+      (text, at) => leadTo(this.#relays[at]![side], { type, sdp: text }).sdp,
+    );
+    return { type, sdp: led[0]!, ...(more && { more: led.slice(1) }) };
   }
 }
 
@@ -51,13 +62,42 @@ export function leadTo({ address, port }: Place, { type, sdp }: Description): De
   return { type, sdp: [...others, candidate, 'a=end-of-candidates', ''].join('\r\n') };
 }
 
+/** What a relay does to datagrams. */
+export interface Impairment {
+  /** 0 to 1: the share that it drops. */
+  readonly loss: number;
+  /** Milliseconds that each of the others waits. Default 0. */
+  readonly delay?: number;
+}
+
 /** Asks the server at `url`. Rejects with LinkError ECONNREFUSED, EPROTO, ENOENT (it has gone). */
-export async function askForRelay(url: URL, id?: string, loss?: number): Promise<RelayStatus> {
+export async function askForRelay(
+  url: URL,
+  id?: string,
+  { loss, delay = 0 }: Impairment = { loss: 0 },
+): Promise<RelayStatus> {
+  return ask(url, 'POST', id, loss, delay);
+}
+
+/** Ends a relay. Rejects as `askForRelay`. */
+export function endRelay(url: URL, id: string): Promise<RelayStatus> {
+  return ask(url, 'DELETE', id, 0, 0);
+}
+
+async function ask(
+  url: URL,
+  method: string,
+  id: string | undefined,
+  loss: number,
+  delay: number,
+): Promise<RelayStatus> {
   const asked = new URL(url);
-  if (id !== undefined) asked.search = `${new URLSearchParams({ id, loss: `${loss ?? 0}` })}`;
+  if (id !== undefined) {
+    asked.search = `${new URLSearchParams({ id, loss: `${loss}`, delay: `${delay}` })}`;
+  }
   let response: Response;
   try {
-    response = await fetch(asked, { method: 'POST', signal: AbortSignal.timeout(ASK_MILLIS) });
+    response = await fetch(asked, { method, signal: AbortSignal.timeout(ASK_MILLIS) });
   } catch (error) {
     throw new LinkError('ECONNREFUSED', 'the server does not answer', { cause: error });
   }

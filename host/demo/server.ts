@@ -1,12 +1,14 @@
 /** Serves the page, and is its peer: by data channels, and by WebSockets without WebRTC. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, readdirSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { LinkError, RefusalError } from '../errors/errors.js';
 import { DataChannelLink } from '../link/channel/data-channel.js';
 import { pathOf, refusalOfRequest, refuse, refuseUpgrade } from '../link/channel/http-site.js';
+import { defaultConnector } from '../link/rtc/default.js';
 import { answerRequest, type AnsweringLink } from '../link/signalling/http-server.js';
 import { SourceShares } from '../link/source-shares.js';
 import { acceptUpgrades } from '../link/channel/websocket-server.js';
@@ -16,22 +18,20 @@ import { BareChannels, type ChannelKind } from './bare-channels.js';
 import { HEADERS, contentSecurityPolicy } from './page-headers.js';
 import { RelayServer } from './relay-server.js';
 import { SocketEcho } from './socket-echo.js';
-import { Station } from './station.js';
+import { DemoEndpoint } from './endpoint.js';
+import { WideConnector } from './wide-connector.js';
 
 const FOLDER = new URL('../../demo/', import.meta.url);
-/** What is served, and nothing else. */
+/** Files of that folder are served, read once, and nothing else. */
 const TYPES: Readonly<Record<string, string>> = {
-  'index.html': 'text/html; charset=utf-8',
-  'style.css': 'text/css; charset=utf-8',
-  'page.js': 'text/javascript; charset=utf-8',
-  'worker.js': 'text/javascript; charset=utf-8',
-  'opfs-thread.js': 'text/javascript; charset=utf-8',
-  'page.js.map': 'application/json',
-  'worker.js.map': 'application/json',
-  'opfs-thread.js.map': 'application/json',
-  'engine.wasm': 'application/wasm',
-  'explain.wasm': 'application/wasm',
+  '.html': 'text/html; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.map': 'application/json',
+  '.wasm': 'application/wasm',
 };
+/** A visit fetches these only to look inside: experiments, explanations, guides, source maps. */
+const NOT_OF_VISIT = /^(inside-|explain\.|guide)|\.map$/;
 /** Connections at once, in all and of one source: a browser has six, and one for each WebSocket. */
 const CONNECTIONS_MAX = 512;
 const CONNECTIONS_PER_SOURCE = 128;
@@ -55,9 +55,9 @@ export interface DemoServerOptions {
 
 export class DemoServer {
   /** The peer over data channels; undefined without node-datachannel. */
-  readonly station: Station | undefined;
+  readonly endpoint: DemoEndpoint | undefined;
   /** The peer over WebSockets; undefined without ws. */
-  readonly socketStation: Station | undefined;
+  readonly socketEndpoint: DemoEndpoint | undefined;
   /** What is missing here, a sentence each. */
   readonly missing: readonly string[];
   readonly #server: Server;
@@ -66,24 +66,24 @@ export class DemoServer {
     server: Server,
     readonly url: string,
 
-    /** Bytes of a whole visit, compressed. */
+    /** Bytes of a visit of the three acts, compressed. */
     readonly gzipBytes: number,
 
     /** Relays that lose datagrams. */
     readonly relays: RelayServer,
-    stations: Pick<DemoServer, 'station' | 'socketStation' | 'missing'>,
+    endpoints: Pick<DemoServer, 'endpoint' | 'socketEndpoint' | 'missing'>,
   ) {
     this.#server = server;
-    this.station = stations.station;
-    this.socketStation = stations.socketStation;
-    this.missing = stations.missing;
+    this.endpoint = endpoints.endpoint;
+    this.socketEndpoint = endpoints.socketEndpoint;
+    this.missing = endpoints.missing;
   }
 
   /** Rejects with RefusalError ENOENT (not built), EADDRINUSE, EADDRNOTAVAIL, EACCES. */
   static async open({ bind, port, hosts = [] }: DemoServerOptions): Promise<DemoServer> {
     const files = readFiles();
-    const stations = await openStations();
-    const answerers = answerersOf(stations.station);
+    const endpoints = await openEndpoints();
+    const answerers = answerersOf(endpoints.endpoint);
     const relays = new RelayServer();
     const limits = {
       requestTimeout: REQUEST_MILLIS,
@@ -98,27 +98,27 @@ export class DemoServer {
     });
     limitConnections(server);
     try {
-      if (stations.socketStation) await acceptSockets(server, stations.socketStation, hosts);
+      if (endpoints.socketEndpoint) await acceptSockets(server, endpoints.socketEndpoint, hosts);
       await listening(server, port, bind);
     } catch (error) {
       relays.close();
-      await stations.station?.close();
-      await stations.socketStation?.close();
+      await endpoints.endpoint?.close();
+      await endpoints.socketEndpoint?.close();
       throw error;
     }
     const { address, port: granted, family } = server.address() as AddressInfo;
     const host = family === 'IPv6' ? `[${address}]` : address;
-    const sizes = [...files].map(([name, { gzip }]) => (name.endsWith('.map') ? 0 : gzip.length));
-    const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
-    return new DemoServer(server, `http://${host}:${granted}/`, total, relays, stations);
+    const ofVisit = [...files].filter(([name]) => !NOT_OF_VISIT.test(name));
+    const total = ofVisit.reduce((sum, [, { gzip }]) => sum + gzip.length, 0);
+    return new DemoServer(server, `http://${host}:${granted}/`, total, relays, endpoints);
   }
 
   async close(): Promise<void> {
     this.#server.closeAllConnections();
     await new Promise((resolve) => this.#server.close(resolve));
     this.relays.close();
-    await this.station?.close();
-    await this.socketStation?.close();
+    await this.endpoint?.close();
+    await this.socketEndpoint?.close();
   }
 }
 
@@ -129,39 +129,45 @@ interface File {
 }
 
 function readFiles(): ReadonlyMap<string, File> {
-  const files = Object.entries(TYPES).map(([name, type]): [string, File] => {
-    try {
+  const files = new Map<string, File>();
+  try {
+    for (const name of readdirSync(FOLDER, { recursive: true, encoding: 'utf8' })) {
+      const type = TYPES[extname(name)];
+      if (type === undefined) continue;
       const plain = readFileSync(new URL(name, FOLDER));
-      return [name, { type, plain, gzip: gzipSync(plain, { level: 9, memLevel: 9 }) }];
-    } catch (error) {
-      const path = fileURLToPath(new URL(name, FOLDER));
-      throw new RefusalError('ENOENT', `${path} is not there: npm run build`, { cause: error });
+      files.set(name, { type, plain, gzip: gzipSync(plain, { level: 9, memLevel: 9 }) });
     }
-  });
-  return new Map(files);
+    if (!files.has('index.html')) throw new Error('index.html is missing');
+  } catch (error) {
+    const path = fileURLToPath(FOLDER);
+    throw new RefusalError('ENOENT', `${path} is incomplete: npm run build`, { cause: error });
+  }
+  return files;
 }
 
-async function openStations() {
+async function openEndpoints() {
   const missing: string[] = [];
-  const open = async (link: DataChannelLink | WebSocketLink): Promise<Station | undefined> => {
+  const open = async (link: DataChannelLink | WebSocketLink): Promise<DemoEndpoint | undefined> => {
     try {
-      return await Station.open('node', link);
+      return await DemoEndpoint.open('node', link);
     } catch (error) {
       if (!(error instanceof LinkError)) throw error;
       missing.push(error.message);
       return undefined;
     }
   };
-  const station = await open(new DataChannelLink());
-  const socketStation = await open(new WebSocketLink());
-  return { station, socketStation, missing };
+  const endpoint = await open(
+    new DataChannelLink({ connector: new WideConnector(defaultConnector({})) }),
+  );
+  const socketEndpoint = await open(new WebSocketLink());
+  return { endpoint, socketEndpoint, missing };
 }
 
 /** Answerers of offers that are POSTed, by path; undefined without WebRTC. */
-function answerersOf(station: Station | undefined): Answerers | undefined {
-  if (!station) return undefined;
+function answerersOf(endpoint: DemoEndpoint | undefined): Answerers | undefined {
+  if (!endpoint) return undefined;
   return {
-    signal: station.link as DataChannelLink,
+    signal: endpoint.link as DataChannelLink,
     bare: new BareChannels('bare'),
     reliable: new BareChannels('reliable'),
   };
@@ -183,7 +189,7 @@ function limitConnections(server: Server): void {
 /** Packets at /packets; at /echo messages come back, for comparison. Without ws neither. */
 async function acceptSockets(
   server: Server,
-  { link }: Station,
+  { link }: DemoEndpoint,
   hosts: readonly string[],
 ): Promise<void> {
   let echo: SocketEcho;

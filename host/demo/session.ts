@@ -2,7 +2,7 @@
 import type { Endpoint } from '../link/endpoint.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import { paintFlower, paintLine } from './brush.js';
-import { Role, type End, type PeerKind } from './end.js';
+import { Role, type End, type PeerKind } from './private-data.js';
 import { Latencies } from './latencies.js';
 import { PICTURE_BYTES } from './memory-layout.js';
 import { Layer, Painter } from './painter.js';
@@ -63,24 +63,33 @@ export class Session {
   }
 
   /** Paints on our picture and, by WRITE, on theirs. */
-  paintOurs(line: readonly [number, number, number, number], heat: number): void {
-    paintLine(this.#ours.picture, this.#ours.touched, line, heat);
+  paintOurs(line: readonly [number, number, number, number], colour: number): void {
+    paintLine(this.#ours.picture, this.#ours.touched, line, colour);
     this.painter.flush();
   }
 
   /** Paints on theirs alone. */
-  paintTheirs(line: readonly [number, number, number, number], heat: number): void {
+  paintTheirs(line: readonly [number, number, number, number], colour: number): void {
     const { picture, touched } = this.#theirs;
     const { memory } = this.view;
-    paintLine(picture, touched, line, heat, (from, to) =>
+    paintLine(picture, touched, line, colour, (from, to) =>
       picture.set(memory.subarray(from, to), from),
     );
     this.painter.flush();
   }
 
-  flower(x: number, y: number, heat: number): void {
-    paintFlower(this.#ours.picture, this.#ours.touched, x, y, heat);
+  flower(x: number, y: number, colour: number): void {
+    paintFlower(this.#ours.picture, this.#ours.touched, x, y, colour);
     this.painter.flush();
+  }
+
+  /** Copies their paint, as READ last, to our empty points; `isTheirsFirst`: to the others too. */
+  adoptTheirs(isTheirsFirst: boolean): void {
+    const { picture } = this.#ours;
+    const { memory } = this.view;
+    for (let at = 0; at < PICTURE_BYTES; at++) {
+      if (memory[at] !== 0 && (isTheirsFirst || picture[at] === 0)) picture[at] = memory[at]!;
+    }
   }
 
   /** WRITEs all of our picture. */

@@ -5,8 +5,8 @@ import type { WebSocketServer } from 'ws';
 import { refuseUpgrade } from '../link/channel/http-site.js';
 import { SourceShares } from '../link/source-shares.js';
 import { load } from '../link/channel/websocket-class.js';
+import { PIECE_BYTES, replyTo } from './echo-channel.js';
 
-const ECHO_BYTES_MAX = 4096;
 /** Unread by the peer: beyond this nothing more is read from it. */
 const BUFFERED_BYTES_MAX = 2 ** 18;
 /** Sockets at once, in all and of one source. */
@@ -26,7 +26,7 @@ export class SocketEcho {
   /** Rejects with LinkError EOPNOTSUPP (no ws). */
   static async open(): Promise<SocketEcho> {
     const { WebSocketServer } = await load();
-    return new SocketEcho(new WebSocketServer({ noServer: true, maxPayload: ECHO_BYTES_MAX }));
+    return new SocketEcho(new WebSocketServer({ noServer: true, maxPayload: PIECE_BYTES }));
   }
 
   /** Takes one upgrade. */
@@ -42,7 +42,8 @@ export class SocketEcho {
       };
       client.on('message', (data: Buffer) => {
         idle.refresh();
-        client.send(data, sent);
+        const reply = replyTo(data);
+        if (reply) client.send(reply, sent);
         if (client.bufferedAmount >= BUFFERED_BYTES_MAX) client.pause();
       });
       client.on('error', () => client.terminate());

@@ -1,9 +1,9 @@
 /** READs the other's memory repeatedly, so that the page shows its real content. */
 import { SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
-import { at, check, type End } from './end.js';
+import { at, check, type End } from './private-data.js';
 import type { Latencies } from './latencies.js';
-import { PICTURE_BYTES, STATION_BYTES, readWord } from './memory-layout.js';
+import { PICTURE_BYTES, ENDPOINT_BYTES, readWord } from './memory-layout.js';
 
 /** A READ of the words, then the picture in pieces. */
 const PIECE_BYTES = 16384;
@@ -39,7 +39,7 @@ export class View {
 
   async #refresh(): Promise<void> {
     const start = performance.now();
-    await this.#read(PICTURE_BYTES, STATION_BYTES - PICTURE_BYTES);
+    await this.#read(PICTURE_BYTES, ENDPOINT_BYTES - PICTURE_BYTES);
     this.#delays.add(performance.now() - start);
     await this.#read(0, PICTURE_BYTES);
   }

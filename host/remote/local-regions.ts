@@ -38,6 +38,11 @@ export interface RegisteredRegion {
   readonly addr: bigint;
   readonly rkey: number;
   readonly length: number;
+  /**
+   * Peers may flush it: `visible` if it was registered with FLUSH_GLOBAL, `durable` if also with
+   * FLUSH_PERSISTENT. Default: no flush.
+   */
+  readonly flush?: 'visible' | 'durable';
 }
 
 /** A region with options: exactly one of `bytes`, `array`, `file`, `layout`, `registered`. */
@@ -193,6 +198,20 @@ export function regionBytes(operation: string, regions: Regions): number {
   return total;
 }
 
+/** Descriptions of open regions, for further servers and clients of the same domain. */
+export function registeredRegions(
+  descriptions: readonly RegionDescription[],
+): Readonly<Record<string, RegionOptions>> {
+  return Object.fromEntries(
+    descriptions.map(({ name, addr, rkey, length, rights }) => {
+      const isDurable = (rights & RightBit.PERSISTENT) !== 0;
+      const flush = isDurable ? { flush: 'durable' as const } : { flush: 'visible' as const };
+      const registered = { addr, rkey, length, ...(rights & RightBit.FLUSH ? flush : {}) };
+      return [name, { registered, rights: rightsOf(rights) }];
+    }),
+  );
+}
+
 /** Registered memory by name, and how to give it back. */
 export class LocalRegions {
   readonly memory: Record<string, TypedArray | undefined> = {};
@@ -235,13 +254,15 @@ export class LocalRegions {
     for (const undo of this.#undo.splice(0).reverse()) await undo();
   }
 
-  async #add(name: string, { bytes, array, file, registered, rights }: RegionOptions) {
+  async #add(name: string, { bytes, array, file, registered, rights: wanted }: RegionOptions) {
     const { context } = this.#pd;
-    const bits = rightBits(`regions.${name}`, rights);
+    const bits = rightBits(`regions.${name}`, wanted);
     if (registered) {
       this.memory[name] = undefined;
-      const { addr, rkey, length } = registered;
-      this.descriptions.push({ name, addr, length, rkey, rights: bits });
+      const { addr, rkey, length, flush } = registered;
+      const rights = bits | (flush ? RightBit.FLUSH : 0);
+      const all = flush === 'durable' ? rights | RightBit.PERSISTENT : rights;
+      this.descriptions.push({ name, addr, length, rkey, rights: all });
       return;
     }
     if (file !== undefined) {

@@ -176,7 +176,7 @@ export const DEMO_ATTACKS: readonly Attack[] = [
         const sockets = await Promise.all(
           Array.from({ length: 300 }, async (_, index) => {
             const socket = await openSocket(`ws://${host}:${port}/packets`, '127.1.20.6');
-            // Above the station's own address: it calls, again and again.
+            // Above the endpoint's own address: it calls, again and again.
             const gid = `fdff:ffff::${(index + 1).toString(16)}`;
             if (index % 2) socket?.send(JSON.stringify({ verbena: 1, gid }));
             else for (let early = 0; early < 64; early++) socket?.send(Buffer.alloc(65536));

@@ -3,7 +3,7 @@
  * rounds. Prints its figures as one line of JSON. In a process of its own, so that it can live in a
  * network of its own, where packets get lost:
  * ```
- *   node browser-run.js ROUNDS LOSS_PER_MILLE MESSAGES
+ *   node browser-run.js ROUNDS LOSS_PER_MILLE MESSAGES [MBIT_PER_SECOND]
  * ```
  */
 import { execFileSync } from 'node:child_process';
@@ -66,6 +66,12 @@ function losePackets(perMille: number): void {
   nft('add', 'chain', 'inet', 'loss', 'in', '{ type filter hook input priority 0 ; }');
   const random = ['numgen', 'random', 'mod', '1000', '<', `${perMille}`];
   nft('add', 'rule', 'inet', 'loss', 'in', 'meta', 'l4proto', 'udp', ...random, 'drop');
+}
+
+/** The only interface carries so much from now on; its queue holds 50 ms. */
+function shape(mbitPerSecond: number): void {
+  const how = ['tbf', 'rate', `${mbitPerSecond}mbit`, 'burst', '32kb', 'latency', '50ms'];
+  execFileSync('tc', ['qdisc', 'add', 'dev', 'lo', 'root', ...how]);
 }
 
 async function bareEnd(tab: Tab, name: Bare): Promise<void> {
@@ -207,7 +213,12 @@ async function sendNumbers(tab: Tab, { transfers }: Ends, name: string, count: n
   return { link: name, count, wrong, seconds: (performance.now() - start) / 1000 };
 }
 
-async function main(rounds: number, lossPerMille: number, count: number): Promise<void> {
+async function main(
+  rounds: number,
+  lossPerMille: number,
+  count: number,
+  mbitPerSecond?: number,
+): Promise<void> {
   if (lossPerMille > 0) losePackets(lossPerMille);
   const ends: Ends = { channels: { bare: [], reliable: [] }, sides: {}, transfers: {} };
   const links: Record<string, library.DataChannelLink> = {};
@@ -238,6 +249,7 @@ async function main(rounds: number, lossPerMille: number, count: number): Promis
   await bareEnd(tab, 'bare');
   for (let end = 0; end < SEVERAL; end++) await bareEnd(tab, 'reliable');
   for (const link of Object.entries(LINKS)) await connect(tab, ends, contexts[link[0]]!, link);
+  if (mbitPerSecond) shape(mbitPerSecond);
   const figures = await interleave(
     lossPerMille > 0 ? `browser, ${lossPerMille / 10} % loss` : 'browser',
     [
@@ -257,5 +269,5 @@ async function main(rounds: number, lossPerMille: number, count: number): Promis
   process.exit(0);
 }
 
-const [rounds, lossPerMille, messages] = process.argv.slice(2).map(Number);
-await main(rounds!, lossPerMille!, messages!);
+const [rounds, lossPerMille, messages, mbitPerSecond] = process.argv.slice(2).map(Number);
+await main(rounds!, lossPerMille!, messages!, mbitPerSecond);

@@ -9,6 +9,9 @@ import type { Bar, Bench, BenchResult, Figures, Pace } from './harness.js';
 
 const LOSS_PER_MILLE = 10;
 const MESSAGES = 1_000_000;
+/** A path that limits before the processors do, and messages that it takes in some seconds. */
+const SHAPED_MBIT = 20;
+const SHAPED_MESSAGES = 50_000;
 /** The link that carries more where packets get lost, in names of browser-run.ts. */
 const SEVERAL = 'write_by_4';
 /** In names of figures, and of bars. */
@@ -34,14 +37,19 @@ interface Run {
 }
 
 /** In a network namespace of its own where packets are to be lost. */
-async function measure(lossPerMille: number, { rounds, share }: Pace): Promise<Run> {
+async function measure(
+  lossPerMille: number,
+  { rounds, share }: Pace,
+  mbitPerSecond?: number,
+): Promise<Run> {
   const program = fileURLToPath(new URL('./browser-run.js', import.meta.url));
   const node = [
     process.execPath,
     program,
     `${rounds}`,
     `${lossPerMille}`,
-    `${Math.ceil(MESSAGES * share)}`,
+    `${Math.ceil((mbitPerSecond ? SHAPED_MESSAGES : MESSAGES) * share)}`,
+    ...(mbitPerSecond ? [`${mbitPerSecond}`] : []),
   ];
   const [command, ...args] = lossPerMille > 0 ? ['unshare', '-n', ...node] : node;
   const child = spawn(command!, args, { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -111,10 +119,10 @@ function pageBars({ rounds, errors }: PageRun): Bar[] {
   ];
 }
 
-function lossyBars(run: Run): Bar[] {
+function lossyBars(run: Run, where = ''): Bar[] {
   const ratio = (one: string, other: string): number =>
     medianOf(run.rounds, (f) => f[one]! / f[other]!);
-  const loss = ` at ${LOSS_PER_MILLE / 10} % loss`;
+  const loss = ` at ${LOSS_PER_MILLE / 10} % loss${where}`;
   return [
     ...WAYS.map(([way, words]) =>
       atLeast(
@@ -161,6 +169,8 @@ async function run(pace: Pace = FULL): Promise<BenchResult> {
   const clean = await measure(0, pace);
   const lacking = missingLoss();
   const lossy = lacking === undefined ? await measure(LOSS_PER_MILLE, pace) : undefined;
+  const shaped =
+    lacking === undefined ? await measure(LOSS_PER_MILLE, pace, SHAPED_MBIT) : undefined;
   const page = await measurePage(pace);
   const speed = ({ numbers }: Run): number => numbers[0]!.count / numbers[0]!.seconds;
   return {
@@ -171,12 +181,14 @@ async function run(pace: Pace = FULL): Promise<BenchResult> {
       ...comparisons(clean),
       ...(lossy ? prefixed('lossy_', { ...medians(lossy.rounds), ...comparisons(lossy) }) : {}),
       ...(lossy ? { lossy_send_64_per_second: speed(lossy) } : {}),
+      ...(shaped ? prefixed('shaped_', { ...medians(shaped.rounds), ...comparisons(shaped) }) : {}),
     },
     bars: [
       ...pageBars(page),
       ...cleanBars(clean),
       atMost('errors on the console', clean.errors.length, 0),
       ...(lossy ? lossyBars(lossy) : [missing('verbs in a browser at 1 % loss', lacking!)]),
+      ...(shaped ? lossyBars(shaped, ` and ${SHAPED_MBIT} Mbit/s`) : []),
     ],
   };
 }

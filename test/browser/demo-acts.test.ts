@@ -63,7 +63,7 @@ const middle = (values: readonly number[]): number =>
 
 test('a column: one READ of the server’s layout', async (world) => {
   const tab = await alone(world);
-  const { memory } = world.server.station!;
+  const { memory } = world.server.endpoint!;
   const presses = await fetchColumns(tab, () => memory);
   // A request, and 4 KiB at a path MTU of 1024; more only where something had to be sent again.
   assert.is(middle(presses.map(({ packets }) => packets!)), 5);
@@ -86,7 +86,7 @@ test('a column of another tab', async (world) => {
 
 test('compare and swap: the server’s word is counted up by all of them', async (world) => {
   const tab = await alone(world);
-  const { memory } = world.server.station!;
+  const { memory } = world.server.endpoint!;
   const before = readWord(memory, Word.CELL);
   const { won, lost, after } = await tab.play('compare-and-swap');
   assert.is(won, 100);
@@ -110,7 +110,7 @@ test('compare and swap between tabs, both at a time', async (world) => {
 
 test('a slow receiver: RNR NAKs, and every message is taken', async (world) => {
   const tab = await alone(world);
-  const { memory, context } = world.server.station!;
+  const { memory, context } = world.server.endpoint!;
   const before = readWord(memory, Word.MESSAGES);
   const sentBefore = context.counters().sendRnrErr;
   const { sent, taken, refused } = await tab.play('slow-receiver');
@@ -125,7 +125,7 @@ test('a slow receiver: RNR NAKs, and every message is taken', async (world) => {
 
 test('a wrong key: refused in explain’s words, no byte changes, painting goes on', async (world) => {
   const tab = await alone(world);
-  const { memory } = world.server.station!;
+  const { memory } = world.server.endpoint!;
   const { status, changed } = await tab.play('wrong-key');
   assert.is(status, WcStatus.REM_ACCESS_ERR);
   assert.is(changed, 0);

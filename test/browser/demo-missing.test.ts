@@ -26,7 +26,7 @@ async function paintBySocket(tab: DemoPage, { server }: DemoWorld): Promise<void
   await tab.said('#link', /WebSocket/);
   await tab.page.locator('#clear').click();
   await tab.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
-  assert.is(await differences(tab, () => server.socketStation!.memory), 0);
+  assert.is(await differences(tab, () => server.socketEndpoint!.memory), 0);
   const { won } = await tab.play('compare-and-swap');
   assert.is(won, 100);
   const shared = await tab.play('shared-domain');
@@ -73,11 +73,11 @@ test('where connections are forbidden, too', async (world) => {
 
 test('a server that never answers is named, and tabs find each other', async (world) => {
   const site = await Site.open({ post: () => undefined });
-  const url = site.url(`/build/demo/index.html`);
+  const url = site.url(`/build/demo/index.html#inside`);
   const browser: Browser = world.browser;
   const a = await DemoPage.open(browser, url);
   await a.said('#notes', /no peer answered.*second tab/);
-  await a.said('#notes', /No SharedArrayBuffer.*stays in one Worker/);
+  await a.said('#notes-inside', /No SharedArrayBuffer.*stays in one Worker/);
   await a.said('#status', /No peer is connected yet/);
   await a.page.locator('#act-wrong-key').click();
   await a.said('.act:has(#act-wrong-key) output.said', /no peer yet/);
@@ -110,7 +110,7 @@ test('a tab that goes is said to have gone', async (world) => {
   await chooses('the server');
   await a.page.locator('#clear').click();
   await a.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
-  assert.is(await differences(a, () => world.server.station!.memory), 0);
+  assert.is(await differences(a, () => world.server.endpoint!.memory), 0);
   await leave(a);
 });
 

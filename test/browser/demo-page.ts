@@ -51,8 +51,10 @@ export class DemoPage {
 
   /** Waits until it has painted its flower at a peer. Returns the milliseconds since its load. */
   async firstWrite(): Promise<number> {
-    await this.said('#status', /first WRITE/);
-    return (await this.inspect()).firstWriteMillis;
+    const isWritten = (millis: number): boolean => !Number.isNaN(millis);
+    const millis = await until(async () => (await this.inspect()).firstWriteMillis, isWritten);
+    if (!isWritten(millis)) throw new Error(`no WRITE: ${await this.page.textContent('#status')}`);
+    return millis;
   }
 
   /** Until the element says so; what it says. */
@@ -76,23 +78,31 @@ export class DemoPage {
    */
   async play(act: string): Promise<Record<string, number>> {
     await this.page.bringToFront();
-    await this.page.locator(`#act-${act}`).click();
+    await this.page.locator(buttonOf(act)).click();
     return this.played(act);
   }
 
   /** Waits until the act that plays is over. */
   async played(act: string): Promise<Record<string, number>> {
     // Asked from here: the page's policy evaluates no text, and `waitForFunction` is such.
-    const button = this.page.locator(`#act-${act}`);
-    const isIdle = await until(
-      () => button.isEnabled(),
-      (is) => is,
+    const said = this.page.locator(saidOf(act));
+    const figures = await until(
+      () => said.getAttribute('data-figures'),
+      (text) => text !== null,
     );
-    if (!isIdle) throw new Error(`${act} is not over after ${PATIENCE_MILLIS / 1000} s`);
-    const said = this.page.locator(`.act:has(#act-${act}) output.said`);
-    const figures = (await said.getAttribute('data-figures')) ?? '{}';
+    if (figures === null) throw new Error(`${act} is not over after ${PATIENCE_MILLIS / 1000} s`);
     if (figures === '{}') throw new Error(`${act}: ${await said.textContent()}`);
     return JSON.parse(figures) as Record<string, number>;
+  }
+
+  /** Shows one of the three acts. */
+  async show(act: string): Promise<void> {
+    await this.page.locator(`#to-${act}`).click();
+  }
+
+  /** Clears all pictures; the button may be in an act that does not show. */
+  async clear(): Promise<void> {
+    await this.page.locator('#clear').dispatchEvent('click');
   }
 
   /** Moves the pointer from one point of the pane to the other (0 to 1), pressed. */
@@ -102,6 +112,8 @@ export class DemoPage {
     [toX, toY]: readonly [number, number],
     steps = 8,
   ): Promise<void> {
+    // `#inside` scrolls down to the experiments.
+    await this.page.locator(`#${pane}`).scrollIntoViewIfNeeded();
     const { x, y, width, height } = (await this.page.locator(`#${pane}`).boundingBox())!;
     const { mouse } = this.page;
     await mouse.move(x + fromX * width, y + fromY * height);
@@ -122,6 +134,12 @@ export class DemoPage {
     await this.page.close();
   }
 }
+
+/** The race and the plug have buttons of their own; experiments are cards. */
+const isMain = (act: string): boolean => act === 'race' || act === 'plug';
+const buttonOf = (act: string): string => (isMain(act) ? `#go-${act}` : `#act-${act}`);
+export const saidOf = (act: string): string =>
+  isMain(act) ? `#said-${act}` : `.act:has(#act-${act}) output.said`;
 
 async function eventuallyText(read: () => Promise<string | null>, wanted: RegExp): Promise<string> {
   const deadline = performance.now() + PATIENCE_MILLIS;
@@ -165,22 +183,25 @@ export async function closeWorld(world: DemoWorld): Promise<void> {
 
 let rooms = 0;
 
-/** The page's address, where tabs meet those of the same call alone. */
-export function freshUrl({ server }: Pick<DemoWorld, 'server'>): string {
-  return `${server.url}?room=${++rooms}`;
+/**
+ * The page's address, where tabs meet those of the same call alone. `show`: an act, or `inside`,
+ * which opens the experiments below painting.
+ */
+export function freshUrl({ server }: Pick<DemoWorld, 'server'>, show = 'inside'): string {
+  return `${server.url}?room=${++rooms}#${show}`;
 }
 
 /** A tab that meets the server only, with a clean picture. */
-export async function alone(world: DemoWorld): Promise<DemoPage> {
-  const tab = await DemoPage.open(world.browser, freshUrl(world));
+export async function alone(world: DemoWorld, show?: string): Promise<DemoPage> {
+  const tab = await DemoPage.open(world.browser, freshUrl(world, show));
   await tab.firstWrite();
-  await tab.page.locator('#clear').click();
+  await tab.clear();
   return tab;
 }
 
 /** Two tabs that look at each other. */
-export async function two(world: DemoWorld): Promise<[DemoPage, DemoPage]> {
-  const url = freshUrl(world);
+export async function two(world: DemoWorld, show?: string): Promise<[DemoPage, DemoPage]> {
+  const url = freshUrl(world, show);
   const a = await DemoPage.open(world.browser, url);
   await a.firstWrite();
   const b = await DemoPage.open(world.browser, url, { width: 390, height: 844 });
@@ -210,7 +231,7 @@ async function greeted(a: DemoPage, b: DemoPage): Promise<void> {
     tabs.every(({ ours }) => tabs.every((painter) => ours[spot(painter)]! > 0));
   if (!isThere(await until(look, isThere))) throw new Error('two tabs do not greet each other');
   // It is in front: see `play`.
-  await b.page.locator('#clear').click();
+  await b.clear();
   const isWiped = (tabs: readonly Looked[]): boolean =>
     tabs.every(({ ours }) => picture(ours).every((heat) => heat === 0));
   if (!isWiped(await until(look, isWiped))) throw new Error('what was painted is not wiped');

@@ -31,7 +31,7 @@ for (const kind of ['the server', 'another tab']) {
     await tab.stroke('theirs', [0.1, 0.5], [0.9, 0.5]);
     const theirs = other
       ? async () => (await other.inspect()).ours
-      : () => world.server.station!.memory;
+      : () => world.server.endpoint!.memory;
     const line = await until(
       async () => stampOf(await theirs()),
       (bytes) => bytes.some((byte) => byte > 0),
@@ -73,7 +73,7 @@ for (const kind of ['the server', 'another tab']) {
     await tab.stroke('ours', [0.1, 0.4], [0.9, 0.6]);
     const theirs = other
       ? async () => (await other.inspect()).ours
-      : () => world.server.station!.memory;
+      : () => world.server.endpoint!.memory;
     assert.is(await differences(tab, theirs), 0);
     const figures = await tab.play('burst');
     const { requests, peak, inUse, created, left, own, bucket, pool, wrong } = figures;

@@ -12,13 +12,13 @@ const FILE = fileURLToPath(new URL('host/guide/demo.png', root));
 const BYTES_MAX = 150_000;
 const STEPS = 120;
 
-/** One turn of a curve around the middle of its own pane, with this brush. */
+/** One turn of a curve around the middle of its own pane, in this colour. */
 async function paint(
   { page }: DemoPage,
-  heat: string,
+  colour: string,
   curve: (turn: number) => readonly [number, number],
 ): Promise<void> {
-  await page.locator('label', { hasText: heat }).click();
+  await page.locator(`label.${colour}`).click();
   const { x, y, width, height } = (await page.locator('#ours').boundingBox())!;
   for (let step = 0; step <= STEPS; step++) {
     const [right, down] = curve((2 * Math.PI * step) / STEPS);
@@ -31,13 +31,13 @@ async function paint(
 const world = {} as DemoWorld;
 await openWorld(world);
 try {
-  const [tab, other] = await two(world);
-  await tab.page.setViewportSize({ width: 1000, height: 720 });
-  await paint(tab, '255', (turn) => {
+  const [tab, other] = await two(world, 'paint');
+  await tab.page.setViewportSize({ width: 1000, height: 760 });
+  await paint(tab, 'c5', (turn) => {
     const radius = 0.36 * Math.cos((5 * turn) / 2);
     return [radius * Math.cos(turn / 2), radius * Math.sin(turn / 2)];
   });
-  await paint(other, '150', (turn) => [0.42 * Math.cos(turn), 0.42 * Math.sin(turn)]);
+  await paint(other, 'c1', (turn) => [0.42 * Math.cos(turn), 0.42 * Math.sin(turn)]);
   // Until what it READ of the peer is on the screen.
   await new Promise((resolve) => setTimeout(resolve, 1000));
   await tab.page.evaluate('scrollTo(0, 0)');

@@ -19,6 +19,7 @@ const HOST = [
   'verbs',
   'cm',
   'remote',
+  'mesh',
   'pool',
   'shmem',
   'rpma',

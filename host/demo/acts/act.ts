@@ -1,17 +1,37 @@
 /** What a button of the demo does, and what the page says about it. */
 import type { ChannelKind } from '../bare-channels.js';
 import type { EchoChannel } from '../echo-channel.js';
-import type { Company, Invitation } from '../guest.js';
+import type { SharingContext, DomainShare } from '../second-context.js';
 import type { Session } from '../session.js';
-import type { Station } from '../station.js';
+import type { DemoEndpoint } from '../endpoint.js';
+
+/** What the page draws while one of the three acts plays. */
+export type Scene =
+  /** A frame leaves on both lanes. */
+  | { readonly kind: 'start' }
+  /** It has arrived on one of them; milliseconds. */
+  | {
+      readonly kind: 'arrival';
+      readonly lane: 'ours' | 'reliable';
+      readonly millis: number;
+      readonly median: number;
+    }
+  /** So many records were acknowledged. */
+  | { readonly kind: 'records'; readonly acknowledged: number }
+  /** The Worker is killed; then its file is read. */
+  | { readonly kind: 'killed' };
 
 /** Where an act plays. */
 export interface Stage {
-  readonly station: Station;
+  readonly endpoint: DemoEndpoint;
   /** The session that the page shows. */
   readonly session: Session;
   /** Says something in the meantime. */
   say(sentence: string): void;
+  /** Draws what happens in one of the three acts. */
+  show(scene: Scene): void;
+  /** Resolves when the button of the act that plays is pressed again. */
+  readonly pressed: Promise<void>;
   /** Draws the next point of the act's plot, a value for each line; `text` is said beside it. */
   draw(values: readonly number[], text: string): void;
   /** A sentence about a WcStatus. */
@@ -20,10 +40,13 @@ export interface Stage {
   channel(kind: ChannelKind): Promise<EchoChannel>;
   /** Does it while neither peer's page READs what it shows: the wire is for what is measured. */
   quietly<Value>(work: () => Promise<Value>): Promise<Value>;
-  /** One more context of the station's device, in a Worker of its own where memory is shared. */
-  guest(invitation: Invitation): Promise<Company>;
-  /** Sets the percentage of lost datagrams to and from this peer. */
-  lose(percent: number): Promise<Wire>;
+  /** One more context of the endpoint's device, in a Worker of its own where memory is shared. */
+  secondContext(domain: DomainShare): Promise<SharingContext>;
+  /**
+   * Sets the percentage of lost datagrams to and from this peer, and the milliseconds that a relay
+   * delays each.
+   */
+  lose(percent: number, delayMillis?: number): Promise<Wire>;
 }
 
 /** Where packets are lost. */
@@ -53,16 +76,20 @@ export interface Slider {
   readonly unit: string;
 }
 
-export interface Act {
+/** One of the acts of the page itself, which has their texts. */
+export interface MainAct {
   readonly id: string;
+  /** `value`: as chosen. Rejects when the peer has gone meanwhile. */
+  play(stage: Stage, value: number): Promise<Outcome>;
+}
+
+export interface Act extends MainAct {
   /** On the button. */
   readonly title: string;
   readonly sentence: string;
   readonly slider?: Slider;
   /** Title of what is drawn while it plays. */
   readonly plot?: string;
-  /** `value`: the slider's. Rejects when the peer has gone meanwhile. */
-  play(stage: Stage, value: number): Promise<Outcome>;
 }
 
 /** A count with its noun. */

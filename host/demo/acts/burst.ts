@@ -5,7 +5,7 @@ import type { FmrPool } from '../../pool/fmr-pool.js';
 import type { FmrPoolUser } from '../../pool/fmr-pool.js';
 import { AccessFlag, SendFlag, WrOpcode } from '../../verbs/enums.js';
 import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
-import { at, check, type End } from '../end.js';
+import { at, check, type End } from '../private-data.js';
 import { PICTURE_BYTES } from '../memory-layout.js';
 import { counted, type Act, type Stage } from './act.js';
 
@@ -29,27 +29,26 @@ type Tier = (typeof TIERS)[number];
 
 export const burst: Act = {
   id: 'burst',
-  title: 'Burst from a pool',
+  title: 'Read all at once',
   sentence:
-    `${CONNECTIONS * PIECES} READs at once on ${CONNECTIONS} connections, each into a memory region that is ` +
-    `registered for it alone (REG_MR) and invalidated afterwards. A connection owns ${OWN} regions; ` +
-    'what a burst needs beyond comes from a pool that all share.',
+    `Shows pools: ${CONNECTIONS * PIECES} READs at once on ${CONNECTIONS} connections, each into a memory region ` +
+    `for it alone. A connection owns ${OWN} regions; the others come from a pool that all share.`,
   plot: 'Regions in use, and made',
   async play(stage) {
-    const { station, session } = stage;
-    const pool = createFmrPool(station.context, undefined, {
+    const { endpoint, session } = stage;
+    const pool = createFmrPool(endpoint.context, undefined, {
       ulp: `demo ${++presses}`,
       maxLength: PIECE_BYTES,
       mrsMax: REGIONS_MAX,
       mrsMin: REGIONS_MIN,
     });
-    const region = station.scratch(CONNECTIONS * PICTURE_BYTES);
+    const region = endpoint.scratch(CONNECTIONS * PICTURE_BYTES);
     const ends: End[] = [];
     const usage = new Usage(stage, pool);
     let isOver = false;
     try {
       for (let count = 0; count < CONNECTIONS; count++) {
-        ends.push(await station.spare(session.peer));
+        ends.push(await endpoint.spare(session.peer));
       }
       const outcome = await stage.quietly(() => fire(stage, ends, pool, region, usage));
       isOver = true;
@@ -62,7 +61,7 @@ export const burst: Act = {
         for (const user of pool.users) user.destroy();
         pool.destroy();
         region.dereg();
-        station.context.free(region.buffer);
+        endpoint.context.free(region.buffer);
       }
     }
   },

@@ -1,10 +1,10 @@
 /** A column of the other's memory, gathered there by its layout and scattered here, by one READ. */
 import { SendFlag, WrOpcode } from '../../verbs/enums.js';
-import { check, type End } from '../end.js';
+import { check, type End } from '../private-data.js';
 import { Latencies } from '../latencies.js';
 import { COLUMN_BYTES, MATRIX, columnOf } from '../memory-layout.js';
 import type { Session } from '../session.js';
-import type { Station } from '../station.js';
+import type { DemoEndpoint } from '../endpoint.js';
 import { counted, millis, type Act, type Stage } from './act.js';
 
 /** READs and bare round trips in turn: one of each says little. */
@@ -19,16 +19,15 @@ export const column: Act = {
   id: 'column',
   title: 'Fetch a column',
   sentence:
-    `The picture is also a matrix: ${MATRIX.rows} rows, ${MATRIX.rowBytes} bytes apart. A layout ` +
-    'makes each of its columns one run of bytes behind one key: a WRITE paints a column of ' +
-    'their memory alone, and one READ fetches it into ours. Neither side packs anything.',
+    `Shows reading of scattered bytes: one READ gathers a column, ${MATRIX.rows} pieces that lie ` +
+    `${MATRIX.rowBytes} bytes apart, and scatters it into our picture. Neither side packs anything.`,
   async play(stage) {
-    const { station, session, say } = stage;
+    const { endpoint, session, say } = stage;
     const turn = fetched.get(session) ?? 0;
     fetched.set(session, turn + 1);
     const which = turn % MATRIX.columns;
-    const end = await station.spare(session.peer);
-    const region = station.scratch(COLUMN_BYTES);
+    const end = await endpoint.spare(session.peer);
+    const region = endpoint.scratch(COLUMN_BYTES);
     try {
       // Heat that runs down the column, the other way round in the next round of columns.
       region.buffer.forEach((_byte, at) => {
@@ -44,23 +43,23 @@ export const column: Act = {
     } finally {
       await end.connection.close();
       region.dereg();
-      station.context.free(region.buffer);
+      endpoint.context.free(region.buffer);
     }
   },
 };
 
 async function fetch(stage: Stage, end: End, which: number, missing: number) {
-  const { station, session } = stage;
+  const { endpoint, session } = stage;
   const bare = await stage.channel('bare').catch(() => undefined);
   const reads = new Latencies();
   const trips = new Latencies();
   let packets = 0;
   for (let round = 0; round < ROUNDS; round++) {
-    const { count } = station.tap;
+    const { count } = endpoint.tap;
     const start = performance.now();
-    await move(end, WrOpcode.RDMA_READ, which, station.columns);
+    await move(end, WrOpcode.RDMA_READ, which, endpoint.columns);
     reads.add(performance.now() - start);
-    if (round === 0) packets = packetsOf(station, end, count);
+    if (round === 0) packets = packetsOf(endpoint, end, count);
     if (bare) trips.add(await bare.trip(TRIP_MILLIS_MAX));
   }
   await session.refresh();
@@ -110,14 +109,14 @@ async function move(
 }
 
 /** Bytes of a column of ours that are not as they were READ of theirs. */
-function differing({ station, session }: Stage, which: number): number {
-  const ours = columnOf(station.memory, which);
+function differing({ endpoint, session }: Stage, which: number): number {
+  const ours = columnOf(endpoint.memory, which);
   const theirs = columnOf(session.view.memory, which);
   return ours.filter((byte, at) => byte !== theirs[at]).length;
 }
 
 /** Packets of a connection, both ways, since there were `count`. */
-function packetsOf({ tap }: Station, { connection: { qp } }: End, count: number): number {
+function packetsOf({ tap }: DemoEndpoint, { connection: { qp } }: End, count: number): number {
   const numbers = [qp.qpNum, qp.query().destQpNum];
   const isOfIt = (bytes: Uint8Array): boolean =>
     numbers.includes((bytes[QPN_AT]! << 16) | (bytes[QPN_AT + 1]! << 8) | bytes[QPN_AT + 2]!);

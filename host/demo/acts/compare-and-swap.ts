@@ -1,6 +1,6 @@
 /** Several queue pairs count in one word of the other's memory, by compare and swap. */
 import { SendFlag, WrOpcode } from '../../verbs/enums.js';
-import { at, check, type End } from '../end.js';
+import { at, check, type End } from '../private-data.js';
 import { Word, readWord } from '../memory-layout.js';
 import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
 import { counted, type Act, type Stage } from './act.js';
@@ -17,16 +17,16 @@ interface Contender {
 
 export const compareAndSwap: Act = {
   id: 'compare-and-swap',
-  title: 'Compare and swap',
+  title: 'Count together',
   sentence:
-    'Four queue pairs count in one word of the peer’s memory. A queue pair that finds the word changed ' +
-    'tries again; no count is lost, and the peer’s program takes no part.',
+    'Shows atomics: four connections count in one word of the peer’s memory by compare and swap. ' +
+    'No count is lost, and the peer’s program takes no part.',
   async play(stage) {
-    const { station, session } = stage;
+    const { endpoint, session } = stage;
     const contenders = await Promise.all(
       Array.from({ length: CONTENDERS }, async (): Promise<Contender> => {
-        const end = await station.spare(session.peer);
-        return { end, region: station.scratch(WORD_BYTES), lost: 0 };
+        const end = await endpoint.spare(session.peer);
+        return { end, region: endpoint.scratch(WORD_BYTES), lost: 0 };
       }),
     );
     try {
@@ -35,7 +35,7 @@ export const compareAndSwap: Act = {
       for (const { end, region } of contenders) {
         await end.connection.close();
         region.dereg();
-        station.context.free(region.buffer);
+        endpoint.context.free(region.buffer);
       }
     }
   },

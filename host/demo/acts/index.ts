@@ -1,21 +1,6 @@
-/** The buttons, in the order of the page. One more: a file beside this one, and a line below. */
-import type { Act } from './act.js';
-import { burst } from './burst.js';
-import { column } from './column.js';
-import { compareAndSwap } from './compare-and-swap.js';
-import { crash } from './crash.js';
-import { loss } from './loss.js';
-import { sharedDomain } from './shared-domain.js';
-import { slowReceiver } from './slow-receiver.js';
-import { wrongKey } from './wrong-key.js';
+/** What the buttons of the page itself do, beside painting. `inside.ts` has the others. */
+import type { MainAct } from './act.js';
+import { plug } from './plug.js';
+import { race } from './race.js';
 
-export const acts: readonly Act[] = [
-  column,
-  compareAndSwap,
-  slowReceiver,
-  wrongKey,
-  sharedDomain,
-  burst,
-  crash,
-  loss,
-];
+export const mainActs: readonly MainAct[] = [race, plug];

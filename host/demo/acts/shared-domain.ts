@@ -1,6 +1,6 @@
 /** One protection domain, two contexts of the device: what one registers the other one serves. */
 import { AccessFlag, WcStatus } from '../../verbs/enums.js';
-import { SHARE_KEY, isRefused, type Company } from '../guest.js';
+import { SHARE_KEY, isRefused, type SharingContext } from '../second-context.js';
 import { STAMP_BYTES, stampOf } from '../memory-layout.js';
 import type { Act } from './act.js';
 
@@ -8,24 +8,23 @@ const HEX = 16;
 
 export const sharedDomain: Act = {
   id: 'shared-domain',
-  title: 'Shared domain',
+  title: 'Share between Workers',
   sentence:
-    'A second Worker has a context of this pane’s device, and takes part in its protection domain by a ' +
-    'handle of 32 bytes and a key. The first one registers memory, the second one has the queue pair: ' +
-    'the peer WRITEs through it by a key that it never registered.',
-  async play({ station, session, guest }) {
-    const { context, kind } = station;
+    'Shows shared protection domains: this Worker registers memory, a second Worker of the same device ' +
+    'has the connection, and the peer WRITEs through it. When the domain ends, so do the rights.',
+  async play({ endpoint, session, secondContext }) {
+    const { context, kind } = endpoint;
     const pd = context.allocPd();
     const handle = pd.allocShpd(SHARE_KEY);
     const memory = context.alloc(STAMP_BYTES);
     const region = pd.regMr(memory, AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE);
-    let other: Company | undefined;
-    /** Of the domain, in both Workers; `there`: in the guest's. */
+    let other: SharingContext | undefined;
+    /** Of the domain, in both Workers; `there`: in the second context's. */
     const instances = (there: number): number =>
       there + (other!.isApart ? context.siblings.instancesOf(pd.handle) : 0);
     try {
       const { rkey, addr } = region;
-      other = await guest({ handle, peer: `${session.peer.gid}`, kind, rkey, addr });
+      other = await secondContext({ handle, peer: `${session.peer.gid}`, kind, rkey, addr });
       const first = await other.ask();
       const both = instances(first.instances);
       await session.refresh();

@@ -9,16 +9,16 @@ const PATIENCE_MILLIS = 20_000;
 
 export const slowReceiver: Act = {
   id: 'slow-receiver',
-  title: 'Slow receiver',
+  title: 'Overwhelm a slow program',
   sentence:
-    `SENDs need a receive at the other side. The peer posts ${RECEIVES} and takes ${PACE_MILLIS} ms ` +
-    'for each message: beyond that its adapter answers RNR NAK, and ours waits. Nothing is dropped.',
+    `Shows back-pressure: the peer’s program takes ${PACE_MILLIS} ms for each message and has room for ` +
+    `${RECEIVES}. Its adapter makes ours wait (RNR NAK), and drops nothing.`,
   async play(stage) {
-    const { station, session, say } = stage;
+    const { endpoint, session, say } = stage;
     await session.refresh();
     const before = session.view.word(Word.MESSAGES);
     const refusedBefore = refusals(stage);
-    await station.writeWord(session, Word.PACE_MILLIS, PACE_MILLIS);
+    await endpoint.writeWord(session, Word.PACE_MILLIS, PACE_MILLIS);
     say(`${counted(MESSAGES, 'message')} are sent at once.`);
     const start = performance.now();
     try {
@@ -30,11 +30,11 @@ export const slowReceiver: Act = {
         await session.refresh();
       }
     } finally {
-      await station.writeWord(session, Word.PACE_MILLIS, 0);
+      await endpoint.writeWord(session, Word.PACE_MILLIS, 0);
     }
     const millis = performance.now() - start;
     const taken = session.view.word(Word.MESSAGES) - before;
-    const refused = refusals({ station }) - refusedBefore;
+    const refused = refusals({ endpoint }) - refusedBefore;
     return {
       sentences: [
         `The peer’s application took ${counted(taken, 'message')}, in ${millis.toFixed(0)} ms.`,
@@ -45,6 +45,6 @@ export const slowReceiver: Act = {
   },
 };
 
-function refusals({ station }: Pick<Stage, 'station'>): number {
-  return Number(station.context.counters().rcvdRnrErr);
+function refusals({ endpoint }: Pick<Stage, 'endpoint'>): number {
+  return Number(endpoint.context.counters().rcvdRnrErr);
 }

@@ -1,6 +1,6 @@
 /** A WRITE with an invalid key. */
 import { SendFlag, WcStatusName, WrOpcode } from '../../verbs/enums.js';
-import { at } from '../end.js';
+import { at } from '../private-data.js';
 import { TARGET, TARGET_BYTES } from '../memory-layout.js';
 import type { Act } from './act.js';
 
@@ -9,16 +9,16 @@ const WRONG = 0x5a5a5a00;
 
 export const wrongKey: Act = {
   id: 'wrong-key',
-  title: 'Wrong key',
+  title: 'Try a wrong key',
   sentence:
-    'A WRITE to the right address with the wrong key, on a connection of its own. ' +
-    'The peer’s adapter refuses it, its memory stays as it is, and painting goes on.',
-  async play({ station, session, explainStatus }) {
+    'Shows protection: a WRITE to the right address with a wrong key, on a connection of its own. ' +
+    'The peer’s adapter refuses it, and no byte changes.',
+  async play({ endpoint, session, explainStatus }) {
     await session.refresh();
     const target = (): Uint8Array => session.view.memory.slice(TARGET, TARGET + TARGET_BYTES);
     const before = target();
-    const end = await station.spare(session.peer);
-    const region = station.scratch(TARGET_BYTES);
+    const end = await endpoint.spare(session.peer);
+    const region = endpoint.scratch(TARGET_BYTES);
     region.buffer.fill(0xff);
     const { remoteAddr, rkey } = at(end, TARGET);
     end.connection.qp.postSend({
@@ -30,7 +30,7 @@ export const wrongKey: Act = {
     const [completion] = await end.connection.sendCq.wait();
     await end.connection.close();
     region.dereg();
-    station.context.free(region.buffer);
+    endpoint.context.free(region.buffer);
     await session.refresh();
     const after = target();
     const changed = after.filter((byte, index) => byte !== before[index]).length;

@@ -1,4 +1,4 @@
-/** The buttons: a card each, made of what the Worker says there is. */
+/** The experiments: a card each, as the Worker lists them. */
 import { make } from './element.js';
 import { Plot } from './plot.js';
 import type { ActCard } from './protocol.js';
@@ -44,10 +44,9 @@ export class Cards {
   end(act: string, sentences: readonly string[], figures: Readonly<Record<string, number>>): void {
     this.say(act, sentences);
     this.#cards.get(act)!.said.dataset['figures'] = JSON.stringify(figures);
-    this.setBusy(false);
   }
 
-  /** While one plays, none other begins. */
+  /** While an act plays, no other one begins. */
   setBusy(isBusy: boolean): void {
     for (const { button } of this.#cards.values()) button.disabled = isBusy;
   }
@@ -80,7 +79,7 @@ export class Cards {
       });
     }
     button.addEventListener('click', () => {
-      this.setBusy(true);
+      delete said.dataset['figures'];
       this.#actions.play(id, chosen());
     });
     const plot = plotTitle === undefined ? undefined : new Plot({ title: plotTitle });

@@ -4,17 +4,17 @@
  */
 import type { Wire } from '../acts/act.js';
 import { Latencies } from '../latencies.js';
+import type { Impairment } from '../relayed-signalling.js';
 import type { Session } from '../session.js';
-import type { Opened } from './open-station.js';
+import { WIDE } from '../wide-connector.js';
+import type { Opened } from './open-endpoint.js';
 import type { RelayedWay } from './relayed-way.js';
 
 const ASK_MILLIS = 100;
 const TRIP_MILLIS_MAX = 5000;
 
-interface Wanted {
+interface Wanted extends Required<Impairment> {
   readonly session: Session;
-  /** 0 to 1. */
-  readonly share: number;
 }
 
 export class Losses {
@@ -26,15 +26,19 @@ export class Losses {
   #applying: Promise<Wire> | undefined;
   #way: RelayedWay | undefined;
   #missing = '';
+  #connections = 1;
   #timer: ReturnType<typeof setInterval> | undefined;
 
   constructor(opened: Opened) {
     this.#opened = opened;
   }
 
-  /** Sets the loss to and from that peer; a request during another one runs after it. */
-  set(session: Session, percent: number): Promise<Wire> {
-    this.#wanted = { session, share: percent / 100 };
+  /**
+   * Sets the loss (percent) and the delay (milliseconds) of datagrams to and from that peer; a
+   * request during another one runs after it. A delay needs a relay: in our own link alone there is none.
+   */
+  set(session: Session, percent: number, delay = 0): Promise<Wire> {
+    this.#wanted = { session, loss: percent / 100, delay };
     this.#applying ??= this.#applyAll().finally(() => (this.#applying = undefined));
     return this.#applying;
   }
@@ -47,25 +51,29 @@ export class Losses {
     return this.#wire();
   }
 
-  async #apply({ session, share }: Wanted): Promise<void> {
-    const { faults } = this.#opened.station;
+  async #apply({ session, loss, delay }: Wanted): Promise<void> {
+    const { faults } = this.#opened.endpoint;
     const isOther = session !== this.#applied?.session;
-    if (isOther || share === 0) await this.#leave();
-    if (share > 0) await this.#enter(session);
+    const isImpaired = loss > 0 || delay > 0;
+    // What is delayed are frames, by connections side by side.
+    const connections = delay > 0 ? WIDE : 1;
+    if (isOther || !isImpaired || connections !== this.#connections) await this.#leave();
+    this.#connections = connections;
+    if (isImpaired) await this.#enter(session);
     try {
-      await this.#way?.lose(share);
+      await this.#way?.impair({ loss, delay });
     } catch (error) {
       // The relay is gone, and the way through it.
       await this.#leave();
       this.#missing = (error as Error).message;
     }
-    faults.change({ loss: this.#way ? 0 : share });
+    faults.change({ loss: this.#way ? 0 : loss });
   }
 
   async #enter(session: Session): Promise<void> {
     if (this.#way || this.#missing) return;
     try {
-      const way = (this.#way = await this.#opened.yardsticks.relay(session));
+      const way = (this.#way = await this.#opened.yardsticks.relay(session, this.#connections));
       void session.over.then(() => {
         if (this.#way === way) void this.#leave();
       });
@@ -88,10 +96,10 @@ export class Losses {
   }
 
   #wire(): Wire {
-    const { station } = this.#opened;
+    const { endpoint } = this.#opened;
     const way = this.#way;
-    const share = this.#applied?.share ?? 0;
-    if (!way) return { missing: this.#missing, lost: async () => station.faults.counters.lost };
-    return { reliable: way.reliable, lost: () => way.lose(share) };
+    if (!way) return { missing: this.#missing, lost: async () => endpoint.faults.counters.lost };
+    const { loss = 0, delay = 0 } = this.#applied ?? {};
+    return { reliable: way.reliable, lost: () => way.impair({ loss, delay }) };
   }
 }

@@ -2,23 +2,23 @@
 import type { Latencies } from '../latencies.js';
 import { Word, readWord } from '../memory-layout.js';
 import type { Session } from '../session.js';
-import type { Station } from '../station.js';
+import type { DemoEndpoint } from '../endpoint.js';
 import type { Figures } from './protocol.js';
 
 export class Meter {
-  readonly #station: Station;
+  readonly #endpoint: DemoEndpoint;
   readonly #reliable: Latencies;
   #last: { readonly millis: number; readonly bytes: number; readonly retransmits: number };
 
   /** `reliable`: delays of the channel that is compared with. */
-  constructor(station: Station, reliable: Latencies) {
-    this.#station = station;
+  constructor(endpoint: DemoEndpoint, reliable: Latencies) {
+    this.#endpoint = endpoint;
     this.#reliable = reliable;
     this.#last = this.#now();
   }
 
   read(session: Session | undefined): Figures {
-    const { tap, memory, region } = this.#station;
+    const { tap, memory, region } = this.#endpoint;
     const last = this.#last;
     const now = (this.#last = this.#now());
     const seconds = Math.max(now.millis - last.millis, 1) / 1000;
@@ -40,7 +40,7 @@ export class Meter {
   }
 
   #now() {
-    const { sentBytes, rcvdBytes, retransmittedPkts } = this.#station.context.counters();
+    const { sentBytes, rcvdBytes, retransmittedPkts } = this.#endpoint.context.counters();
     return {
       millis: performance.now(),
       bytes: Number(sentBytes + rcvdBytes),

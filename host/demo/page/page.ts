@@ -1,63 +1,43 @@
 /** The page: starts the Worker, passes on what is painted, shows what the Worker says. */
 import { provideRtc } from '../../link/rtc/provide.js';
-import { Cards } from './cards.js';
 import { element, make, show } from './element.js';
+import { MainActs } from './main-acts.js';
 import { palette } from './palette.js';
 import { PaneInput } from './pane.js';
-import { Plot } from './plot.js';
+import { followAddress } from './panels.js';
+import { Paste } from './paste.js';
+import type { Cards } from './cards.js';
+import type { Inside } from './inside.js';
 import type { Inspection } from './inspection.js';
 import type { Figures, FromWorker, Pane, ToWorker } from './protocol.js';
-import { Strip } from './strip.js';
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
 
-const perSecond = (value: number, unit: string): string => `${value.toFixed(1)} ${unit}`;
 const milliseconds = (value: number): string =>
-  Number.isNaN(value) ? '–' : `${value.toFixed(value < 10 ? 1 : 0)} ms`;
+  Number.isNaN(value) ? '–' : `${value.toFixed(value < 1 ? 2 : value < 10 ? 1 : 0)} ms`;
 
 class Page {
   readonly #worker = this.#startWorker().worker;
   /** Ends the second Worker. */
   #endSecond: () => void = () => {};
-  readonly #cards = new Cards({
-    play: (act, value) => this.#say({ kind: 'play', act, value }),
-    set: (act, value) => this.#say({ kind: 'set', act, value }),
+  readonly #mainActs = new MainActs({
+    play: (act, value) => this.#play(act, value),
+    press: (act) => this.#say({ kind: 'press', act }),
   });
-  readonly #strip = new Strip({
-    choose: (bytes) => this.#say({ kind: 'packet', bytes }),
-    kill: (packetKind, kill) => this.#say({ kind: 'kill', packetKind, kill }),
+  readonly #paste = new Paste({
+    invite: () => this.#say({ kind: 'invite' }),
+    paste: (text) => this.#say({ kind: 'paste', text }),
   });
-  readonly #throughput = new Plot({
-    title: 'Sent and received',
-    text: ([value]) => perSecond(value!, 'MB/s'),
-  });
-  readonly #delay = new Plot({
-    title: '64-byte READ, p50 and p99',
-    text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
-  });
-  readonly #reliable = new Plot({
-    title: 'Reliable channel, same loss',
-    text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
-  });
-  readonly #inFlight = new Plot({ title: 'WRITEs in flight', text: ([value]) => `${value!}` });
-  readonly #retransmits = new Plot({
-    title: 'Packets sent again',
-    text: ([value]) => perSecond(value!, '/s'),
-  });
+  #inside: Inside | undefined;
+  /** By a person, or by the first peer. */
+  #isColourChosen = false;
   readonly #inspections: ((inspection: Inspection) => void)[] = [];
 
   constructor() {
     this.#worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#hear(data);
     const ours = this.#pane('ours');
     const theirs = this.#pane('theirs');
-    const plots = [
-      this.#throughput,
-      this.#delay,
-      this.#reliable,
-      this.#inFlight,
-      this.#retransmits,
-    ];
-    element('plots', HTMLElement).append(...plots.map((plot) => plot.element));
+    followAddress();
     this.#listen();
     this.#start(ours.canvas, theirs.canvas);
   }
@@ -81,6 +61,7 @@ class Page {
       palette: palette(dark.matches),
       origin: performance.timeOrigin,
       search: location.search,
+      isStatic: 'static' in document.documentElement.dataset,
     };
     this.#worker.postMessage(message, canvases);
   }
@@ -107,14 +88,43 @@ class Page {
   #pane(pane: Pane): PaneInput {
     return new PaneInput(
       element(pane, HTMLElement),
-      (line) => this.#say({ kind: 'paint', pane, line, heat: this.#heat() }),
+      (line) => this.#say({ kind: 'paint', pane, line, colour: this.#colour() }),
       (sentence) => show('spoken', sentence),
     );
   }
 
-  #heat(): number {
-    const chosen = document.querySelector<HTMLInputElement>('input[name="heat"]:checked');
-    return Number(chosen?.value ?? 255);
+  /** The first look fetches what is inside. */
+  async #look(isOpen: boolean): Promise<void> {
+    if (isOpen && !this.#inside) {
+      const { Inside: Class } = await import('./inside.js');
+      this.#inside ??= new Class(
+        {
+          play: (act, value) => this.#play(act, value),
+          set: (act, value) => this.#say({ kind: 'set', act, value }),
+        },
+        {
+          choose: (bytes) => this.#say({ kind: 'packet', bytes }),
+          kill: (packetKind, kill) => this.#say({ kind: 'kill', packetKind, kill }),
+        },
+      );
+    }
+    this.#say({ kind: 'inside', isOpen });
+  }
+
+  #colour(): number {
+    const chosen = document.querySelector<HTMLInputElement>('input[name="colour"]:checked');
+    return Number(chosen?.value ?? 0);
+  }
+
+  #play(act: string, value: number): void {
+    this.#setPlaying(act);
+    this.#say({ kind: 'play', act, value });
+  }
+
+  /** One act at a time; '': none plays. */
+  #setPlaying(act: string): void {
+    this.#mainActs.setPlaying(act);
+    this.#inside?.cards.setBusy(act !== '');
   }
 
   #listen(): void {
@@ -127,6 +137,12 @@ class Page {
     element('clear', HTMLButtonElement).addEventListener('click', () =>
       this.#say({ kind: 'clear' }),
     );
+    const inside = element('inside', HTMLDetailsElement);
+    inside.addEventListener('toggle', () => void this.#look(inside.open));
+    if (inside.open) void this.#look(true);
+    for (const radio of document.querySelectorAll('input[name="colour"]')) {
+      radio.addEventListener('change', () => (this.#isColourChosen = true));
+    }
     const peer = element('peer', HTMLSelectElement);
     peer.addEventListener('change', () => this.#say({ kind: 'select', peer: peer.value }));
   }
@@ -138,7 +154,7 @@ class Page {
   #hear(message: FromWorker): void {
     switch (message.kind) {
       case 'acts':
-        this.#cards.fill(element('acts', HTMLElement), message.acts);
+        this.#inside?.fill(message.acts);
         return;
       case 'note':
         this.#note(message.sentence, message.isTrouble);
@@ -147,27 +163,36 @@ class Page {
         this.#showPeers(message);
         return;
       case 'firstWrite':
-        this.#status(
-          `Connected; the first WRITE was there after ${Math.round(message.millis)} ms.`,
-        );
+        element('status', HTMLElement).title =
+          `The first WRITE was acknowledged ${Math.round(message.millis)} ms after the load began.`;
         return;
       case 'figures':
         this.#showFigures(message.figures);
         return;
       case 'strip':
-        this.#strip.update(message.runs, message.kills);
+        this.#inside?.showStrip(message.runs, message.kills);
         return;
       case 'said':
-        this.#cards.say(message.act, message.sentences);
+        this.#acts(message.act)?.say(message.act, message.sentences);
+        return;
+      case 'shown':
+        this.#mainActs.draw(message.scene);
+        return;
+      case 'pasteText':
+        this.#paste.show(message.text);
+        return;
+      case 'pasteSaid':
+        this.#paste.say(message.sentence);
         return;
       case 'drawn':
-        this.#cards.draw(message.act, message.values, message.text);
+        this.#inside?.cards.draw(message.act, message.values, message.text);
         return;
       case 'played':
-        this.#cards.end(message.act, message.sentences, message.figures);
+        this.#acts(message.act)?.end(message.act, message.sentences, message.figures);
+        this.#setPlaying('');
         return;
       case 'packet':
-        this.#strip.explain(message.sentence, message.fields);
+        this.#inside?.explain(message.sentence, message.fields);
         return;
       case 'inspected':
         this.#inspections.shift()?.(message.inspection);
@@ -181,7 +206,11 @@ class Page {
     }
   }
 
-  #showPeers({ link, peers, selected }: Extract<FromWorker, { kind: 'peers' }>): void {
+  #acts(act: string): Cards | MainActs | undefined {
+    return act === 'race' || act === 'plug' ? this.#mainActs : this.#inside?.cards;
+  }
+
+  #showPeers({ link, peers, selected, colour }: Extract<FromWorker, { kind: 'peers' }>): void {
     show('link', link);
     const select = element('peer', HTMLSelectElement);
     const options = peers.map(({ address, name }) => new Option(name, address));
@@ -189,15 +218,25 @@ class Page {
     select.disabled = peers.length === 0;
     select.value = selected;
     element('no-peer', HTMLElement).hidden = peers.length > 0;
-    if (peers.length === 0) this.#status('No peer is connected yet.', false);
+    const tabs = peers.filter(({ isTab }) => isTab).length;
+    if (tabs > 0)
+      this.#status(`Connected to ${tabs === 1 ? '1 other tab' : `${tabs} other tabs`}.`);
+    else if (peers.length > 0) this.#status('Connected to the server; no other tab yet.');
+    else this.#status('No peer is connected yet.', false);
+    show('latency-of', tabs > 0 ? 'another tab' : 'the server');
+    const isFirst = peers.length > 0 && !this.#isColourChosen;
+    const radio = document.querySelector<HTMLInputElement>(
+      `input[name="colour"][value="${colour}"]`,
+    );
+    if (isFirst && radio) {
+      radio.checked = true;
+      this.#isColourChosen = true;
+    }
   }
 
   #showFigures(figures: Figures): void {
-    this.#throughput.add([figures.megabytes]);
-    this.#delay.add([figures.delayP50, figures.delayP99]);
-    this.#reliable.add([figures.reliableP50, figures.reliableP99]);
-    this.#inFlight.add([figures.inFlight]);
-    this.#retransmits.add([figures.retransmits]);
+    show('latency', milliseconds(figures.delayP50));
+    this.#inside?.showFigures(figures);
     const numbers = {
       arrived: figures.arrived,
       written: figures.written,
@@ -216,7 +255,7 @@ class Page {
 
   #note(sentence: string, isTrouble: boolean): void {
     const note = make('p', { className: isTrouble ? 'trouble' : '' }, sentence);
-    element('notes', HTMLElement).append(note);
+    element(isTrouble ? 'notes' : 'notes-inside', HTMLElement).append(note);
   }
 }
 

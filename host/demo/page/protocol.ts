@@ -1,5 +1,5 @@
 /** What the page and its Worker say to each other. */
-import type { Slider } from '../acts/act.js';
+import type { Scene, Slider } from '../acts/act.js';
 import type { Kill } from '../wire-tap.js';
 import type { Inspection } from './inspection.js';
 
@@ -18,14 +18,23 @@ export type ToWorker =
       readonly origin: number;
       /** Of the page's address. */
       readonly search: string;
+      /** No server of the demo is behind the page: its files come from any web host. */
+      readonly isStatic: boolean;
     }
   | { readonly kind: 'palette'; readonly palette: Uint32Array }
-  | { readonly kind: 'paint'; readonly pane: Pane; readonly line: Line; readonly heat: number }
+  | { readonly kind: 'paint'; readonly pane: Pane; readonly line: Line; readonly colour: number }
   | { readonly kind: 'clear' }
   /** A hidden page refreshes less often. */
   | { readonly kind: 'visible'; readonly isVisible: boolean }
   | { readonly kind: 'select'; readonly peer: string }
   | { readonly kind: 'play'; readonly act: string; readonly value: number }
+  /** The button of the act that plays is pressed again. */
+  | { readonly kind: 'press'; readonly act: string }
+  /** The page shows packets and counters from now on, or does not. */
+  | { readonly kind: 'inside'; readonly isOpen: boolean }
+  /** Asks for an invitation, which `pasteText` brings; and what the other side sent. */
+  | { readonly kind: 'invite' }
+  | { readonly kind: 'paste'; readonly text: string }
   | { readonly kind: 'set'; readonly act: string; readonly value: number }
   | { readonly kind: 'kill'; readonly packetKind: string; readonly kill: Kill }
   | { readonly kind: 'packet'; readonly bytes: Uint8Array }
@@ -47,6 +56,7 @@ export interface ActCard {
 export interface PeerEntry {
   readonly address: string;
   readonly name: string;
+  readonly isTab: boolean;
 }
 
 /** Four times a second. Rates are per second, NaN is nothing measured. */
@@ -90,12 +100,19 @@ export type FromWorker =
       readonly link: string;
       readonly peers: readonly PeerEntry[];
       readonly selected: string;
+      /** Of the brush of this tab: another one than those of the tabs that it met. */
+      readonly colour: number;
     }
   /** Milliseconds from the beginning of the load until the first WRITE was acknowledged. */
   | { readonly kind: 'firstWrite'; readonly millis: number }
   | { readonly kind: 'figures'; readonly figures: Figures }
   | { readonly kind: 'strip'; readonly runs: readonly StripRun[]; readonly kills: Kills }
   | { readonly kind: 'said'; readonly act: string; readonly sentences: readonly string[] }
+  /** Of one of the three acts. */
+  | { readonly kind: 'shown'; readonly act: string; readonly scene: Scene }
+  /** For the other side of copy and paste; and a sentence about it. */
+  | { readonly kind: 'pasteText'; readonly text: string }
+  | { readonly kind: 'pasteSaid'; readonly sentence: string }
   /** The next point of an act's plot. */
   | {
       readonly kind: 'drawn';
@@ -112,7 +129,7 @@ export type FromWorker =
     }
   | { readonly kind: 'packet'; readonly sentence: string; readonly fields: string }
   | { readonly kind: 'inspected'; readonly inspection: Inspection }
-  /** A second Worker is wanted, which attends to the port. */
+  /** Requests a second Worker, which serves the port. */
   | { readonly kind: 'second'; readonly port: MessagePort }
   | { readonly kind: 'secondOver' };
 

@@ -44,8 +44,8 @@ export class Strip {
   explain(sentence: string, fields: string): void {
     show('sentence', sentence);
     show('fields', fields);
-    show('kill-next', `Kill the next ${this.#chosenKind}`);
-    show('kill-all', `Kill every ${this.#chosenKind}`);
+    show('kill-next', `Drop the next ${this.#chosenKind}`);
+    show('kill-all', `Drop every ${this.#chosenKind}`);
     element('packet', HTMLElement).hidden = false;
   }
 
@@ -80,9 +80,9 @@ export class Strip {
     if (place.dataset['kills'] === wanted.join()) return;
     place.dataset['kills'] = wanted.join();
     const buttons = Object.entries(kills).map(([kind, kill]) => {
-      const words = kill === 'all' ? `Every ${kind} is killed` : `The next ${kind} is killed`;
+      const words = kill === 'all' ? `Every ${kind} is dropped` : `The next ${kind} is dropped`;
       const button = make('button', { type: 'button' }, `${words} ✕`);
-      button.setAttribute('aria-label', `${words}; let it live`);
+      button.setAttribute('aria-label', `${words}; drop none`);
       button.addEventListener('click', () => this.#actions.kill(kind, 'none'));
       return button;
     });

@@ -2,7 +2,7 @@
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';
 import { HttpSignalling } from '../../link/signalling/http.js';
 import type { Signalling } from '../../link/signalling/signalling.js';
-import type { PeerKind } from '../end.js';
+import type { PeerKind } from '../private-data.js';
 
 /** To a data channel link. `room`: where tabs meet. */
 export function signallingTo(kind: PeerKind, address: string, room: string): Signalling {

@@ -1,7 +1,8 @@
-/** The page's Worker: the station, the drawing of its memory, and reports to the page. */
+/** The page's Worker: the endpoint, the drawing of its memory, and reports to the page. */
 import { timerMillis } from '../../base/timer.js';
-import { acts } from '../acts/index.js';
-import type { Outcome, Stage } from '../acts/act.js';
+import { mainActs } from '../acts/index.js';
+import type { Act, MainAct, Outcome, Stage } from '../acts/act.js';
+import { COLOURS, TouchedRows, paintLine } from '../brush.js';
 import {
   explainFields,
   explainPacket,
@@ -9,13 +10,15 @@ import {
   type PacketDescription,
 } from '../../engine/explain.js';
 import { fetchModule } from '../../engine/module-bytes.js';
-import { Word, readWord, writeWord } from '../memory-layout.js';
+import { PICTURE_BYTES, Word, readWord, writeWord } from '../memory-layout.js';
 import type { Session } from '../session.js';
-import { openStation, type Opened } from './open-station.js';
+import { openEndpoint, type Opened } from './open-endpoint.js';
+import { DataChannelLink } from '../../link/channel/data-channel.js';
 import { Losses } from './losses.js';
 import { Meter } from './meter.js';
+import { PastedPeers } from './pasted-peers.js';
 import { Screen } from './screen.js';
-import { attend, invite, type Housekeeper } from './second.js';
+import { openSecond, serveSecond, type WorkerOwner } from './second-worker.js';
 import type { TappedPacket } from '../wire-tap.js';
 import type { FromWorker, StripRun, ToWorker } from './protocol.js';
 
@@ -30,7 +33,8 @@ const IDLE_REFRESH_MILLIS = 200;
 const HIDDEN_REFRESH_MILLIS = 500;
 /** The longest that a peer gets quiet. */
 const QUIET_MILLIS_MAX = 15_000;
-const GREETING_HEAT = 210;
+/** Each peer that a stroke is WRITTEN to costs a share of this tab's time. */
+const PAINTED_MAX = 7;
 
 /** What of a Worker is used; the page's types have no Workers' inside. */
 declare const self: {
@@ -45,7 +49,7 @@ const note = (sentence: string, isTrouble = false): void =>
 
 /** The page has ended the second Worker. */
 let secondEnded: () => void = () => {};
-const page: Housekeeper = {
+const page: WorkerOwner = {
   begin: (port) => self.postMessage({ kind: 'second', port }, [port]),
   end: () => {
     say({ kind: 'secondOver' });
@@ -60,10 +64,17 @@ class Demo {
   readonly #meter: Meter;
   readonly #losses: Losses;
   #session: Session | undefined;
+  readonly #pasted: PastedPeers;
   #firstWriteMillis = NaN;
+  #colour = NaN;
+  #isGreeted = false;
   #isPlaying = false;
+  /** The button of the act that plays is pressed again. */
+  #press: () => void = () => {};
+  #isInside = false;
   #isVisible = true;
   #isMeasuring = false;
+  readonly #met = new WeakSet<Session>();
   /** When a peer was first seen to want quiet; NaN: none does. */
   #quietSince = NaN;
   #stripSeen = 0;
@@ -75,9 +86,14 @@ class Demo {
     this.#origin = origin;
     this.#opened = opened;
     this.#losses = new Losses(opened);
-    this.#meter = new Meter(opened.station, this.#losses.reliable);
-    screen.ours = opened.station.memory;
-    opened.station.changed = () => this.#peersChanged();
+    this.#meter = new Meter(opened.endpoint, this.#losses.reliable);
+    const { link } = opened.endpoint;
+    this.#pasted = new PastedPeers(link instanceof DataChannelLink ? link : undefined, {
+      send: (text) => say({ kind: 'pasteText', text }),
+      say: (sentence) => say({ kind: 'pasteSaid', sentence }),
+    });
+    screen.ours = opened.endpoint.memory;
+    opened.endpoint.changed = () => this.#peersChanged();
     this.#peersChanged();
     setInterval(() => this.#tellFigures(), FIGURES_MILLIS);
     setInterval(() => this.#tellStrip(), STRIP_MILLIS);
@@ -89,12 +105,24 @@ class Demo {
         this.#screen.setPalette(message.palette);
         return;
       case 'paint':
-        if (message.pane === 'ours') this.#session?.paintOurs(message.line, message.heat);
-        else this.#session?.paintTheirs(message.line, message.heat);
+        this.#paint(message);
         this.#look();
         return;
       case 'clear':
-        this.#session?.clear();
+        this.#opened.endpoint.memory.fill(0, 0, PICTURE_BYTES);
+        for (const session of this.#painted()) session.clear();
+        return;
+      case 'press':
+        this.#press();
+        return;
+      case 'inside':
+        this.#isInside = message.isOpen;
+        return;
+      case 'invite':
+        this.#pasted.invite();
+        return;
+      case 'paste':
+        void this.#pasted.paste(message.text);
         return;
       case 'visible':
         this.#isVisible = message.isVisible;
@@ -112,7 +140,7 @@ class Demo {
         void this.#play(message.act, message.value);
         return;
       case 'kill':
-        this.#opened.station.tap.kill(message.packetKind, message.kill);
+        this.#opened.endpoint.tap.kill(message.packetKind, message.kill);
         this.#tellStrip(true);
         return;
       case 'packet':
@@ -126,14 +154,34 @@ class Demo {
     }
   }
 
+  /** Our strokes go to every tab, and to the peer that the page shows. */
+  #painted(): Session[] {
+    const { sessions } = this.#opened.endpoint;
+    const isPainted = (session: Session): boolean =>
+      session.kind === 'tab' || session === this.#session;
+    return sessions.filter(isPainted).slice(-PAINTED_MAX);
+  }
+
+  #paint({ pane, line, colour }: Extract<ToWorker, { kind: 'paint' }>): void {
+    if (pane === 'theirs') {
+      this.#session?.paintTheirs(line, colour);
+      return;
+    }
+    const sessions = this.#painted();
+    for (const session of sessions) session.paintOurs(line, colour);
+    if (sessions.length > 0) return;
+    paintLine(this.#opened.endpoint.memory, new TouchedRows(), line, colour);
+  }
+
   #find(address: string): Session | undefined {
-    return this.#opened.station.sessions.find(({ peer }) => `${peer.gid}` === address);
+    return this.#opened.endpoint.sessions.find(({ peer }) => `${peer.gid}` === address);
   }
 
   /** A tab is better company than the server; the newest is the one that is looked at. */
   #peersChanged(): void {
-    const { station, linkName } = this.#opened;
-    const { sessions } = station;
+    const { endpoint, linkName } = this.#opened;
+    const { sessions } = endpoint;
+    for (const session of sessions) if (!this.#met.has(session)) this.#meet(session);
     const current = this.#session;
     if (!current || !sessions.includes(current)) {
       this.#select(sessions.findLast(({ kind }) => kind === 'tab') ?? sessions.at(-1));
@@ -144,27 +192,57 @@ class Demo {
     const peers = sessions.map(({ peer, kind }) => {
       const address = `${peer.gid}`;
       const tail = address.split(':').at(-1)!;
-      return { address, name: kind === 'node' ? 'the server, in Node' : `tab …${tail}` };
+      const isTab = kind === 'tab';
+      return { address, name: isTab ? `tab …${tail}` : 'the server', isTab };
     });
     const selected = this.#session ? `${this.#session.peer.gid}` : '';
-    say({ kind: 'peers', address: station.address, link: linkName, peers, selected });
+    const { address } = endpoint;
+    say({ kind: 'peers', address, link: linkName, peers, selected, colour: this.#colour });
   }
 
   #select(session: Session | undefined): void {
     if (session === this.#session) return;
     this.#session = session;
     this.#screen.theirs = session?.view.memory;
-    if (!session) return;
-    this.#greet(session).catch(() => undefined);
-    this.#watch(session).catch(() => undefined);
+    if (session) this.#watch(session).catch(() => undefined);
   }
 
-  /** Paints a flower, whose place is our address. */
+  #meet(session: Session): void {
+    this.#met.add(session);
+    if (Number.isNaN(this.#colour)) this.#colour = this.#freeColour();
+    this.#greet(session).catch(() => undefined);
+  }
+
+  /** A colour that follows from our address, or the next one that no tab has by its address. */
+  #freeColour(): number {
+    const { context, sessions } = this.#opened.endpoint;
+    const colourOf = ({ bytes }: { readonly bytes: Uint8Array }): number => bytes[13]! % COLOURS;
+    const tabs = sessions.filter(({ kind }) => kind === 'tab').slice(1 - COLOURS);
+    const taken = new Set(tabs.map(({ peer }) => colourOf(peer.gid)));
+    let colour = colourOf(context.local.gid);
+    while (taken.has(colour)) colour = (colour + 1) % COLOURS;
+    return colour;
+  }
+
+  /** Takes over what a tab painted before. The first peer of all gets a flower, at our address. */
   async #greet(session: Session): Promise<void> {
-    const { bytes } = this.#opened.station.context.local.gid;
-    session.flower(30 + (bytes[14]! % 196), 30 + (bytes[15]! % 196), GREETING_HEAT);
-    await session.painter.settled();
-    if (!Number.isNaN(this.#firstWriteMillis)) return;
+    const { endpoint } = this.#opened;
+    if (session.kind === 'tab') {
+      const wasBlank = isBlank(endpoint.memory);
+      await session.refresh();
+      const isWiped = !wasBlank && isBlank(endpoint.memory);
+      // Both do this: where both have painted, the paint of the smaller address stays.
+      if (!isWiped) session.adoptTheirs(`${session.peer.gid}` < endpoint.address);
+    }
+    if (this.#isGreeted) return;
+    this.#isGreeted = true;
+    const { bytes } = endpoint.context.local.gid;
+    session.flower(30 + (bytes[14]! % 196), 30 + (bytes[15]! % 196), this.#colour);
+    await session.painter.settled().catch((error: Error) => {
+      // The next peer gets it.
+      this.#isGreeted = false;
+      throw error;
+    });
     this.#firstWriteMillis = performance.timeOrigin + performance.now() - this.#origin;
     say({ kind: 'firstWrite', millis: this.#firstWriteMillis });
   }
@@ -191,7 +269,7 @@ class Demo {
 
   /** Is a peer measuring? A measurement longer than QUIET_MILLIS_MAX counts as ended. */
   #isQuiet(): boolean {
-    const { memory } = this.#opened.station;
+    const { memory } = this.#opened.endpoint;
     if (readWord(memory, Word.QUIET) === 0) this.#quietSince = NaN;
     else if (Number.isNaN(this.#quietSince)) this.#quietSince = performance.now();
     else if (performance.now() - this.#quietSince > QUIET_MILLIS_MAX)
@@ -200,19 +278,20 @@ class Demo {
   }
 
   async #quietly<Value>(session: Session, work: () => Promise<Value>): Promise<Value> {
-    const { station } = this.#opened;
-    await station.writeWord(session, Word.QUIET, 1);
+    const { endpoint } = this.#opened;
+    await endpoint.writeWord(session, Word.QUIET, 1);
     this.#isMeasuring = true;
     try {
       return await work();
     } finally {
       this.#isMeasuring = false;
-      await station.writeWord(session, Word.QUIET, 0);
+      await endpoint.writeWord(session, Word.QUIET, 0);
     }
   }
 
   async #play(id: string, value: number): Promise<void> {
-    const act = acts.find((other) => other.id === id);
+    const isId = (other: MainAct): boolean => other.id === id;
+    const act = mainActs.find(isId) ?? (await insideActs()).find(isId);
     if (!act) return;
     const over = ({ sentences, figures }: Outcome, isDone: boolean): void => {
       this.#isPlaying = false;
@@ -227,9 +306,11 @@ class Demo {
     if (this.#isPlaying) return;
     this.#isPlaying = true;
     const stage: Stage = {
-      station: this.#opened.station,
+      endpoint: this.#opened.endpoint,
       session,
       say: (sentence) => say({ kind: 'said', act: id, sentences: [sentence] }),
+      show: (scene) => say({ kind: 'shown', act: id, scene }),
+      pressed: new Promise((resolve) => (this.#press = resolve)),
       draw: (values, text) => say({ kind: 'drawn', act: id, values, text }),
       explainStatus: async (status) => {
         await fetchModule('explain');
@@ -237,8 +318,8 @@ class Demo {
       },
       channel: (kind) => this.#opened.yardsticks.channel(session, kind),
       quietly: (work) => this.#quietly(session, work),
-      guest: (invitation) => invite(this.#opened, session, invitation, page),
-      lose: (percent) => this.#losses.set(session, percent),
+      secondContext: (domain) => openSecond(this.#opened, session, domain, page),
+      lose: (percent, delayMillis) => this.#losses.set(session, percent, delayMillis),
     };
     try {
       over(await act.play(stage, value), true);
@@ -259,25 +340,25 @@ class Demo {
   }
 
   #tellStrip(always = false): void {
-    const { tap } = this.#opened.station;
-    if (!always && tap.count === this.#stripSeen) return;
+    const { tap } = this.#opened.endpoint;
+    if (!this.#isInside || (!always && tap.count === this.#stripSeen)) return;
     this.#stripSeen = tap.count;
     const runs = runsOf(tap.latest(STRIP_PACKETS)).slice(-STRIP_RUNS);
     say({ kind: 'strip', runs, kills: Object.fromEntries(tap.kills) });
   }
 
   #inspect(): void {
-    const { station } = this.#opened;
-    const { tap } = station;
-    const { lost } = station.faults.counters;
+    const { endpoint } = this.#opened;
+    const { tap } = endpoint;
+    const { lost } = endpoint.faults.counters;
     const counters = Object.fromEntries(
-      Object.entries(station.context.counters()).map(([name, value]) => [name, Number(value)]),
+      Object.entries(endpoint.context.counters()).map(([name, value]) => [name, Number(value)]),
     );
     say({
       kind: 'inspected',
       inspection: {
-        address: station.address,
-        ours: station.memory.slice(),
+        address: endpoint.address,
+        ours: endpoint.memory.slice(),
         theirs: this.#session?.view.memory.slice(),
         counters: { ...counters, lost, killed: tap.killed, packets: tap.count },
         firstWriteMillis: this.#firstWriteMillis,
@@ -287,6 +368,10 @@ class Demo {
       },
     });
   }
+}
+
+function isBlank(memory: Uint8Array): boolean {
+  return memory.subarray(0, PICTURE_BYTES).every((byte) => byte === 0);
 }
 
 /** A line for each header, and one for what belongs to none. */
@@ -313,24 +398,37 @@ function runsOf(packets: readonly TappedPacket[]): StripRun[] {
   return runs;
 }
 
-/** Messages that arrive before the station is open. */
+/** Messages that arrive before the endpoint is open. */
 const early: ToWorker[] = [];
 let demo: Demo | undefined;
+let areActsTold = false;
 
-async function start(message: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
-  const cards = acts.map(({ id, title, sentence, slider, plot }) => {
+/** Fetched when the page is looked inside: most visits do without. */
+async function insideActs(): Promise<readonly Act[]> {
+  return (await import('../acts/inside.js')).insideActs;
+}
+
+async function tellActs(): Promise<void> {
+  const cards = (await insideActs()).map(({ id, title, sentence, slider, plot }) => {
     return { id, title, sentence, ...(slider && { slider }), ...(plot && { plot }) };
   });
   say({ kind: 'acts', acts: cards });
+}
+
+async function start(message: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
   const screen = new Screen(message.ours, message.theirs, message.palette);
-  const opened = await openStation(new URLSearchParams(message.search), note);
+  const opened = await openEndpoint(new URLSearchParams(message.search), message.isStatic, note);
   demo = new Demo(screen, message.origin, opened);
   for (const other of early.splice(0)) demo.hear(other);
 }
 
 self.onmessage = ({ data }) => {
-  if (data.kind === 'second') attend(data.port);
-  else if (data.kind === 'start') {
+  if (data.kind === 'second') serveSecond(data.port);
+  else if (data.kind === 'inside' && !areActsTold) {
+    areActsTold = true;
+    void tellActs();
+    self.onmessage!({ data } as MessageEvent<ToWorker>);
+  } else if (data.kind === 'start') {
     start(data).catch((error: Error) => note(`Nothing works here: ${error.message}`, true));
   } else if (demo) demo.hear(data);
   else early.push(data);

@@ -7,14 +7,15 @@ import type { Signalling } from '../../link/signalling/signalling.js';
 import { BareChannels, CHANNEL_KINDS, type ChannelKind } from '../bare-channels.js';
 import { EchoChannel } from '../echo-channel.js';
 import type { Session } from '../session.js';
-import { RelayedWay } from './relayed-way.js';
+import type { WideConnector } from '../wide-connector.js';
+import { RelayedWay, type Ways } from './relayed-way.js';
 import { signallingTo, socketUrl } from './ways.js';
 
 export interface Yardsticks {
   /** Opens the channel on first use; the session closes it. Rejects with LinkError. */
   channel(session: Session, kind: ChannelKind): Promise<EchoChannel>;
   /** Our way to that peer and a reliable channel through relays. Rejects with LinkError. */
-  relay(session: Session): Promise<RelayedWay>;
+  relay(session: Session, connections: number): Promise<RelayedWay>;
 }
 
 /** A channel of each kind for a session, made once. */
@@ -33,7 +34,7 @@ abstract class Kept implements Yardsticks {
     return making;
   }
 
-  abstract relay(session: Session): Promise<RelayedWay>;
+  abstract relay(session: Session, connections: number): Promise<RelayedWay>;
 
   /** `closed` is called when it is over. */
   protected abstract make(
@@ -47,11 +48,13 @@ abstract class Kept implements Yardsticks {
 export class ChannelYardsticks extends Kept {
   readonly #room: string;
   readonly #link: DataChannelLink;
+  readonly #connector: WideConnector;
   readonly #channels = CHANNEL_KINDS.map((kind) => ({ kind, channels: new BareChannels(kind) }));
 
   /** `link`: that of our packets; `address`: its own, `room`: where it meets others. */
-  constructor(room: string, address: string, link: DataChannelLink) {
+  constructor(room: string, address: string, link: DataChannelLink, connector: WideConnector) {
     super();
+    this.#connector = connector;
     this.#room = room;
     this.#link = link;
     for (const { kind, channels } of this.#channels) {
@@ -68,13 +71,18 @@ export class ChannelYardsticks extends Kept {
     return this.#channelsOf(kind).connect(this.#way(session, kind), closed);
   }
 
-  relay(session: Session): Promise<RelayedWay> {
-    return RelayedWay.open(new URL('relay', self.location.href), {
-      lead: (through) =>
-        this.#link.connect(through(signallingTo(session.kind, `${session.peer.gid}`, this.#room))),
+  relay(session: Session, connections: number): Promise<RelayedWay> {
+    const { kind, peer } = session;
+    const ways: Ways = {
+      lead: (through, width) => {
+        const by = through(signallingTo(kind, `${peer.gid}`, this.#room));
+        const connect = (): Promise<unknown> => this.#link.connect(by);
+        return width > 1 ? this.#connector.widely(connect) : connect();
+      },
       reliable: (through) =>
         this.#channelsOf('reliable').connect(through(this.#way(session, 'reliable')), () => {}),
-    });
+    };
+    return RelayedWay.open(new URL('relay', self.location.href), ways, connections);
   }
 
   #channelsOf(kind: ChannelKind): BareChannels {

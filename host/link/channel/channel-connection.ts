@@ -10,8 +10,14 @@ import type { DatagramChannel } from './datagram-channel.js';
 
 /** Messages under way at most, a power of two: far fewer than sequence numbers. */
 const MESSAGES_MAX = 1024;
-/** Nothing seen for so long: what is under way is taken for lost. Doubles up to the second. */
+/**
+ * Without an acknowledgement for that time, or for two round trips if they take longer, the bytes
+ * in flight count as lost. Doubles up to SILENCE_MILLIS_MAX.
+ */
 const SILENCE_MILLIS = 50;
+const SILENCE_TRIPS = 2;
+/** The peer answers in its next turn, which a busy process delays. */
+const SILENCE_SLACK_MILLIS = 25;
 const SILENCE_MILLIS_MAX = 1600;
 /**
  * Acknowledgements are requested four times per window, and when the window closes if no answer is
@@ -41,6 +47,10 @@ export class ChannelConnection {
   /** After a silence one message asks whether there is anybody. */
   #isProbing = false;
   #silenceMillis = SILENCE_MILLIS;
+  /** The message whose acknowledgement is measured, and when it was sent; undefined: none is. */
+  #measured: { readonly sequence: number; readonly millis: number } | undefined;
+  /** Smoothed time from a request to its acknowledgement. */
+  #tripMillis = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
@@ -80,7 +90,10 @@ export class ChannelConnection {
       this.#isProbing ||
       this.#sentBytes - this.#askedBytes >= windowBytes / ASKS ||
       (this.#askedBytes <= this.#ackedBytes && !this.hasRoom(messageBytes));
-    if (asks) this.#askedBytes = this.#sentBytes;
+    if (asks) {
+      this.#askedBytes = this.#sentBytes;
+      this.#measured ??= { sequence, millis: performance.now() };
+    }
     const message = this.#finish(
       frame,
       Kind.PACKETS,
@@ -121,9 +134,20 @@ export class ChannelConnection {
         ? this.#sentBytes
         : this.#sentBefore[this.#acked & (MESSAGES_MAX - 1)]!;
     this.#isProbing = false;
-    this.#silenceMillis = SILENCE_MILLIS;
+    this.#measure(sequence);
+    this.#silenceMillis = Math.max(
+      SILENCE_MILLIS,
+      SILENCE_TRIPS * this.#tripMillis + SILENCE_SLACK_MILLIS,
+    );
     this.stop();
     this.#roomy();
+  }
+
+  #measure(acknowledged: number): void {
+    if (!this.#measured || sequenceDistance(acknowledged, this.#measured.sequence) < 0) return;
+    const sample = performance.now() - this.#measured.millis;
+    this.#measured = undefined;
+    this.#tripMillis = this.#tripMillis === 0 ? sample : (7 * this.#tripMillis + sample) / 8;
   }
 
   /** The window is closed: if nothing is seen for a while, everything is taken for lost. */
@@ -131,6 +155,7 @@ export class ChannelConnection {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
       this.#counters.silences++;
+      this.#measured = undefined;
       this.#acked = this.#next;
       this.#ackedBytes = this.#sentBytes;
       this.#isProbing = true;

@@ -40,10 +40,21 @@ export interface RtcConnection {
   readonly restart?: RtcRestart;
 }
 
+/** A STUN or TURN server with credentials, as RTCIceServer has it. */
+export interface IceServer {
+  /** `stun:host:port`, `turn:host:port`, `turns:host:port?transport=tcp`. */
+  readonly urls: string | readonly string[];
+  readonly username?: string;
+  readonly credential?: string;
+}
+
 /** What an RTCPeerConnection is made with. */
 export interface RtcOptions {
-  /** STUN and TURN servers, `stun:host:port`. Default none: peers of one network need none. */
-  readonly iceServers?: readonly string[];
+  /**
+   * STUN and TURN servers, `stun:host:port`, or with credentials. Default none: peers of one network
+   * need none.
+   */
+  readonly iceServers?: readonly (string | IceServer)[];
   /**
    * The channel orders and repeats by itself, on both sides: to compare with. Queue pairs do that
    * better. Default false.

@@ -1,7 +1,7 @@
 /** Connections in Node: libdatachannel, by node-datachannel, an optional package. */
-import type { DataChannel, PeerConnection } from 'node-datachannel';
+import type { DataChannel, PeerConnection, RelayType } from 'node-datachannel';
 import { checkKeys } from '../../base/options.js';
-import { LinkError } from '../../errors/errors.js';
+import { LinkError, MisuseError } from '../../errors/errors.js';
 import type { ChannelReceiver, DatagramChannel } from '../channel/datagram-channel.js';
 import type { Gid } from '../endpoint.js';
 import { makeCertificate, type Certificate } from './certificate.js';
@@ -9,6 +9,7 @@ import {
   CHANNEL_LABEL,
   ICE_GATHERING_MILLIS_MAX,
   type Description,
+  type IceServer,
   type RtcConnection,
   NETWORK_GONE,
   channelOptions,
@@ -78,11 +79,50 @@ export class NodeConnector implements RtcConnector {
     const { PeerConnection } = await load();
     const { certificatePem, keyPem } = this.#identity;
     return new PeerConnection(CHANNEL_LABEL, {
-      iceServers: [...(this.#options.iceServers ?? [])],
+      iceServers: (this.#options.iceServers ?? []).flatMap(nodeServers),
       certificatePemFile: certificatePem,
       keyPemFile: keyPem,
     });
   }
+}
+
+/** As libdatachannel names a server. */
+interface NodeIceServer {
+  readonly hostname: string;
+  readonly port: number;
+  readonly username?: string;
+  readonly password?: string;
+  readonly relayType?: RelayType;
+}
+
+const ICE_URL =
+  /^(stun|turns?):(?:\[([^\]]+)\]|([^:?]+))(?::(\d{1,5}))?(?:\?transport=(udp|tcp))?$/i;
+const PORTS = { plain: 3478, tls: 5349 };
+
+/** Throws MisuseError. */
+export function nodeServers(server: string | IceServer): (string | NodeIceServer)[] {
+  if (typeof server === 'string') return [server];
+  const { urls, username, credential } = server;
+  return [urls].flat().map((url) => {
+    const [, scheme, ipv6, host, port, transport] = ICE_URL.exec(String(url)) ?? [];
+    if (scheme === undefined) {
+      const rule = `must be stun:, turn: or turns: with a host, got ${String(url)}`;
+      throw new MisuseError('iceServers', rule);
+    }
+    const isTls = scheme.toLowerCase() === 'turns';
+    const place = {
+      hostname: ipv6 ?? host!,
+      port: Number(port ?? (isTls ? PORTS.tls : PORTS.plain)),
+    };
+    if (scheme.toLowerCase() === 'stun') return place;
+    const relayType: RelayType = isTls ? 'TurnTls' : transport === 'tcp' ? 'TurnTcp' : 'TurnUdp';
+    return {
+      ...place,
+      relayType,
+      ...(username !== undefined && { username }),
+      ...(credential !== undefined && { password: credential }),
+    };
+  });
 }
 
 /**

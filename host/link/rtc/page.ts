@@ -88,7 +88,9 @@ export class PageConnector implements RtcConnector {
 
   #make(certificates: object[]): PageConnection {
     const PeerConnection = peerConnectionClass();
-    const iceServers = (this.#options.iceServers ?? []).map((urls) => ({ urls }));
+    const iceServers = (this.#options.iceServers ?? []).map((server) =>
+      typeof server === 'string' ? { urls: server } : server,
+    );
     let connection: RtcPeerConnection;
     try {
       connection = new PeerConnection({ iceServers, certificates });

@@ -63,14 +63,18 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
     return this.#attend(undefined, answer);
   }
 
-  join(name: string, answer: Answerer, newcomer: (signalling: Signalling) => void): () => void {
+  join(
+    name: string,
+    answer: Answerer,
+    newcomer: (signalling: Signalling, name?: string) => void,
+  ): () => void {
     return this.#attend(name, answer, newcomer);
   }
 
   #attend(
     name: string | undefined,
     answer: Answerer,
-    newcomer?: (signalling: Signalling) => void,
+    newcomer?: (signalling: Signalling, name?: string) => void,
   ): () => void {
     const channel = this.#open();
     let isOver = false;
@@ -78,7 +82,7 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
       const message = read(data);
       if (!message || (message.to !== undefined && message.to !== name)) return;
       const { id } = message;
-      if (message.kind === 'hello') newcomer?.(new BroadcastSignalling(this.#room, id));
+      if (message.kind === 'hello') newcomer?.(new BroadcastSignalling(this.#room, id), id);
       if (message.kind !== 'offer') return;
       answer(message.description).then(
         (description) => {

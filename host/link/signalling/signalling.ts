@@ -24,11 +24,25 @@ export interface SignallingListener {
   listen(answer: Answerer): () => void;
 }
 
-/** A place where everybody meets everybody. */
+/** What a room reports of its members besides newcomers, where the room can. */
+export interface RoomEvents {
+  /** A member that was there before this one; it offers to this one by itself. */
+  readonly present?: (signalling: Signalling, name: string) => void;
+  /** A member has left the room, or was away for too long. */
+  readonly left?: (name: string) => void;
+}
+
+/** A room in which each member finds all others. */
 export interface SignallingRoom extends SignallingListener {
   /**
    * As `listen`, and announces this member; `newcomer` is called for each later announcement of
-   * another member. `name`: unique name of this member.
+   * another member, with its name if the room knows it. `name`: unique name of this member, the
+   * text of its GID.
    */
-  join(name: string, answer: Answerer, newcomer: (signalling: Signalling) => void): () => void;
+  join(
+    name: string,
+    answer: Answerer,
+    newcomer: (signalling: Signalling, name?: string) => void,
+    events?: RoomEvents,
+  ): () => void;
 }

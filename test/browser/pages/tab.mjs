@@ -1,8 +1,9 @@
 /** A page with a Worker that does what the test says: `runInWorker(text of a function, argument)`. */
 import { provideRtc } from '/build/browser/index.js';
 
-const worker = new Worker(new URL('./worker.mjs', import.meta.url), { type: 'module' });
 const { searchParams } = new URL(location.href);
+const program = searchParams.has('mesh') ? './mesh-worker.mjs' : './worker.mjs';
+const worker = new Worker(new URL(program, import.meta.url), { type: 'module' });
 if (!searchParams.has('unprovided')) {
   provideRtc(worker, { forward: searchParams.has('forward') });
 }

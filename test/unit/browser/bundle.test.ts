@@ -61,6 +61,23 @@ test('the files that a page loads have at most 156 KiB, compressed', () => {
   assert.ok(bytes <= 156 * 1024, `${bytes} bytes`);
 });
 
+test('the mesh adds at most 12 KiB, and has all that the library has', () => {
+  const bytes = (file: string): number => gzipSync(read(`build/browser/${file}`)).length;
+  const added = bytes('mesh.js') - bytes('index.js');
+  assert.ok(added > 0 && added <= 12 * 1024, `${added} bytes`);
+  const names = (file: string): string[] =>
+    [
+      ...read(`build/browser/${file}`)
+        .toString()
+        .split('export{')
+        .at(-1)!
+        .matchAll(/as (\w+)/g),
+    ].map((match) => match[1]!);
+  const all = new Set(names('mesh.js'));
+  assert.ok(all.has('joinMesh') && all.has('connectFrames'));
+  for (const name of names('index.js')) assert.ok(all.has(name), name);
+});
+
 test('the engine of the bundle opens with plain or shared memory', async () => {
   const { fetch } = globalThis;
   const asked: string[] = [];
@@ -96,8 +113,12 @@ test('the package carries the bundle, its map, its types and its modules', () =>
   const { exports } = JSON.parse(read('package.json').toString()) as {
     exports: Record<string, { types: string; default: string }>;
   };
-  const { types, default: bundle } = exports['./browser']!;
-  for (const path of [types, bundle]) assert.ok(files.has(path.slice(2)), path);
+  const { './browser': page, './mesh': mesh } = exports as unknown as Record<
+    string,
+    { types: string; default: string; browser: { types: string; default: string } }
+  >;
+  const paths = [page!, mesh!, mesh!.browser].flatMap((entry) => [entry.types, entry.default]);
+  for (const path of paths) assert.ok(files.has(path.slice(2)), path);
   for (const name of ['index.js.map', 'engine.wasm', 'explain.wasm', 'opfs-thread.js']) {
     assert.ok(files.has(`build/browser/${name}`), name);
   }

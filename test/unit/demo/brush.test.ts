@@ -1,14 +1,14 @@
 /** The brush, and the rows that a stroke changes. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { TouchedRows, paintLine } from '../../../host/demo/brush.js';
-import { hear, tell } from '../../../host/demo/end.js';
+import { ERASER, TouchedRows, byteOf, paintLine } from '../../../host/demo/brush.js';
+import { decodePrivateData, encodePrivateData } from '../../../host/demo/private-data.js';
 import { Latencies } from '../../../host/demo/latencies.js';
 import {
   COLUMN_BYTES,
   PICTURE_BYTES,
   SIDE,
-  STATION_BYTES,
+  ENDPOINT_BYTES,
   columnOf,
 } from '../../../host/demo/memory-layout.js';
 
@@ -22,7 +22,7 @@ test('what is written is all that was painted, and little else', () => {
     [250, 120, 300, 300],
     [0, 255, 255, 255],
   ] as const) {
-    paintLine(ours, touched, line, 200);
+    paintLine(ours, touched, line, 5);
   }
   let bytes = 0;
   for (let rows = touched.take(10); rows.length > 0; rows = touched.take(10)) {
@@ -35,18 +35,22 @@ test('what is written is all that was painted, and little else', () => {
   }
   assert.ok(touched.isEmpty);
   assert.equal(theirs, ours);
-  assert.ok(ours.some((byte) => byte === 200));
+  assert.ok(ours.some((byte) => byte === byteOf(5, 1)));
   assert.ok(bytes < PICTURE_BYTES / 4, `${bytes} bytes`);
 });
 
-test('heat never falls but by wiping', () => {
+test('a colour gets no darker, covers other colours, and is erased', () => {
   const picture = new Uint8Array(PICTURE_BYTES);
   const touched = new TouchedRows();
   const middle = 100 * SIDE + 100;
-  paintLine(picture, touched, [100, 100, 100, 100], 200);
-  paintLine(picture, touched, [100, 100, 100, 100], 80);
-  assert.is(picture[middle], 200);
-  paintLine(picture, touched, [100, 100, 100, 100], 0);
+  paintLine(picture, touched, [100, 100, 100, 100], 2);
+  paintLine(picture, touched, [104, 100, 104, 100], 2);
+  assert.is(picture[middle], byteOf(2, 1));
+  paintLine(picture, touched, [106, 100, 106, 100], 4);
+  assert.is(picture[middle], byteOf(2, 1), 'the soft edge of another colour');
+  paintLine(picture, touched, [100, 100, 100, 100], 4);
+  assert.is(picture[middle], byteOf(4, 1));
+  paintLine(picture, touched, [100, 100, 100, 100], ERASER);
   assert.is(picture[middle], 0);
 });
 
@@ -58,13 +62,13 @@ test('what a stranger tells is heard only when it has the form', () => {
     addr: 1n << 40n,
     columnsKey: 0x9abcdef0,
   } as const;
-  assert.equal(hear(tell(told)), told);
-  assert.is(hear(new Uint8Array(19)), undefined);
-  assert.is(hear(new Uint8Array(20).fill(9)), undefined);
+  assert.equal(decodePrivateData(encodePrivateData(told)), told);
+  assert.is(decodePrivateData(new Uint8Array(19)), undefined);
+  assert.is(decodePrivateData(new Uint8Array(20).fill(9)), undefined);
 });
 
 test('a column is every sixteenth element of the picture', () => {
-  const memory = Uint8Array.from({ length: STATION_BYTES }, (_, at) => at >> 3);
+  const memory = Uint8Array.from({ length: ENDPOINT_BYTES }, (_, at) => at >> 3);
   const elements = Array.from({ length: 512 }, (_, row) => (row * 16 + 5) & 0xff);
   const bytes = columnOf(memory, 5);
   assert.is(bytes.length, COLUMN_BYTES);

@@ -84,6 +84,27 @@ test('of all that comes the share that is wanted is dropped, and counted', () =>
   );
 });
 
+test('a delayed datagram is late and in order, and does not leave a closed relay', () =>
+  inWorld(async (relay, [a, b]) => {
+    await a!.say('here', relay.offerer);
+    await b!.say('at once', relay.answerer);
+    await eventually(() => a!.heard.length === 1);
+    relay.delayMillis = 60;
+    const start = performance.now();
+    for (let count = 0; count < 20; count++) await a!.say(`${count}`, relay.offerer);
+    // What comes after a shorter delay does not overtake them.
+    await eventually(() => relay.counters.forwarded === 21);
+    relay.delayMillis = 0;
+    await a!.say('last', relay.offerer);
+    await eventually(() => b!.heard.length === 21);
+    assert.ok(performance.now() - start >= 55, 'not sooner');
+    assert.equal(b!.heard, [...Array(20).keys()].map(String).concat('last'));
+    relay.delayMillis = 200;
+    await a!.say('never', relay.offerer);
+    await eventually(() => relay.counters.forwarded === 23);
+    assert.is(b!.heard.length, 21);
+  }));
+
 test('a description leads to the relay alone', async () => {
   const sdp = [
     'v=0',
@@ -127,7 +148,7 @@ test('the desk makes relays up to a limit, and changes those it has', async () =
   const url = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/relay`);
   const refusal = async (id?: string, loss?: number): Promise<string> => {
     try {
-      await askForRelay(url, id, loss);
+      await askForRelay(url, id, loss === undefined ? undefined : { loss });
       return 'none';
     } catch (error) {
       return (error as { code: string }).code;
@@ -136,7 +157,7 @@ test('the desk makes relays up to a limit, and changes those it has', async () =
   try {
     const made = await askForRelay(url);
     assert.is(made.offerer.address, '127.0.0.1');
-    const changed = await askForRelay(url, made.id, 0.5);
+    const changed = await askForRelay(url, made.id, { loss: 0.5 });
     assert.is(changed.id, made.id);
     assert.is(desk.relays[0]!.loss, 0.5);
     for (const loss of [2, -1, NaN]) assert.is(await refusal(made.id, loss), 'ECONNREFUSED');

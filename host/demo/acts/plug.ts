@@ -1,10 +1,10 @@
-/** Records that a peer has FLUSHED outlive the Worker that has the file, wherever it is killed. */
+/** Records that a peer has FLUSHED outlive the Worker that has the file, whenever it is killed. */
 import type { RdmaConnection } from '../../cm/connect.js';
 import type { PersistentMemory } from '../../pmem/persistent-memory.js';
 import type { Context } from '../../verbs/context.js';
 import { AccessFlag } from '../../verbs/enums.js';
 import { RECORDS_BYTES, placeOf, readWord, recordAt } from '../memory-layout.js';
-import { counted, type Act } from './act.js';
+import { counted, type MainAct, type Stage } from './act.js';
 
 const NAME = 'verbena demo';
 const KIB = 1024;
@@ -12,7 +12,7 @@ const KIB = 1024;
 interface Opened {
   readonly pmem: PersistentMemory;
   /** Kills the Worker that has the file; what it was doing is never done. */
-  crash(): void;
+  kill(): void;
 }
 
 /** What of Worker is used; the DOM's types are not here. */
@@ -21,16 +21,16 @@ interface Thread {
   terminate(): void;
 }
 
-export const crash: Act = {
-  id: 'crash',
-  title: 'Crash',
-  sentence:
-    'The peer WRITEs records into persistent memory of this pane, a file of its browser (OPFS): beside ' +
-    'the record before, FLUSH, then the new number by ATOMIC WRITE, FLUSH. The Worker that has the file is ' +
-    'killed in the middle. Each record that was reported durable is there when the file is reopened.',
-  slider: { label: 'Records before', min: 1, max: 50, step: 1, value: 10, unit: '' },
-  async play({ station, session, say }, value) {
-    const { context } = station;
+/** The plug is pulled by itself then. */
+const PATIENCE_MILLIS = 10_000;
+/** Between two counts on the screen. */
+const SHOW_MILLIS = 50;
+
+export const plug: MainAct = {
+  id: 'plug',
+  async play(stage) {
+    const { endpoint, session, say } = stage;
+    const { context } = endpoint;
     const first = await open(context);
     const earlier = judge(first.pmem);
     first.pmem.buffer.fill(0);
@@ -40,13 +40,16 @@ export const crash: Act = {
     const pd = context.allocPd();
     const access = LOCAL_WRITE | REMOTE_WRITE | FLUSH_GLOBAL | FLUSH_PERSISTENT;
     const region = pd.regMr(first.pmem.buffer, access);
-    let told = 0;
+    let acknowledged = 0;
     try {
-      const connection = await station.recorded(session.peer, pd, region);
-      told = await takeUntil(connection, value);
-      say(`${counted(told, 'record')} told to be durable; the next one is under way.`);
-      await underWay(first.pmem.buffer, told + 1);
-      first.crash();
+      const connection = await endpoint.recorded(session.peer, pd, region);
+      acknowledged = await takeUntilPressed(stage, connection);
+      await underWay(first.pmem.buffer, acknowledged + 1);
+      first.kill();
+      stage.show({ kind: 'killed' });
+      say(
+        `${counted(acknowledged, 'record')} acknowledged. The Worker is dead; its file is opened anew.`,
+      );
       await connection.close();
     } finally {
       region.dereg();
@@ -61,14 +64,22 @@ export const crash: Act = {
     const kib = (4 * begun) / KIB;
     return {
       sentences: [
-        `Told to be durable: records 1 to ${told}. The Worker was killed while ${told + 1} was under way.`,
-        `Opened anew, the file has record ${record}; of its words ${torn} are another’s. ` +
-          `Beside it lie ${kib} KiB of record ${record + 1}, which is not counted yet.`,
+        `Lost: ${Math.max(0, acknowledged - record)} of ${counted(acknowledged, 'acknowledged record')}. ` +
+          `The file has record ${record}, with ${torn} damaged words.`,
+        `The Worker was killed while record ${acknowledged + 1} was on its way; ` +
+          `${kib} KiB of record ${record + 1} lie beside the valid one and do not count.`,
         ...(earlier.record > 0
-          ? [`Found at first: record ${earlier.record} of the last time.`]
+          ? [`Found at the start: record ${earlier.record} of the run before.`]
           : []),
       ],
-      figures: { told, record, torn, begun, earlier: earlier.record, earlierTorn: earlier.torn },
+      figures: {
+        acknowledged,
+        record,
+        torn,
+        begun,
+        earlier: earlier.record,
+        earlierTorn: earlier.torn,
+      },
     };
   },
 };
@@ -92,7 +103,7 @@ async function open(context: Context): Promise<Opened> {
     const pmem = await context.openPmem(NAME, { bytes: RECORDS_BYTES });
     return {
       pmem,
-      crash() {
+      kill() {
         thread!.terminate();
         thread!.onerror?.({ message: 'it was killed' });
       },
@@ -111,13 +122,31 @@ function judge({ buffer }: PersistentMemory): { record: number; torn: number; be
   return { record, torn, begun };
 }
 
-/** Waits until `wanted` records are reported durable; returns the number of the last one. */
-async function takeUntil({ qp, recvCq }: RdmaConnection, wanted: number): Promise<number> {
-  for (;;) {
-    const [completion] = await recvCq.wait(1);
-    if (!completion || completion.status !== 0) throw new Error('the peer has gone');
-    qp.postRecv({ sgList: [] });
-    if (completion.immData >= wanted) return completion.immData;
+/** Counts records until the button is pressed, after one at least; the number of the last one. */
+async function takeUntilPressed(
+  { pressed, show }: Stage,
+  { qp, recvCq }: RdmaConnection,
+): Promise<number> {
+  let isPressed = false;
+  const press = (): void => void (isPressed = true);
+  void pressed.then(press);
+  const timer = setTimeout(press, PATIENCE_MILLIS);
+  let shownMillis = 0;
+  try {
+    for (;;) {
+      const [completion] = await recvCq.wait(1);
+      if (!completion || completion.status !== 0) throw new Error('the peer has gone');
+      qp.postRecv({ sgList: [] });
+      const acknowledged = completion.immData;
+      const now = performance.now();
+      if (isPressed || now - shownMillis >= SHOW_MILLIS) {
+        shownMillis = now;
+        show({ kind: 'records', acknowledged });
+      }
+      if (isPressed) return acknowledged;
+    }
+  } finally {
+    clearTimeout(timer);
   }
 }
 

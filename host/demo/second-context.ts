@@ -1,21 +1,21 @@
-/** A second context of a station's device: takes part in its protection domain by a handle. */
+/** A second context of a device: takes part in the protection domain of the first by a handle. */
 import type { RdmaConnection } from '../cm/connect.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import { SendFlag, WcStatus, WrOpcode } from '../verbs/enums.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import { Role, check, type PeerKind } from './end.js';
+import { Role, check, type PeerKind } from './private-data.js';
 import { MESSAGE_BYTES } from './messages.js';
-import { writtenBy } from './station.js';
+import { writtenBy } from './endpoint.js';
 
 /** Key of the shared domain; with another key the domain counts as unknown. */
 export const SHARE_KEY = 0x5eed_0000n;
 
-/** Everything that a guest needs to join; it can be posted to a Worker. */
-export interface Invitation {
+/** What a second context needs to join; it can be posted to a Worker. */
+export interface DomainShare {
   /** Of the domain, 32 bytes. */
   readonly handle: Uint8Array;
-  /** The peer that is to WRITE, and the memory that the guest names. */
+  /** The peer that is to WRITE, and the memory that the second context names. */
   readonly peer: string;
   readonly kind: PeerKind;
   readonly rkey: number;
@@ -26,12 +26,12 @@ export interface Invitation {
 export interface Asked {
   /** A WcStatus. */
   readonly status: number;
-  /** Of the domain in the guest's thread. */
+  /** Of the domain in its thread. */
   readonly instances: number;
 }
 
-/** A guest, wherever it is. */
-export interface Company {
+/** A second context, in this Worker or in another one. */
+export interface SharingContext {
   /** Was it refused with another key? */
   readonly isKept: boolean;
   /** Is it in a Worker of its own? */
@@ -52,7 +52,7 @@ export function isRefused(context: Context, handle: Uint8Array, key: bigint): bo
   }
 }
 
-export class Guest implements Company {
+export class SecondContext implements SharingContext {
   readonly isApart = false;
   readonly #context: Context;
   readonly #pd: ProtectionDomain;
@@ -69,13 +69,13 @@ export class Guest implements Company {
     this.#connection = connection;
   }
 
-  /** The context is the guest's from now on. */
-  static async come(context: Context, invitation: Invitation): Promise<Guest> {
-    const { handle, peer, kind, rkey, addr } = invitation;
+  /** Takes the context over. */
+  static async open(context: Context, share: DomainShare): Promise<SecondContext> {
+    const { handle, peer, kind, rkey, addr } = share;
     const isKept = isRefused(context, handle, SHARE_KEY + 1n);
     const pd = context.sharePd(handle, SHARE_KEY);
     const told = { role: Role.STAMP, kind, rkey, addr };
-    return new Guest(context, isKept, pd, await writtenBy(peer, context, pd, told));
+    return new SecondContext(context, isKept, pd, await writtenBy(peer, context, pd, told));
   }
 
   async ask(): Promise<Asked> {

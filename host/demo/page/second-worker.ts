@@ -1,11 +1,11 @@
-/** The second Worker of a pane, with a context of the same device: its client, and itself. */
+/** The second Worker of a tab, with a context of the same device: its client, and its own side. */
 import type { DeviceShare } from '../../device/sharing/thread-share.js';
 import { DataChannelLink } from '../../link/channel/data-channel.js';
 import { WebSocketLink } from '../../link/channel/websocket.js';
 import { openDevice } from '../../verbs/open-device.js';
-import { Guest, type Company, type Invitation } from '../guest.js';
+import { SecondContext, type SharingContext, type DomainShare } from '../second-context.js';
 import type { Session } from '../session.js';
-import type { Opened } from './open-station.js';
+import type { Opened } from './open-endpoint.js';
 import { signallingTo, socketUrl } from './ways.js';
 
 /** Of the device's memory: for its queues. */
@@ -14,14 +14,14 @@ const LIMITS = { queuePairsMax: 16, completionQueuesMax: 32, sharedReceiveQueues
 /** Longer than a connection takes to fail. */
 const PATIENCE_MILLIS = 20_000;
 
-interface Coming {
+interface Opening {
   readonly share: DeviceShare;
   readonly room: string | undefined;
   readonly kind: Session['kind'];
-  readonly invitation: Invitation;
+  readonly domain: DomainShare;
 }
 
-type Request = Coming | 'ask' | 'leave';
+type Request = Opening | 'ask' | 'leave';
 
 interface Answer {
   readonly value?: unknown;
@@ -29,21 +29,21 @@ interface Answer {
 }
 
 /** Creates and ends Workers: the page. */
-export interface Housekeeper {
-  /** A new one, which attends to that port. */
+export interface WorkerOwner {
+  /** Starts one that serves the port. */
   begin(port: MessagePort): void;
   /** Resolves when it is no more. */
   end(): Promise<void>;
 }
 
-/** In the pane's Worker: a guest in another one; without shared memory in this one. */
-export async function invite(
-  { station: { context }, room }: Opened,
+/** Opens a context in a second Worker; without shared memory in the calling one. */
+export async function openSecond(
+  { endpoint: { context }, room }: Opened,
   { kind }: Session,
-  invitation: Invitation,
-  page: Housekeeper,
-): Promise<Company> {
-  if (!context.device.arena.memory.shared) return Guest.come(context.openDevice(), invitation);
+  domain: DomainShare,
+  page: WorkerOwner,
+): Promise<SharingContext> {
+  if (!context.device.arena.memory.shared) return SecondContext.open(context.openDevice(), domain);
   const share = context.share({ memoryBytes: MEMORY_BYTES });
   const { port1: port, port2 } = new MessageChannel();
   const ask = async <Value>(request: Request): Promise<Value> => {
@@ -67,7 +67,7 @@ export async function invite(
   };
   page.begin(port2);
   try {
-    const isKept = await ask<boolean>({ share, room, kind, invitation });
+    const isKept = await ask<boolean>({ share, room, kind, domain });
     return {
       isKept,
       isApart: true,
@@ -81,13 +81,13 @@ export async function invite(
 }
 
 /** In the second Worker. */
-export function attend(port: MessagePort): void {
-  let guest: Guest;
+export function serveSecond(port: MessagePort): void {
+  let second: SecondContext;
   const perform = async (request: Request): Promise<unknown> => {
-    if (request === 'ask') return guest.ask();
-    if (request === 'leave') return guest.leave();
-    guest = await come(request);
-    return guest.isKept;
+    if (request === 'ask') return second.ask();
+    if (request === 'leave') return second.leave();
+    second = await open(request);
+    return second.isKept;
   };
   port.onmessage = ({ data }: MessageEvent<Request>) => {
     perform(data).then(
@@ -97,15 +97,15 @@ export function attend(port: MessagePort): void {
   };
 }
 
-async function come({ share, room, kind, invitation }: Coming): Promise<Guest> {
+async function open({ share, room, kind, domain }: Opening): Promise<SecondContext> {
   if (room === undefined) {
     const link = new WebSocketLink();
     const context = await openDevice({ link, threadShare: share, ...LIMITS });
     await link.connect(socketUrl('packets'));
-    return Guest.come(context, invitation);
+    return SecondContext.open(context, domain);
   }
   const link = new DataChannelLink();
   const context = await openDevice({ link, threadShare: share, ...LIMITS });
-  await link.connect(signallingTo(kind, invitation.peer, room));
-  return Guest.come(context, invitation);
+  await link.connect(signallingTo(kind, domain.peer, room));
+  return SecondContext.open(context, domain);
 }

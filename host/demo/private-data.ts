@@ -24,7 +24,7 @@ export type Role = (typeof Role)[keyof typeof Role];
 export type PeerKind = 'tab' | 'node';
 
 /** In the private data of both messages: role, kind, 0, 0, rkey, address, columns' key. */
-export interface Told {
+export interface PrivateData {
   readonly role: Role;
   readonly kind: PeerKind;
   readonly rkey: number;
@@ -35,7 +35,7 @@ export interface Told {
 
 const TOLD_BYTES = 20;
 
-export function tell({ role, kind, rkey, addr, columnsKey }: Told): Uint8Array {
+export function encodePrivateData({ role, kind, rkey, addr, columnsKey }: PrivateData): Uint8Array {
   const bytes = new Uint8Array(TOLD_BYTES);
   const view = new DataView(bytes.buffer);
   view.setUint8(0, role);
@@ -47,7 +47,7 @@ export function tell({ role, kind, rkey, addr, columnsKey }: Told): Uint8Array {
 }
 
 /** Undefined if the bytes are not private data of the demo. */
-export function hear(bytes: Uint8Array): Told | undefined {
+export function decodePrivateData(bytes: Uint8Array): PrivateData | undefined {
   if (bytes.length < TOLD_BYTES || bytes[0]! > Role.RECORD || bytes[1]! > 1) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   return {
@@ -62,7 +62,7 @@ export function hear(bytes: Uint8Array): Told | undefined {
 export interface End {
   readonly connection: RdmaConnection;
   /** The other's memory. */
-  readonly told: Told;
+  readonly told: PrivateData;
 }
 
 /** Where something is in the other's memory. */

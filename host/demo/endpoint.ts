@@ -7,13 +7,23 @@ import type { ChannelLink } from '../link/channel/channel-link.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { faultLink, type FaultLink } from '../link/faults/fault.js';
 import type { Context } from '../verbs/context.js';
+import { serveFrames } from './frame-service.js';
 import { AccessFlag, SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { LayoutMemoryRegion } from '../verbs/layouts/layout-memory-region.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import { openDevice } from '../verbs/open-device.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import { Role, at, check, hear, tell, type End, type PeerKind, type Told } from './end.js';
-import { MATRIX, STATION_BYTES, Word, readWord, writeWord } from './memory-layout.js';
+import {
+  Role,
+  at,
+  check,
+  decodePrivateData,
+  encodePrivateData,
+  type End,
+  type PeerKind,
+  type PrivateData,
+} from './private-data.js';
+import { ENDPOINT_BYTES, MATRIX, Word, readWord, writeWord } from './memory-layout.js';
 import {
   BOX_BYTES,
   RECEIVES,
@@ -28,8 +38,8 @@ import { ROLES, Session, type SessionRegions } from './session.js';
 import { WireTap } from './wire-tap.js';
 
 const PORT = 7471;
-const MEMORY_BYTES = 32 * 2 ** 20;
-/** Sessions of a station; each takes three connections and 200 KiB. */
+const DEVICE_BYTES = 32 * 2 ** 20;
+/** Sessions of an endpoint; each takes three connections and 200 KiB. */
 const SESSIONS_MAX = 32;
 const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
 const SMALL_QP = { cap: { maxSendWr: 4, maxRecvWr: 4, reorderPackets: 64 } };
@@ -40,9 +50,9 @@ export function writtenBy(
   address: string,
   context: Context,
   pd: ProtectionDomain,
-  told: Omit<Told, 'columnsKey'>,
+  told: Omit<PrivateData, 'columnsKey'>,
 ): Promise<RdmaConnection> {
-  const privateData = tell({ ...told, columnsKey: 0 });
+  const privateData = encodePrivateData({ ...told, columnsKey: 0 });
   return connect({ address, port: PORT }, { context, pd, qp: SMALL_QP, privateData }, (qp) => {
     // For two WRITEs with immediate values, which bring nothing for a receive's memory.
     qp.postRecv([{ sgList: [] }, { sgList: [] }]);
@@ -54,7 +64,7 @@ interface Meeting {
   regions: SessionRegions | undefined;
 }
 
-export class Station {
+export class DemoEndpoint {
   /** What peers WRITE to and READ: the picture and the words behind it. */
   readonly memory: Uint8Array;
   readonly region: MemoryRegion;
@@ -77,24 +87,25 @@ export class Station {
   ) {
     const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC } = AccessFlag;
     this.#pd = context.allocPd();
-    this.memory = context.alloc(STATION_BYTES);
+    this.memory = context.alloc(ENDPOINT_BYTES);
     const access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
     this.region = this.#pd.regMr(this.memory, access);
     this.columns = this.#layColumns();
   }
 
   /** Rejects as openDevice. */
-  static async open(kind: PeerKind, link: ChannelLink): Promise<Station> {
+  static async open(kind: PeerKind, link: ChannelLink): Promise<DemoEndpoint> {
     const faults = faultLink(link);
     const tap = new WireTap(faults);
     // A tab's second Worker may have a context of its device, where a page may share memory.
     const threadsMax = kind === 'tab' && typeof SharedArrayBuffer !== 'undefined' ? 2 : 1;
-    const context = await openDevice({ link: tap, memoryBytes: MEMORY_BYTES, threadsMax });
-    const station = new Station(kind, context, link, faults, tap);
+    const context = await openDevice({ link: tap, memoryBytes: DEVICE_BYTES, threadsMax });
+    const endpoint = new DemoEndpoint(kind, context, link, faults, tap);
     // Whatever ends these, ends with the device.
-    station.#serve().catch(() => undefined);
-    station.#meet().catch(() => undefined);
-    return station;
+    endpoint.#serve().catch(() => undefined);
+    endpoint.#meet().catch(() => undefined);
+    serveFrames(context).catch(() => undefined);
+    return endpoint;
   }
 
   #layColumns(): LayoutMemoryRegion {
@@ -171,7 +182,7 @@ export class Station {
         for (const end of ends) this.#enter(peer, end);
         return;
       }
-      // It may not listen yet, or never, as a guest.
+      // It may not listen yet; a second context never does.
       for (const { connection } of ends) await connection.close().catch(() => undefined);
       this.#forget(peer);
       await new Promise((resolve) => setTimeout(resolve, CALL_AGAIN_MILLIS));
@@ -198,7 +209,7 @@ export class Station {
     const connection = await connect(target, options, (qp) => {
       if (role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
     });
-    const told = hear(connection.privateData);
+    const told = decodePrivateData(connection.privateData);
     if (!told) throw new Error(`${peer.gid} is no peer of this demo`);
     return { connection, told };
   }
@@ -207,7 +218,7 @@ export class Station {
     const target = { address: this.address, port: PORT };
     const listener = await listen(target, { context: this.context, backlog: 64 });
     for await (const request of listener) {
-      const told = hear(request.privateData);
+      const told = decodePrivateData(request.privateData);
       const gid = `${request.peer.address}`;
       const peer = this.link.peers.find((other) => `${other.gid}` === gid);
       if (!told || !peer || this.#connections >= CONNECTIONS_MAX) {
@@ -264,7 +275,13 @@ export class Station {
     return {
       pd: this.#pd,
       qp: { cap: { maxSendWr: sends, maxRecvWr: RECEIVES, reorderPackets: 64 } },
-      privateData: tell({ role, kind: this.kind, rkey, addr, columnsKey: this.columns.rkey }),
+      privateData: encodePrivateData({
+        role,
+        kind: this.kind,
+        rkey,
+        addr,
+        columnsKey: this.columns.rkey,
+      }),
     };
   }
 
@@ -281,8 +298,8 @@ export class Station {
     const meeting = this.#meeting(peer);
     return (meeting.regions ??= {
       ours: this.region,
-      theirs: this.scratch(STATION_BYTES),
-      outgoing: this.scratch(STATION_BYTES),
+      theirs: this.scratch(ENDPOINT_BYTES),
+      outgoing: this.scratch(ENDPOINT_BYTES),
       inbox: this.scratch(BOX_BYTES),
     });
   }

@@ -11,18 +11,20 @@ import {
   freshUrl,
   leave,
   openWorld,
+  saidOf,
   two,
+  until,
   type DemoWorld,
 } from './demo-page.js';
 
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
-const test = suite<DemoWorld>('demo/crash');
+const test = suite<DemoWorld>('demo/plug');
 
 test.before(openWorld);
 test.after(closeWorld);
 
-const SAID = '.act:has(#act-crash) output.said';
+const SAID = saidOf('plug');
 
 /** The region as it lies in the origin's file, behind the header. */
 async function regionOf({ page }: DemoPage): Promise<Buffer> {
@@ -39,27 +41,29 @@ async function regionOf({ page }: DemoPage): Promise<Buffer> {
   return region;
 }
 
-/** Slides to that many records and presses. */
+/** Starts the records and pulls the plug when that many are acknowledged. */
 async function press(tab: DemoPage, records: number): Promise<Record<string, number>> {
-  await tab.page.evaluate(`(() => {
-    const slider = document.querySelector('.act:has(#act-crash) input');
-    slider.value = ${records};
-    slider.dispatchEvent(new Event('input', { bubbles: true }));
-  })()`);
-  return tab.play('crash');
+  await tab.page.bringToFront();
+  await tab.page.locator('#go-plug').click();
+  const count = async (): Promise<number> =>
+    Number((await tab.page.textContent('#plug-count'))!.replaceAll(',', ''));
+  assert.ok((await until(count, (shown) => shown >= records)) >= records);
+  await tab.said('#go-plug', /Pull the plug/);
+  await tab.page.locator('#go-plug').click();
+  return tab.played('plug');
 }
 
 for (const kind of ['the server', 'another tab']) {
   test(`records of ${kind} outlive the Worker that has their file`, async (world) => {
-    const tabs = kind === 'the server' ? [await alone(world)] : await two(world);
+    const tabs = kind === 'the server' ? [await alone(world, 'plug')] : await two(world, 'plug');
     const [tab, other] = tabs as [DemoPage, DemoPage | undefined];
     await tab.page.bringToFront();
     let last = 0;
     for (const records of other ? [3] : [1, 10]) {
-      const { told, record, torn, begun, earlier, earlierTorn } = await press(tab, records);
-      console.log(`told ${told}, found ${record}, words of the next one ${begun}`);
-      assert.ok(told! >= records, 'the last durable record');
-      assert.ok(record === told || record === told! + 1, `${record} is old or new of ${told}`);
+      const { acknowledged, record, torn, begun, earlier, earlierTorn } = await press(tab, records);
+      console.log(`acknowledged ${acknowledged}, found ${record}, words of the next one ${begun}`);
+      assert.ok(acknowledged! >= records, 'the last durable record');
+      assert.ok(record === acknowledged || record === acknowledged! + 1, `${record} is old or new`);
       assert.is(torn, 0);
       if (last > 0) assert.is(earlier, last, 'as it was left');
       assert.is(earlierTorn, 0);
@@ -68,19 +72,23 @@ for (const kind of ['the server', 'another tab']) {
       assert.is(readWord(region, 0), record, 'as the browser has it');
       assert.ok(recordAt(region, placeOf(record!)).every((word) => word === record));
     }
-    await tab.said(SAID, /Told to be durable: records 1 to \d+. The Worker was killed while/);
+    await tab.said(
+      SAID,
+      /Lost: 0 of [\d,]+ acknowledged records?\. The file has record \d+, with 0 damaged words/,
+    );
     // The other peers go on.
+    await tab.show('paint');
     await tab.stroke('ours', [0.2, 0.5], [0.8, 0.4]);
     const theirs = other
       ? async () => (await other.inspect()).ours
-      : () => world.server.station!.memory;
+      : () => world.server.endpoint!.memory;
     assert.is(await differences(tab, theirs), 0);
     await leave(...tabs);
   });
 }
 
 test('they outlive the page as well, and are one tab’s at a time', async (world) => {
-  const url = freshUrl(world);
+  const url = freshUrl(world, 'plug');
   const first = await DemoPage.open(world.browser, url);
   await first.firstWrite();
   const { record } = await press(first, 2);
@@ -106,7 +114,7 @@ test('they outlive the page as well, and are one tab’s at a time', async (worl
     globalThis.holder = new Worker('holder.js');
     holder.onmessage = resolve;
   })`);
-  await tab.page.locator('#act-crash').click();
+  await tab.page.locator('#go-plug').click();
   await tab.said(SAID, /is open already, here or in another tab/);
   await tab.page.evaluate('holder.terminate()');
   assert.is((await press(tab, 1))['torn'], 0);
@@ -150,12 +158,12 @@ for (const [what, [first, told]] of Object.entries(LACKS)) {
       const { 'content-security-policy': _policy, ...headers } = response.headers();
       await route.fulfill({ response, headers, body: withFirst(first) + (await response.text()) });
     });
-    const tab = await alone(world);
-    assert.is(await tab.page.inputValue('#slider-crash'), '10', 'as its act has it');
-    await tab.page.locator('#act-crash').click();
+    const tab = await alone(world, 'plug');
+    await tab.page.locator('#go-plug').click();
     await tab.said(SAID, told);
+    await tab.show('paint');
     await tab.stroke('ours', [0.2, 0.5], [0.8, 0.4]);
-    assert.is(await differences(tab, () => world.server.station!.memory), 0);
+    assert.is(await differences(tab, () => world.server.endpoint!.memory), 0);
     await leave(tab);
     await context.unroute(script);
   });

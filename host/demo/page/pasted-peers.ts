@@ -1,0 +1,62 @@
+/** Peers that are connected by copy and paste: one invitation at a time, and replies to others'. */
+import { LinkError } from '../../errors/errors.js';
+import type { DataChannelLink } from '../../link/channel/data-channel.js';
+import { PASTE_MILLIS, PasteSignalling, descriptionOf, textOf } from '../paste-signalling.js';
+
+/** What the page shows: a text for the other side, or a sentence for the person. */
+export interface PasteView {
+  send(text: string): void;
+  say(sentence: string): void;
+}
+
+export class PastedPeers {
+  readonly #link: DataChannelLink | undefined;
+  readonly #view: PasteView;
+  #invitation: PasteSignalling | undefined;
+
+  /** `link`: undefined without WebRTC. */
+  constructor(link: DataChannelLink | undefined, view: PasteView) {
+    this.#link = link;
+    this.#view = view;
+  }
+
+  /** Makes an invitation; one that was made before is void. */
+  invite(): void {
+    if (!this.#link) {
+      this.#view.say('This browser has no WebRTC: it cannot connect to another computer.');
+      return;
+    }
+    const invitation = new PasteSignalling((text) => this.#view.send(text));
+    this.#invitation = invitation;
+    this.#view.say('Send this invitation, then paste the reply below.');
+    this.#link.connect(invitation, { timeoutMillis: PASTE_MILLIS }).then(
+      () => this.#view.say('Connected.'),
+      (error: Error) => {
+        if (this.#invitation === invitation) this.#view.say(`Not connected: ${error.message}`);
+      },
+    );
+  }
+
+  /** A person pasted the text of the other side: an invitation, or the reply to ours. */
+  async paste(text: string): Promise<void> {
+    try {
+      const description = descriptionOf(text);
+      if (description.type === 'answer') this.#accept(description);
+      else await this.#reply(description);
+    } catch (error) {
+      this.#view.say((error as Error).message);
+    }
+  }
+
+  #accept(answer: object): void {
+    if (!this.#invitation) throw new LinkError('EPROTO', 'this is a reply: invite first');
+    this.#view.say('Connecting …');
+    this.#invitation.accept(answer);
+  }
+
+  async #reply(offer: object): Promise<void> {
+    if (!this.#link) throw new LinkError('EOPNOTSUPP', 'this browser has no WebRTC');
+    this.#view.send(textOf(await this.#link.answer(offer)));
+    this.#view.say('Send this reply back. The pictures connect when it is pasted there.');
+  }
+}

@@ -1,0 +1,60 @@
+/** Signalling by copy and paste: a person carries the offer to the other side, the answer back. */
+import { LinkError } from '../errors/errors.js';
+import type { Description } from '../link/rtc/connection.js';
+import type { Signalling } from '../link/signalling/signalling.js';
+
+/** In front of a description, so that a person sees what a text is for. */
+const PREFIX = 'verbena:';
+/** A person has taken longer than that only by leaving. */
+export const PASTE_MILLIS = 30 * 60_000;
+
+/** The text that a person carries: a prefix and base64 of JSON. */
+export function textOf(description: Description): string {
+  const bytes = new TextEncoder().encode(JSON.stringify(description));
+  return PREFIX + btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''));
+}
+
+/** What a pasted text holds, which is hostile. Throws LinkError EPROTO. */
+export function descriptionOf(text: string): { readonly type?: unknown } {
+  // Messengers break long lines and add quotation marks.
+  const body = /verbena:([A-Za-z0-9+/=\s>]+)/.exec(text)?.[1]?.replace(/[\s>]/g, '');
+  try {
+    const bytes = Uint8Array.from(atob(body ?? ''), (letter) => letter.charCodeAt(0));
+    const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
+    if (typeof value === 'object' && value !== null) return value;
+  } catch {
+    // Reported below.
+  }
+  throw new LinkError('EPROTO', 'this is no invitation and no reply: paste the whole text');
+}
+
+/** One offer and its answer. */
+export class PasteSignalling implements Signalling {
+  readonly name = 'copy and paste';
+  readonly #show: (text: string) => void;
+  #resolve: ((answer: unknown) => void) | undefined;
+  #isUsed = false;
+
+  /** `show` gets the text of the offer, for the other side. */
+  constructor(show: (text: string) => void) {
+    this.#show = show;
+  }
+
+  exchange(offer: Description, signal: AbortSignal): Promise<unknown> {
+    if (this.#isUsed) {
+      // A link that has lost its peer asks again: without a person there is no answer.
+      return Promise.reject(new LinkError('ECONNREFUSED', 'an invitation connects once'));
+    }
+    this.#isUsed = true;
+    this.#show(textOf(offer));
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      signal.addEventListener('abort', () => reject(signal.reason as Error));
+    });
+  }
+
+  /** The answer that was pasted. */
+  accept(answer: unknown): void {
+    this.#resolve?.(answer);
+  }
+}

@@ -1,0 +1,290 @@
+/**
+ * A room of a signalling server (room-server.ts): each member finds all others, on any machine.
+ * Pages, Workers and Node. The WebSocket to the server is opened again after a loss; connections
+ * between members do not depend on it.
+ */
+import { checkKeys } from '../../base/options.js';
+import { checkMillis, timerMillis } from '../../base/timer.js';
+import { LinkError, MisuseError } from '../../errors/errors.js';
+import type { Socket } from '../channel/websocket-channel.js';
+import { openSocket } from '../channel/websocket-class.js';
+import { randomGid } from '../random-address.js';
+import type { Description } from '../rtc/connection.js';
+import {
+  NAME_LENGTH_MAX,
+  parseServerMessage,
+  type ExchangeMessage,
+  type MemberMessage,
+  type ServerMessage,
+} from './room-protocol.js';
+import type { Answerer, RoomEvents, Signalling, SignallingRoom } from './signalling.js';
+
+/** How a member keeps its WebSocket. */
+export interface RoomOptions {
+  /** Milliseconds between messages that check the server. Default 15 s. */
+  readonly pingMillis?: number;
+  /** Longest pause between attempts to reach the server, in milliseconds. Default 5 s. */
+  readonly retryMillisMax?: number;
+  /** Called when the server refuses this member (limits, authorization); no attempt follows. */
+  readonly onRefused?: (error: LinkError) => void;
+}
+
+const PING_MILLIS = 15_000;
+const RETRY_MILLIS = 250;
+const RETRY_MILLIS_MAX = 5000;
+/** The server answers a ping within that time, or the WebSocket is replaced. */
+const PONG_MILLIS = 10_000;
+const OPEN = 1;
+
+/** A room of a signalling server at a ws: or wss: URL. */
+export class RoomSignalling implements SignallingRoom {
+  readonly name: string;
+  readonly #url: string | URL;
+  readonly #room: string;
+  readonly #options: RoomOptions;
+
+  /**
+   * `url` is that of `createSignallingServer`, in a page also relative. Throws MisuseError for a
+   * room name that is empty or has more than 128 characters.
+   */
+  constructor(url: string | URL, room: string, options: RoomOptions = {}) {
+    checkKeys('RoomSignalling', options, 'pingMillis retryMillisMax onRefused');
+    if (typeof room !== 'string' || room.length < 1 || room.length > NAME_LENGTH_MAX) {
+      throw new MisuseError('room', `must have 1 to ${NAME_LENGTH_MAX} characters`);
+    }
+    const { pingMillis = PING_MILLIS, retryMillisMax = RETRY_MILLIS_MAX } = options;
+    checkMillis('pingMillis', pingMillis, 1);
+    checkMillis('retryMillisMax', retryMillisMax, 1);
+    this.#url = url;
+    this.#room = room;
+    this.#options = options;
+    this.name = `the room "${room}" at ${String(url)}`;
+  }
+
+  join(
+    name: string,
+    answer: Answerer,
+    newcomer: (signalling: Signalling, name?: string) => void,
+    events: RoomEvents = {},
+  ): () => void {
+    const member = new Member(this.#url, this.#room, name, this.#options);
+    member.answer = answer;
+    member.newcomer = newcomer;
+    member.events = events;
+    member.open();
+    return () => member.close();
+  }
+
+  listen(answer: Answerer): () => void {
+    return this.join(`${randomGid()}`, answer, () => {});
+  }
+}
+
+interface Exchange {
+  readonly to: string;
+  readonly resolve: (answer: unknown) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** One member, and its WebSocket. */
+class Member {
+  answer: Answerer = () => Promise.reject(new LinkError('ECONNREFUSED', 'the room is left'));
+  newcomer: (signalling: Signalling, name?: string) => void = () => {};
+  events: RoomEvents = {};
+  readonly #url: string | URL;
+  readonly #room: string;
+  readonly #name: string;
+  readonly #options: RoomOptions;
+  /** Proves to the server, after a loss, that this is the member of that name. */
+  readonly #key = `${randomGid()}`;
+  readonly #known = new Set<string>();
+  readonly #exchanges = new Map<string, Exchange>();
+  /** Offers that wait for the WebSocket. */
+  readonly #waiting = new Map<string, MemberMessage>();
+  #count = 0;
+  #socket: Socket | undefined;
+  #isJoined = false;
+  #isOver = false;
+  #retryMillis = RETRY_MILLIS;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(url: string | URL, room: string, name: string, options: RoomOptions) {
+    this.#url = url;
+    this.#room = room;
+    this.#name = name;
+    this.#options = options;
+  }
+
+  open(): void {
+    void openSocket(this.#url).then(
+      (socket) => this.#use(socket),
+      (error: unknown) => this.#refused(error as LinkError),
+    );
+  }
+
+  close(): void {
+    if (this.#isOver) return;
+    this.#say({ kind: 'leave' });
+    this.#end(new LinkError('ECONNRESET', `the room "${this.#room}" was left`));
+  }
+
+  #use(socket: Socket): void {
+    if (this.#isOver) return socket.close();
+    this.#socket = socket;
+    const lost = (): void => {
+      if (this.#socket === socket) this.#lost();
+    };
+    const join = (): void => {
+      const said = { kind: 'join', room: this.#room, name: this.#name, key: this.#key };
+      socket.send(JSON.stringify(said));
+    };
+    socket.onclose = lost;
+    socket.onerror = lost;
+    socket.onmessage = ({ data }: { readonly data: unknown }) => {
+      const message = parseServerMessage(data);
+      if (message && this.#socket === socket) this.#receive(message);
+    };
+    if (socket.readyState === OPEN) join();
+    else socket.onopen = join;
+    this.#watch(PONG_MILLIS);
+  }
+
+  /** The server must send a message within that time. */
+  #watch(millis: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#lost(), timerMillis(millis));
+  }
+
+  #heard(): void {
+    clearTimeout(this.#timer);
+    const { pingMillis = PING_MILLIS } = this.#options;
+    this.#timer = setTimeout(() => {
+      this.#say({ kind: 'ping' });
+      this.#watch(PONG_MILLIS);
+    }, timerMillis(pingMillis));
+  }
+
+  #lost(): void {
+    const socket = this.#socket;
+    this.#socket = undefined;
+    this.#isJoined = false;
+    socket?.close();
+    clearTimeout(this.#timer);
+    if (this.#isOver) return;
+    this.#timer = setTimeout(() => this.open(), timerMillis(this.#retryMillis));
+    const { retryMillisMax = RETRY_MILLIS_MAX } = this.#options;
+    this.#retryMillis = Math.min(2 * this.#retryMillis, retryMillisMax);
+  }
+
+  #refused(error: LinkError): void {
+    this.#end(error);
+    this.#options.onRefused?.(error);
+  }
+
+  #end(error: LinkError): void {
+    this.#isOver = true;
+    clearTimeout(this.#timer);
+    this.#socket?.close();
+    this.#socket = undefined;
+    for (const { reject } of this.#exchanges.values()) reject(error);
+    this.#exchanges.clear();
+    this.#waiting.clear();
+  }
+
+  #say(message: MemberMessage): boolean {
+    if (!this.#socket || !this.#isJoined || this.#socket.readyState !== OPEN) return false;
+    this.#socket.send(JSON.stringify(message));
+    return true;
+  }
+
+  #receive(message: ServerMessage): void {
+    this.#heard();
+    switch (message.kind) {
+      case 'welcome':
+        return this.#welcome(message.members);
+      case 'joined':
+        return this.#meet(message.name, this.newcomer);
+      case 'present':
+        return this.#meet(message.name, this.events.present);
+      case 'left':
+        if (this.#known.delete(message.name)) this.events.left?.(message.name);
+        return;
+      case 'offer':
+        return void this.#answerOffer(message);
+      case 'answer':
+      case 'refusal':
+        return this.#answered(message);
+      case 'absent':
+        return this.#fail(message.id, `${message.to} is not in the room`);
+      case 'refused':
+        return this.#refused(new LinkError('ECONNREFUSED', `${this.#label}: ${message.reason}`));
+      case 'pong':
+    }
+  }
+
+  get #label(): string {
+    return `the server of the room "${this.#room}" refuses`;
+  }
+
+  #welcome(members: readonly string[]): void {
+    this.#isJoined = true;
+    this.#retryMillis = RETRY_MILLIS;
+    const there = new Set(members);
+    // Members may have left while the WebSocket was lost.
+    for (const name of [...this.#known]) {
+      if (!there.has(name) && this.#known.delete(name)) this.events.left?.(name);
+    }
+    for (const name of members) this.#meet(name, this.events.present);
+    for (const [id, message] of this.#waiting) if (this.#say(message)) this.#waiting.delete(id);
+  }
+
+  #meet(name: string, report?: (signalling: Signalling, name: string) => void): void {
+    if (name === this.#name || this.#known.has(name)) return;
+    this.#known.add(name);
+    const signalling: Signalling = {
+      name: `the room "${this.#room}"`,
+      exchange: (offer, signal) => this.#exchange(name, offer, signal),
+    };
+    report?.(signalling, name);
+  }
+
+  #exchange(to: string, offer: Description, signal: AbortSignal): Promise<unknown> {
+    const id = `${++this.#count}`;
+    return new Promise((resolve, reject) => {
+      if (this.#isOver) {
+        reject(new LinkError('ECONNRESET', `the room "${this.#room}" was left`));
+        return;
+      }
+      this.#exchanges.set(id, { to, resolve, reject });
+      signal.addEventListener('abort', () => {
+        this.#waiting.delete(id);
+        if (this.#exchanges.delete(id)) reject(signal.reason as Error);
+      });
+      const message: MemberMessage = { kind: 'offer', to, id, description: offer };
+      if (!this.#say(message)) this.#waiting.set(id, message);
+    });
+  }
+
+  #answered({ kind, from, id, description, reason }: ExchangeMessage): void {
+    const exchange = this.#exchanges.get(id);
+    // Another member cannot answer in its place: the server names the sender.
+    if (exchange?.to !== from) return;
+    if (kind === 'refusal') return this.#fail(id, `the peer refuses: ${reason}`);
+    this.#exchanges.delete(id);
+    exchange!.resolve(description);
+  }
+
+  #fail(id: string, why: string): void {
+    this.#exchanges.get(id)?.reject(new LinkError('ECONNREFUSED', why));
+    this.#exchanges.delete(id);
+  }
+
+  async #answerOffer({ from, id, description }: ExchangeMessage): Promise<void> {
+    const to = from!;
+    try {
+      this.#say({ kind: 'answer', to, id, description: await this.answer(description) });
+    } catch (error) {
+      this.#say({ kind: 'refusal', to, id, reason: (error as Error).message });
+    }
+  }
+}

@@ -1,0 +1,315 @@
+/**
+ * Barrier and all-reduce of the members of a mesh. Data travels by one-sided writes into the
+ * scratch region of each member, and a message behind them reports them.
+ *
+ * All-reduce has two rounds for any number of members: each member receives its chunk from all
+ * others and reduces it in the order of the identifiers, then writes the result to all others. So
+ * the bits of a sum of floating-point numbers are the same at all members.
+ */
+import { checkKeys } from '../base/options.js';
+import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
+import { MisuseError } from '../errors/errors.js';
+import { ControlKind, buildControl, groupOf, keyOf, type Control } from './control.js';
+import { MeshError } from './mesh-error.js';
+import type { MeshPeer } from './mesh-peer.js';
+import {
+  OPERATIONS,
+  copyOf,
+  elementsIn,
+  reduceInto,
+  typeIndexOf,
+  typeName,
+  type ReduceOperation,
+  type ReducibleArray,
+} from './reduce.js';
+
+/** Limits of a collective operation. */
+export interface CollectiveOptions extends WaitLimits {
+  /** Milliseconds after which it rejects with MeshError ETIMEDOUT. Default 30,000. */
+  readonly timeout?: number;
+  /** Identifiers of the members that take part, this one included. Default: all at the call. */
+  readonly members?: readonly string[];
+}
+
+const TIMEOUT_MILLIS = 30_000;
+/** Groups whose calls are counted. */
+const GROUPS_MAX = 64;
+
+/** What the mesh gives to its collective operations. */
+export interface Members {
+  readonly self: string;
+  readonly peers: ReadonlyMap<string, MeshPeer>;
+  /** Half for what others scatter, half for what they gather. */
+  readonly scratch: Uint8Array;
+}
+
+/** One call, at this member. */
+class Call {
+  /** Members that it waits for. */
+  readonly missing = new Set<string>();
+  readonly failed: Promise<never>;
+  readonly members: readonly string[];
+  readonly peers: readonly MeshPeer[];
+  readonly group: bigint;
+  #fail: (error: Error) => void = () => {};
+  readonly #keys: [MeshPeer, string][] = [];
+
+  constructor(
+    readonly operation: string,
+    readonly sequence: number,
+    members: readonly string[],
+    peers: readonly MeshPeer[],
+  ) {
+    this.members = members;
+    this.peers = peers;
+    this.group = groupOf(members);
+    this.failed = new Promise((_resolve, reject) => (this.#fail = reject));
+    // The call may fail while nothing waits for it.
+    this.failed.catch(() => undefined);
+  }
+
+  fail(error: Error): void {
+    this.#fail(error);
+  }
+
+  /** Resolves when all peers have sent this message. */
+  async all(wanted: Control): Promise<void> {
+    const key = keyOf(wanted);
+    for (const { id } of this.peers) this.missing.add(id);
+    const arrived = this.peers.map(async (peer) => {
+      this.#keys.push([peer, key]);
+      const control = await peer.expect(key);
+      this.missing.delete(peer.id);
+      this.#compare(peer, wanted, control);
+    });
+    await Promise.race([Promise.all(arrived), this.failed]);
+  }
+
+  end(): void {
+    for (const [peer, key] of this.#keys) peer.forget(key);
+  }
+
+  #compare(peer: MeshPeer, own: Control, { op, type, count }: Control): void {
+    if (op === own.op && type === own.type && count === own.count) return;
+    const text = (one: { op: number; type: number; count: number }): string =>
+      `${OPERATIONS[one.op] ?? `operation ${one.op}`} of ${one.count} elements of ${typeName(one.type)}`;
+    const rule = `${peer.id} calls it for ${text({ op, type, count })}, this member for ${text(own)}`;
+    throw new MeshError('EPROTO', `${this.operation}: ${rule}; make the same call at all`, [
+      peer.id,
+    ]);
+  }
+}
+
+export class Collectives {
+  readonly #mesh: Members;
+  /** Number of the next call, by group. */
+  readonly #sequences = new Map<bigint, { next: number; readonly members: readonly string[] }>();
+  readonly #calls = new Set<Call>();
+  /** Calls of one member are executed one after the other. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(mesh: Members) {
+    this.#mesh = mesh;
+  }
+
+  barrier(options: CollectiveOptions): Promise<void> {
+    return this.#queue('barrier', options, async (call) => {
+      const control = { ...NO_DATA, kind: ControlKind.BARRIER, ...numbersOf(call) };
+      await Promise.all([this.#tell(call, control), call.all(control)]);
+    });
+  }
+
+  async allReduce<Array extends ReducibleArray>(
+    array: Array,
+    op: ReduceOperation,
+    options: CollectiveOptions,
+  ): Promise<Array> {
+    const type = typeIndexOf(array);
+    if (!OPERATIONS.includes(op)) {
+      const known = OPERATIONS.join(', ');
+      throw new MisuseError('op', `allReduce: must be one of ${known}, got ${String(op)}`);
+    }
+    const result = copyOf(array);
+    return this.#queue('allReduce', options, async (call) => {
+      const code = OPERATIONS.indexOf(op);
+      const { length } = result;
+      const whole = { ...NO_DATA, op: code, type, count: length, ...numbersOf(call) };
+      const step = this.#segmentLength(result, call.members.length);
+      for (let at = 0, segment = 0; at < length || segment === 0; at += step, segment++) {
+        const part = result.subarray(at, at + step) as Array;
+        await this.#reduce(call, op, part, { ...whole, segment });
+      }
+      return result;
+    });
+  }
+
+  /** A member has left: calls in which it takes part end. */
+  left(peer: MeshPeer, reason: Error | undefined): void {
+    const why = reason ? `was lost: ${reason.message}` : 'has left';
+    for (const [group, { members }] of this.#sequences) {
+      if (members.includes(peer.id)) this.#sequences.delete(group);
+    }
+    for (const call of this.#calls) {
+      if (!call.peers.includes(peer)) continue;
+      const sentence = `${call.operation}: member ${peer.id} ${why}; call again without it`;
+      call.fail(new MeshError('ECONNRESET', sentence, [peer.id], reason));
+    }
+  }
+
+  /** The mesh is closed. */
+  close(): void {
+    for (const call of this.#calls) {
+      const sentence = `${call.operation}: the mesh was closed`;
+      call.fail(new MeshError('ECONNRESET', sentence, [this.#mesh.self]));
+    }
+  }
+
+  #queue<T>(
+    operation: string,
+    options: CollectiveOptions,
+    work: (call: Call) => Promise<T>,
+  ): Promise<T> {
+    checkKeys(operation, options, 'timeout signal members');
+    checkLimits(options);
+    const { members = [this.#mesh.self, ...this.#mesh.peers.keys()] } = options;
+    const result = this.#last.then(() => this.#run(operation, members, options, work));
+    this.#last = result.catch(() => undefined);
+    return result;
+  }
+
+  async #run<T>(
+    operation: string,
+    members: readonly string[],
+    { timeout = TIMEOUT_MILLIS, signal }: CollectiveOptions,
+    work: (call: Call) => Promise<T>,
+  ): Promise<T> {
+    signal?.throwIfAborted();
+    const call = this.#start(operation, members);
+    const late = (): Error => {
+      const names = [...call.missing];
+      const list = names.join(', ') || 'the members';
+      const rule = `no message from ${list} within ${timeout} ms`;
+      const remedy = 'all members must make the same calls, with the same members';
+      return new MeshError('ETIMEDOUT', `${operation}: ${rule}; ${remedy}`, names);
+    };
+    this.#calls.add(call);
+    try {
+      const limits = { timeout, ...(signal && { signal }) };
+      return await withinLimits(Promise.race([work(call), call.failed]), limits, late);
+    } finally {
+      this.#calls.delete(call);
+      call.fail(new MeshError('ECONNRESET', `${operation}: the call has ended`, []));
+      call.end();
+    }
+  }
+
+  /** Throws MisuseError, MeshError ECONNRESET. */
+  #start(operation: string, ids: readonly string[]): Call {
+    const { self, peers } = this.#mesh;
+    const members = [...new Set(ids)].sort();
+    if (!members.includes(self)) {
+      throw new MisuseError('members', `${operation}: must include mesh.self.id`);
+    }
+    const others = members.filter((id) => id !== self);
+    const missing = others.filter((id) => !peers.has(id));
+    if (missing.length > 0) {
+      const rule = `${missing.join(', ')} is not in the mesh; wait for its join, or leave it out`;
+      throw new MeshError('ECONNRESET', `${operation}: ${rule}`, missing);
+    }
+    const group = groupOf(members);
+    const counted = this.#sequences.get(group) ?? { next: 0, members };
+    // The latest group is last.
+    this.#sequences.delete(group);
+    this.#sequences.set(group, counted);
+    const [oldest] = this.#sequences.keys();
+    if (this.#sequences.size > GROUPS_MAX) this.#sequences.delete(oldest!);
+    return new Call(
+      operation,
+      counted.next++,
+      members,
+      others.map((id) => peers.get(id)!),
+    );
+  }
+
+  async #tell(call: Call, control: Control): Promise<void> {
+    const bytes = buildControl(control);
+    await Promise.all(call.peers.map((peer) => sent(call, peer, peer.remote.send(bytes))));
+  }
+
+  /** Elements of one segment: a multiple of the members' number that fits into half the scratch. */
+  #segmentLength(array: ReducibleArray, members: number): number {
+    const fits = Math.floor(this.#mesh.scratch.length / 2 / array.BYTES_PER_ELEMENT);
+    return Math.max(1, Math.floor(fits / members)) * members;
+  }
+
+  async #reduce(
+    call: Call,
+    op: ReduceOperation,
+    part: ReducibleArray,
+    control: Control,
+  ): Promise<void> {
+    const { self, scratch } = this.#mesh;
+    const { members } = call;
+    const own = members.indexOf(self);
+    const size = part.BYTES_PER_ELEMENT;
+    const chunk = Math.ceil(part.length / members.length);
+    const chunkOf = (index: number): ReducibleArray =>
+      part.subarray(index * chunk, (index + 1) * chunk) as ReducibleArray;
+    const half = scratch.length / 2;
+    const scatter = { ...control, kind: ControlKind.SCATTER };
+    const scattered = this.#write(call, scatter, (index) => [own * chunk * size, chunkOf(index)]);
+    await Promise.all([scattered, call.all(scatter)]);
+    const mine = chunkOf(own);
+    // The first operand is the first member's, whichever member this is.
+    const from = (index: number): ReducibleArray =>
+      index === own ? copyOf(mine) : elementsIn(part, scratch, index * chunk * size, mine.length);
+    const reduced = copyOf(from(0));
+    for (let index = 1; index < members.length; index++) reduceInto(op, reduced, from(index));
+    mine.set(reduced as never);
+    const gather = { ...control, kind: ControlKind.GATHER };
+    const at = half + own * chunk * size;
+    await Promise.all([this.#write(call, gather, () => [at, mine]), call.all(gather)]);
+    for (const index of members.keys()) {
+      const target = chunkOf(index);
+      if (index === own || target.length === 0) continue;
+      const source = elementsIn(part, scratch, half + index * chunk * size, target.length);
+      target.set(source as never);
+    }
+  }
+
+  /** Writes to each peer, and reports that. */
+  async #write(
+    call: Call,
+    control: Control,
+    what: (index: number) => readonly [offset: number, elements: ReducibleArray],
+  ): Promise<void> {
+    const bytes = buildControl(control);
+    const done = call.peers.map((peer) => {
+      const [offset, elements] = what(call.members.indexOf(peer.id));
+      if (peer.scratch?.length !== this.#mesh.scratch.length) {
+        const rule = `${peer.id} has other scratch memory; use the same collectiveBytes at all members`;
+        throw new MeshError('EPROTO', `${call.operation}: ${rule}`, [peer.id]);
+      }
+      const written = peer.scratch.write(offset, elements);
+      // It arrives behind the bytes.
+      return sent(call, peer, Promise.all([written, peer.remote.send(bytes)]));
+    });
+    await Promise.all(done);
+  }
+}
+
+const NO_DATA = { kind: 0, op: 0, type: 0, segment: 0, count: 0 };
+
+function numbersOf({ sequence, group }: Call): { sequence: number; group: bigint } {
+  return { sequence, group };
+}
+
+/** What fails towards a peer fails with its name. */
+async function sent(call: Call, peer: MeshPeer, promise: Promise<unknown>): Promise<void> {
+  try {
+    await promise;
+  } catch (error) {
+    const sentence = `${call.operation}: member ${peer.id} was lost: ${(error as Error).message}`;
+    throw new MeshError('ECONNRESET', `${sentence}; call again without it`, [peer.id], error);
+  }
+}

@@ -1,0 +1,421 @@
+/** `joinMesh`: the members of a room, each with the memory of all others by name. */
+import { checkKeys } from '../base/options.js';
+import { timerMillis } from '../base/timer.js';
+import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
+import { checkWhole } from '../errors/check-whole.js';
+import { MisuseError } from '../errors/errors.js';
+import { DataChannelLink, type DataChannelOptions } from '../link/channel/data-channel.js';
+import { RoomSignalling } from '../link/signalling/room.js';
+import type { SignallingRoom } from '../link/signalling/signalling.js';
+import { connect } from '../remote/connect.js';
+import {
+  LocalMemory,
+  LocalRegions,
+  regionBytes,
+  registeredRegions,
+  type MemoryByName,
+  type RegionOptions,
+  type Regions,
+} from '../remote/local-regions.js';
+import type { Remote } from '../remote/remote.js';
+import type { RemoteError } from '../remote/remote-error.js';
+import { share, type RemoteServer } from '../remote/share.js';
+import type { Context } from '../verbs/context.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import { openDevice } from '../verbs/open-device.js';
+import type { AuthOptions } from '../cm/auth-option.js';
+import { Collectives, type CollectiveOptions } from './collectives.js';
+import { Meeting } from './meeting.js';
+import { MeshError } from './mesh-error.js';
+import { MeshPeer, SCRATCH } from './mesh-peer.js';
+import type { ReduceOperation, ReducibleArray } from './reduce.js';
+
+/** Options of `joinMesh`. Exactly one of `url` (with `room`) and `signalling` is required. */
+export interface MeshOptions<Named extends Regions = Regions> {
+  /** Of a signalling server (`createSignallingServer`): ws:, wss:, in a page also relative. */
+  readonly url?: string | URL;
+  /** Name of the room there. Default `mesh`. */
+  readonly room?: string;
+  /** Another way to find members: `BroadcastSignalling`, `RoomSignalling`, or the application's. */
+  readonly signalling?: SignallingRoom;
+  /** Memory that all members read and write: as the regions of `share`. */
+  readonly memory?: Named;
+  /** Options of the link: `iceServers` (STUN, TURN), `connections` to each peer, limits. */
+  readonly link?: Omit<DataChannelOptions, 'connector'>;
+  /** Peers at once. Default 64. */
+  readonly peersMax?: number;
+  /**
+   * A peer that is silent for so long has left; it is noticed a fifth of that time later at most
+   * (100 to 86,400,000). Default 10,000: an ICE restart of a browser takes 7 s, and keeps its queue
+   * pairs.
+   */
+  readonly keepAliveMillis?: number;
+  /** Scratch memory for `allReduce`, the same at all members. Default 1 MiB. */
+  readonly collectiveBytes?: number;
+  /** Address space of the device. Default: what `memory` and `peersMax` need. */
+  readonly memoryBytes?: number;
+  /** In a page: a device in shared memory, which needs cross-origin isolation. Default false. */
+  readonly sharedArrayBuffer?: boolean;
+  /** Authenticates the peers by a key that all members have. Default: none. */
+  readonly auth?: AuthOptions;
+  /** Called with each peer that joins. */
+  readonly onJoin?: (peer: MeshPeer<Named>) => void;
+  /** Called with each peer that leaves. `reason`: undefined if it closed its mesh. */
+  readonly onLeave?: (peer: MeshPeer<Named>, reason: RemoteError | undefined) => void;
+}
+
+/** A change among the peers. */
+export interface MeshEvent<Named = Readonly<Record<string, unknown>>> {
+  readonly kind: 'join' | 'leave';
+  readonly peer: MeshPeer<Named>;
+  /** Of a leave; undefined if the peer closed its mesh. */
+  readonly reason?: RemoteError | undefined;
+}
+
+/** Of the connection manager, at all members. */
+const PORT = 7473;
+const PEERS_MAX = 64;
+const KEEP_ALIVE_MILLIS = 10_000;
+/** Signs of life within that time. */
+const BEATS = 5;
+/** A timer of a busy process may fire this late. */
+const LATE_MILLIS = 250;
+const COLLECTIVE_BYTES = 2 ** 20;
+const COLLECTIVE_BYTES_MIN = 4096;
+const DEVICE_BYTES = 32 * 2 ** 20;
+/** Staging, frames and queues of one peer. */
+const PEER_BYTES = 2 ** 21;
+const MEMORY_BYTES_MAX = 2 ** 32 - 2 ** 16;
+const CONNECT_MILLIS = 3000;
+const RETRY_MILLIS = 200;
+const RETRY_MILLIS_MAX = 2000;
+const EVENTS_KEPT = 1024;
+
+/** This member. */
+export interface MeshSelf<Named> {
+  /** Text of its GID. */
+  readonly id: string;
+  /** Its memory by name: peers read and write it at any time. */
+  readonly memory: MemoryByName<Named>;
+}
+
+/** What a mesh is made of. */
+interface Parts {
+  readonly link: DataChannelLink;
+  readonly context: Context;
+  readonly pd: ProtectionDomain;
+  readonly regions: LocalRegions;
+  /** The same, for the connections. */
+  readonly shared: Readonly<Record<string, RegionOptions>>;
+}
+
+/** The members of a room that this one is connected with (`joinMesh`). */
+export class Mesh<Named = Readonly<Record<string, unknown>>> {
+  readonly self: MeshSelf<Named>;
+  /** Connected peers by identifier. */
+  readonly peers: ReadonlyMap<string, MeshPeer<Named>>;
+  /** The device, for verbs: its peers have the address `peer.id`. */
+  readonly context: Context;
+  readonly link: DataChannelLink;
+  readonly #peers = new Map<string, MeshPeer<Named>>();
+  readonly #parts: Parts;
+  readonly #options: MeshOptions<Regions>;
+  readonly #collectives: Collectives;
+  readonly #meeting: Meeting;
+  readonly #reached = new Set<string>();
+  readonly #readers = new Set<EventReader<Named>>();
+  readonly #stop = new AbortController();
+  #beating: ReturnType<typeof setInterval> | undefined;
+  #server: RemoteServer<unknown> | undefined;
+  #closing: Promise<void> | undefined;
+
+  /** @internal Use `joinMesh`. */
+  constructor(parts: Parts, room: SignallingRoom, options: MeshOptions<Regions>) {
+    const { link, context, regions } = parts;
+    const { [SCRATCH]: scratch, ...memory } = regions.memory;
+    this.#parts = parts;
+    this.#options = options;
+    this.link = link;
+    this.context = context;
+    this.peers = this.#peers;
+    this.self = { id: `${link.info.local.gid}`, memory: memory as MemoryByName<Named> };
+    this.#meeting = new Meeting(link, room);
+    this.#collectives = new Collectives({
+      self: this.self.id,
+      peers: this.#peers as ReadonlyMap<string, MeshPeer>,
+      scratch: scratch as Uint8Array,
+    });
+  }
+
+  /** @internal */
+  async start(): Promise<void> {
+    const { pd, shared } = this.#parts;
+    const { peersMax = PEERS_MAX } = this.#options;
+    this.#server = (await share(`rdma://[${this.self.id}]:${PORT}`, shared, {
+      pd,
+      ...this.#common(),
+      clientsMax: peersMax,
+      onClient: (client) => {
+        const id = client.connection.id.getPeerAddr()?.address;
+        // The smaller identifier connects.
+        if (id === undefined || id > this.self.id) return void client.destroy();
+        this.#add(id, client);
+      },
+      // A failed handshake: the peer tries again.
+      onError: () => undefined,
+    })) as RemoteServer<unknown>;
+    void this.#watchLink();
+    this.#beat();
+    this.#meeting.start();
+  }
+
+  /** Joins and leaves from now on, until the mesh is closed. */
+  async *events(): AsyncGenerator<MeshEvent<Named>, void, undefined> {
+    const reader = new EventReader<Named>();
+    if (this.#closing) return;
+    this.#readers.add(reader);
+    try {
+      for (let event = await reader.next(); event; event = await reader.next()) yield event;
+    } finally {
+      this.#readers.delete(reader);
+    }
+  }
+
+  /**
+   * Resolves when `count` peers are connected. Rejects with MeshError ETIMEDOUT (default: no
+   * timeout), and the reason of `signal`.
+   */
+  async waitForPeers(count: number, limits: WaitLimits = {}): Promise<void> {
+    checkWhole('count', count, 0, 65536);
+    checkKeys('waitForPeers', limits, 'timeout signal');
+    checkLimits(limits);
+    const reader = new EventReader<Named>();
+    this.#readers.add(reader);
+    const late = (): Error => {
+      const rule = `${this.#peers.size} of ${count} peers joined within ${limits.timeout} ms`;
+      return new MeshError('ETIMEDOUT', `waitForPeers: ${rule}; check room and server`, []);
+    };
+    const enough = async (): Promise<void> => {
+      while (this.#peers.size < count) {
+        if (await reader.next()) continue;
+        throw new MeshError('ECONNRESET', 'waitForPeers: the mesh was closed', [this.self.id]);
+      }
+    };
+    try {
+      await withinLimits(enough(), limits, late);
+    } finally {
+      this.#readers.delete(reader);
+      reader.end();
+    }
+  }
+
+  /**
+   * Resolves when all members have called it: writes that they made before are visible then. All
+   * must make the same calls in the same order. Rejects with MeshError ECONNRESET (names a member
+   * that left), ETIMEDOUT (names members that did not arrive), MisuseError, the reason of `signal`.
+   */
+  barrier(options: CollectiveOptions = {}): Promise<void> {
+    return this.#collectives.barrier(options);
+  }
+
+  /**
+   * The element-wise sum, minimum or maximum of the arrays of all members, as a new array; `array`
+   * stays unchanged. All members have the same bits. Rejects as `barrier`, and with MeshError EPROTO
+   * if a member calls it for another operation, type or length.
+   */
+  allReduce<Array extends ReducibleArray>(
+    array: Array,
+    op: ReduceOperation,
+    options: CollectiveOptions = {},
+  ): Promise<Array> {
+    return this.#collectives.allReduce(array, op, options);
+  }
+
+  /** Leaves the room, closes each peer and the device. Peers see a leave without a reason. */
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close());
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #close(): Promise<void> {
+    this.#meeting.stop();
+    clearInterval(this.#beating);
+    this.#stop.abort();
+    this.#collectives.close();
+    await Promise.all([...this.#peers.values()].map(({ remote }) => remote.close()));
+    await this.#server?.close();
+    for (const reader of this.#readers) reader.end();
+    await this.#parts.regions.close();
+    await this.context.close();
+  }
+
+  #common() {
+    const { auth } = this.#options;
+    return { keepAliveMillis: this.#keepAliveMillis, ...(auth && { auth }) };
+  }
+
+  get #keepAliveMillis(): number {
+    return this.#options.keepAliveMillis ?? KEEP_ALIVE_MILLIS;
+  }
+
+  /**
+   * The keep-alive of a queue pair has no effect while requests are outstanding: then its retries
+   * decide, which take 17 s on data channels. So the members send each other signs of life.
+   */
+  #beat(): void {
+    const millis = this.#keepAliveMillis;
+    const step = millis / BEATS;
+    let last = performance.now();
+    this.#beating = setInterval(() => {
+      const now = performance.now();
+      const wasStopped = now - last > 2 * step + LATE_MILLIS;
+      last = now;
+      for (const peer of [...this.#peers.values()]) {
+        if (wasStopped) peer.excuse();
+        if (peer.silentMillis > millis) peer.lose(millis);
+        else peer.beat();
+      }
+    }, timerMillis(step));
+  }
+
+  async #watchLink(): Promise<void> {
+    for await (const { kind, peer } of this.link.peerEvents()) {
+      const id = `${peer.gid}`;
+      if (kind === 'connected' || kind === 'restored') void this.#reach(id);
+      else if (kind === 'disconnected' && !this.#closing) this.#meeting.lost(id);
+    }
+  }
+
+  #isLinked(id: string): boolean {
+    return !this.#closing && this.link.peers.some(({ gid }) => `${gid}` === id);
+  }
+
+  /** Connects to the memory of a member to which packets travel. */
+  async #reach(id: string): Promise<void> {
+    if (this.self.id > id || this.#reached.has(id)) return;
+    this.#reached.add(id);
+    let millis = RETRY_MILLIS;
+    while (this.#isLinked(id) && !this.#peers.has(id)) {
+      try {
+        const { pd, shared } = this.#parts;
+        const how = { pd, share: shared, timeout: CONNECT_MILLIS, signal: this.#stop.signal };
+        const remote = await connect(`rdma://[${id}]:${PORT}`, { ...how, ...this.#common() });
+        this.#add(id, remote);
+      } catch {
+        await new Promise((resolve) => setTimeout(resolve, millis));
+        millis = Math.min(2 * millis, RETRY_MILLIS_MAX);
+      }
+    }
+    this.#reached.delete(id);
+  }
+
+  #add(id: string, remote: Remote<unknown>): void {
+    if (this.#closing) return void remote.destroy();
+    const before = this.#peers.get(id);
+    const peer = new MeshPeer<Named>(id, remote);
+    if (before) {
+      // The member has ended that connection, and this side has not noticed yet.
+      void before.remote.destroy();
+      this.#remove(before, undefined);
+    }
+    this.#peers.set(id, peer);
+    void peer.closed.then((reason) => this.#remove(peer, reason));
+    this.#tell({ kind: 'join', peer });
+    this.#options.onJoin?.(peer as never);
+  }
+
+  #remove(peer: MeshPeer<Named>, reason: RemoteError | undefined): void {
+    if (this.#peers.get(peer.id) !== peer) return;
+    this.#peers.delete(peer.id);
+    this.#collectives.left(peer as MeshPeer, reason);
+    this.#tell({ kind: 'leave', peer, reason });
+    this.#options.onLeave?.(peer as never, reason);
+    // Without a goodbye it may be there again.
+    if (reason) void this.#reach(peer.id);
+  }
+
+  #tell(event: MeshEvent<Named>): void {
+    for (const reader of this.#readers) reader.push(event);
+  }
+}
+
+/** The events of one caller. */
+class EventReader<Named> {
+  readonly #events: MeshEvent<Named>[] = [];
+  #wake: () => void = () => {};
+  #isOver = false;
+
+  push(event: MeshEvent<Named>): void {
+    this.#events.push(event);
+    if (this.#events.length > EVENTS_KEPT) this.#events.shift();
+    this.#wake();
+  }
+
+  end(): void {
+    this.#isOver = true;
+    this.#wake();
+  }
+
+  async next(): Promise<MeshEvent<Named> | undefined> {
+    while (this.#events.length === 0 && !this.#isOver) {
+      await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+    return this.#events.shift();
+  }
+}
+
+const OPTIONS =
+  'url room signalling memory link peersMax keepAliveMillis collectiveBytes memoryBytes sharedArrayBuffer auth onJoin onLeave';
+
+/** Throws MisuseError. */
+function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom {
+  if ((url === undefined) === (signalling === undefined)) {
+    throw new MisuseError('url', 'joinMesh: exactly one of url and signalling is required');
+  }
+  if (signalling === undefined) return new RoomSignalling(url!, room ?? 'mesh');
+  if (room === undefined) return signalling;
+  throw new MisuseError('room', 'joinMesh: belongs to url; signalling has a room of its own');
+}
+
+/**
+ * Joins a room and connects with each of its members: their memory by name, barrier, all-reduce.
+ * Resolves when this member is in the room; peers join afterwards (`onJoin`, `events`,
+ * `waitForPeers`). For pages, Workers (`provideRtc`) and Node with node-datachannel. Rejects with
+ * MisuseError, LinkError EOPNOTSUPP (no WebRTC), RefusalError ENOMEM.
+ */
+export async function joinMesh<const Named extends Regions = Record<never, never>>(
+  options: MeshOptions<Named>,
+): Promise<Mesh<Named>> {
+  checkKeys('joinMesh', options as MeshOptions, OPTIONS as never);
+  const room = roomOf(options as MeshOptions);
+  const { collectiveBytes = COLLECTIVE_BYTES, peersMax = PEERS_MAX } = options;
+  checkWhole('collectiveBytes', collectiveBytes, COLLECTIVE_BYTES_MIN, 2 ** 28);
+  checkWhole('peersMax', peersMax, 1, 4096);
+  if (SCRATCH in (options.memory ?? {})) {
+    throw new MisuseError(`memory.${SCRATCH}`, 'joinMesh: the name is reserved');
+  }
+  // A multiple of 16, so that both halves are aligned.
+  const scratchBytes = 2 * ((collectiveBytes + 15) & ~15);
+  const named: Regions = { ...options.memory, [SCRATCH]: scratchBytes };
+  const needed = regionBytes('joinMesh', named) + DEVICE_BYTES + peersMax * PEER_BYTES;
+  const memoryBytes = options.memoryBytes ?? Math.min(needed, MEMORY_BYTES_MAX);
+  const link = new DataChannelLink({ peersMax: 2 * peersMax, ...options.link });
+  const shared = options.sharedArrayBuffer ? { sharedArrayBuffer: true } : {};
+  const context = await openDevice({ link, memoryBytes, ...shared });
+  let regions: LocalRegions | undefined;
+  try {
+    const pd = context.allocPd();
+    regions = await LocalRegions.open('joinMesh', pd, new LocalMemory(), named);
+    const parts = { link, context, pd, regions, shared: registeredRegions(regions.descriptions) };
+    const mesh = new Mesh<Named>(parts, room, options as MeshOptions);
+    await mesh.start();
+    return mesh;
+  } catch (error) {
+    await regions?.close();
+    await context.close();
+    throw error;
+  }
+}

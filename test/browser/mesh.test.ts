@@ -1,0 +1,172 @@
+/** A mesh of three tabs and a Node program: memory, barrier, all-reduce, a tab that is killed. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  createSignallingServer,
+  joinMesh,
+  type Mesh,
+  type SignallingServer,
+} from '../../host/mesh/index.js';
+import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
+import { eventually } from '../support/receiver.js';
+import type * as Library from '../../host/browser/mesh.js';
+
+interface World {
+  browser: Browser;
+  site: Site;
+  rooms: SignallingServer;
+}
+
+interface TabState {
+  mesh: Library.Mesh<{ table: 4096 }>;
+  events: string[];
+}
+
+const PAGE = '/test/browser/pages/tab.html?mesh';
+const KEEP_ALIVE_MILLIS = 4000;
+const NOTICE_MILLIS = 1.2 * KEEP_ALIVE_MILLIS + 3000;
+
+const missing = missingBrowser();
+if (missing) throw new Error(missing);
+const test = suite<World>('mesh');
+
+test.before(async (world) => {
+  world.browser = await Browser.launch();
+  world.site = await Site.open();
+  world.rooms = await createSignallingServer(world.site.server);
+});
+test.after(async (world) => {
+  await world.rooms.close();
+  await world.browser.close();
+  await world.site.close();
+});
+
+async function join(world: World, room: string): Promise<Tab> {
+  const tab = await world.browser.open(world.site.url(PAGE));
+  await tab.run(
+    async (verbena, state: TabState, [name, keepAliveMillis]) => {
+      state.events = [];
+      const { joinMesh } = verbena as unknown as typeof Library;
+      state.mesh = await joinMesh({
+        url: '/rooms',
+        room: name,
+        memory: { table: 4096 },
+        keepAliveMillis,
+        onJoin: ({ id }) => void state.events.push(`join ${id}`),
+        onLeave: ({ id }) => void state.events.push(`leave ${id}`),
+      });
+    },
+    [room, KEEP_ALIVE_MILLIS] as const,
+  );
+  return tab;
+}
+
+const idOf = (tab: Tab): Promise<string> => tab.run((_verbena, { mesh }: TabState) => mesh.self.id);
+const waitFor = (tab: Tab, count: number): Promise<void> =>
+  tab.run(
+    (_verbena, { mesh }: TabState, peers: number) => mesh.waitForPeers(peers, { timeout: 20_000 }),
+    count,
+  );
+
+/** 256 KB, as an activation or a gradient. */
+async function sumsAreEqual(node: Mesh<{ table: 4096 }>, tabs: readonly Tab[]): Promise<void> {
+  const sums = tabs.map((tab, index) =>
+    tab.run(async (_verbena, { mesh }: TabState, number: number) => {
+      const sum = await mesh.allReduce(new Float32Array(65536).fill(number + 0.5), 'sum');
+      return [sum.length, sum[0], sum[65535], sum.every((value) => value === sum[0])];
+    }, index),
+  );
+  const own = await node.allReduce(new Float32Array(65536).fill(10), 'sum');
+  assert.ok(own.every((value) => value === 14.5));
+  for (const sum of await Promise.all(sums)) assert.equal(sum, [65536, 14.5, 14.5, true]);
+}
+
+test('three tabs and Node share memory, and all have the same sum, until one tab is killed', async (world) => {
+  const room = 'three tabs and Node';
+  const node: Mesh<{ table: 4096 }> = await joinMesh({
+    url: world.site.url('/rooms').replace('http', 'ws'),
+    room,
+    memory: { table: 4096 },
+    keepAliveMillis: KEEP_ALIVE_MILLIS,
+  });
+  try {
+    const tabs = [await join(world, room), await join(world, room), await join(world, room)];
+    await Promise.all([
+      node.waitForPeers(3, { timeout: 20_000 }),
+      ...tabs.map((t) => waitFor(t, 3)),
+    ]);
+    const writing = tabs.map((tab, index) =>
+      tab.run(async (_verbena, { mesh }: TabState, number: number) => {
+        for (const { memory } of mesh.peers.values()) {
+          await memory.table.write(number, Uint8Array.of(number + 1));
+          await memory.table.fetchAdd(8, 1n);
+        }
+        await mesh.barrier();
+        return [...mesh.self.memory.table.slice(0, 9)];
+      }, index),
+    );
+    await node.barrier();
+    assert.equal([...node.self.memory.table.slice(0, 9)], [1, 2, 3, 0, 0, 0, 0, 0, 3]);
+    for (const [index, table] of (await Promise.all(writing)).entries()) {
+      assert.equal(
+        table,
+        [1, 2, 3, 0, 0, 0, 0, 0, 2].map((value, at) => (at === index ? 0 : value)),
+      );
+    }
+    await sumsAreEqual(node, tabs);
+
+    const victim = await idOf(tabs[2]!);
+    const rest = tabs.slice(0, 2);
+    const waiting = rest.map((tab) =>
+      tab.run(async (_verbena, { mesh }: TabState) => {
+        const error = await mesh.barrier().catch((reason: Library.MeshError) => reason);
+        return error && [error.name, error.code, error.members.join(' ')];
+      }),
+    );
+    // The renderer ends without a goodbye.
+    await tabs[2]!.page.close({ runBeforeUnload: false });
+    await eventually(() => !node.peers.has(victim), NOTICE_MILLIS);
+    assert.not.ok(node.peers.has(victim));
+    for (const error of await Promise.all(waiting)) {
+      assert.equal(error, ['MeshError', 'ECONNRESET', victim]);
+    }
+    for (const tab of rest) {
+      const events = await tab.run((_verbena, { events: all }: TabState) => all);
+      assert.ok(events.includes(`leave ${victim}`), events.join());
+      await tab.run((_verbena, { mesh }: TabState) => mesh.close());
+      assert.equal(tab.errors, []);
+      await tab.page.close();
+    }
+    await eventually(() => node.peers.size === 0);
+    assert.is(node.peers.size, 0);
+  } finally {
+    await node.close();
+    (await import('node-datachannel')).cleanup();
+  }
+});
+
+test('tabs of one browser find each other without a server', async (world) => {
+  const open = async (): Promise<Tab> => {
+    const tab = await world.browser.open(world.site.url(PAGE));
+    await tab.run(async (verbena, state: TabState) => {
+      const { joinMesh } = verbena as unknown as typeof Library;
+      const signalling = new verbena.BroadcastSignalling('mesh');
+      state.mesh = await joinMesh({ signalling, memory: { table: 4096 } });
+    });
+    return tab;
+  };
+  const tabs = [await open(), await open()];
+  await Promise.all(tabs.map((tab) => waitFor(tab, 1)));
+  await tabs[0]!.run(async (_verbena, { mesh }: TabState) => {
+    const [peer] = mesh.peers.values();
+    await peer!.memory.table.write(5, Uint8Array.of(42));
+  });
+  assert.is(await tabs[1]!.run((_verbena, { mesh }: TabState) => mesh.self.memory.table[5]), 42);
+  for (const tab of tabs) {
+    await tab.run((_verbena, { mesh }: TabState) => mesh.close());
+    assert.equal(tab.errors, []);
+    await tab.page.close();
+  }
+});
+
+test.run();

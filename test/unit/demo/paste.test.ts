@@ -1,0 +1,42 @@
+/** Copy and paste: texts that a person carries, and signalling that connects once. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { PasteSignalling, descriptionOf, textOf } from '../../../host/demo/paste-signalling.js';
+import { rejection } from '../../support/refusal.js';
+
+const OFFER = { type: 'offer', sdp: 'v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=é\r\n' } as const;
+
+test('a text comes back as it was, quoted and broken into lines too', () => {
+  const text = textOf(OFFER);
+  assert.equal(descriptionOf(text), OFFER);
+  assert.equal(descriptionOf(`Look:\n> ${text.replace(/.{20}/g, '$&\n> ')}\n`), OFFER);
+});
+
+for (const text of ['', 'hello', 'verbena:', 'verbena:AAAA', `verbena:${btoa('7')}`]) {
+  test(`"${text}" is no description`, () => {
+    assert.throws(() => descriptionOf(text), /no invitation and no reply: paste the whole text/);
+  });
+}
+
+test('an invitation is answered by what is pasted, and connects once', async () => {
+  const shown: string[] = [];
+  const signalling = new PasteSignalling((text) => shown.push(text));
+  const { signal } = new AbortController();
+  const answering = signalling.exchange(OFFER, signal);
+  assert.equal(descriptionOf(shown[0]!), OFFER);
+  const answer = { type: 'answer', sdp: 'v=0' };
+  signalling.accept(answer);
+  assert.is(await answering, answer);
+  const again = (await rejection(signalling.exchange(OFFER, signal))) as { code: string };
+  assert.is(again.code, 'ECONNREFUSED');
+});
+
+test('an invitation that is given up is no more', async () => {
+  const patience = new AbortController();
+  const signalling = new PasteSignalling(() => {});
+  const answering = signalling.exchange(OFFER, patience.signal);
+  patience.abort(new Error('given up'));
+  assert.match(`${await rejection(answering)}`, /given up/);
+});
+
+test.run();

@@ -1,0 +1,207 @@
+/** Frames: slices, parity and repair in memory; channels between two devices whose path loses. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { DataChannelLink, MisuseError, openDevice, type Context } from '../../../host/index.js';
+import { connectFrames, listenFrames, type FrameChannel } from '../../../host/mesh/index.js';
+import { FrameReceiver } from '../../../host/mesh/frames/frame-receiver.js';
+import { FrameSender } from '../../../host/mesh/frames/frame-sender.js';
+import {
+  SLICE_HEADER,
+  readSlice,
+  readState,
+  writeState,
+  type State,
+} from '../../../host/mesh/frames/frame-wire.js';
+import { releaseDataChannels, signallingTo } from '../../support/channel-mesh.js';
+import { NetworkPath } from '../../support/network-path.js';
+import { noise } from '../../support/processes.js';
+import { settle } from '../../support/receiver.js';
+
+const test = suite('unit/mesh/frames');
+test.after(releaseDataChannels);
+
+const PACKET_BYTES = 64;
+const SLICE_BYTES = PACKET_BYTES - SLICE_HEADER;
+const BYTES_MAX = 2000;
+const FRAMES = 4;
+
+/** A sender and a receiver without a network: `loses` decides on each packet of the sender. */
+function pair(loses: (packet: number) => boolean, isLatest = false, giveUpMillis = 5000) {
+  const placeBytes = 8192;
+  const memory = new Uint8Array(FRAMES * placeBytes + SLICE_HEADER);
+  const view = new DataView(memory.buffer);
+  let packets = 0;
+  const errors: Error[] = [];
+  const port = {
+    memory,
+    placeBytes,
+    completed: Infinity,
+    post(list: readonly (readonly [number, number])[]): number {
+      for (const [offset, length] of list) {
+        if (loses(packets++)) continue;
+        const copy = memory.slice(offset, offset + length);
+        const header = readSlice(view, offset, length, BYTES_MAX, SLICE_BYTES)!;
+        assert.ok(header);
+        queueMicrotask(() => receiver.receive(header, copy.subarray(SLICE_HEADER)));
+      }
+      return 0;
+    },
+  };
+  const packetBytes = PACKET_BYTES;
+  const options = { packetBytes, group: 8, frames: FRAMES, isLatest, giveUpMillis };
+  const sender = new FrameSender(
+    port,
+    options,
+    () => new Error('silent'),
+    (error) => {
+      errors.push(error);
+      sender.close(error);
+    },
+  );
+  const receiver: FrameReceiver = new FrameReceiver(
+    { sliceBytes: SLICE_BYTES, bytesMax: BYTES_MAX, frames: FRAMES, isLatest },
+    (state: State) => queueMicrotask(() => sender.receive(state)),
+    () => undefined,
+  );
+  return { sender, receiver, errors };
+}
+
+test('a slice of each group that is lost is restored without a report', async () => {
+  const { sender, receiver } = pair((packet) => packet === 3 || packet === 12);
+  const bytes = noise(BYTES_MAX - 7);
+  assert.is(await sender.send(bytes, 5), true);
+  const frame = receiver.take()!;
+  assert.equal(Buffer.from(frame.bytes), bytes);
+  assert.equal([frame.immediate, frame.number], [5, 0]);
+  assert.is(receiver.counters.restored, 2);
+  assert.is(receiver.counters.reports, 0);
+  assert.is(sender.counters.repaired, 0);
+});
+
+test('more losses than parity restores are reported and repaired, also with a lost end', async () => {
+  for (const [from, to] of [
+    [0, 20],
+    [30, 70],
+    [0, 58],
+  ] as const) {
+    const { sender, receiver } = pair((packet) => packet >= from && packet < to);
+    const bytes = noise(BYTES_MAX, from + 1);
+    assert.is(await sender.send(bytes, 0), true);
+    assert.equal(Buffer.from(receiver.take()!.bytes), bytes);
+  }
+});
+
+test('every frame arrives once and in order whatever is lost, of each length', async () => {
+  let state = 1;
+  const random = (): number => (state = (Math.imul(state, 48271) >>> 0) % 0x7fffffff) / 0x7fffffff;
+  const { sender, receiver, errors } = pair(() => random() < 0.2);
+  const lengths = [0, 1, SLICE_BYTES, SLICE_BYTES + 1, 8 * SLICE_BYTES, BYTES_MAX];
+  const sent = lengths.map((length, index) => noise(length, index + 1));
+  const done = Promise.all(sent.map((bytes, index) => sender.send(bytes, index)));
+  for (const [index, bytes] of sent.entries()) {
+    let frame = receiver.take();
+    while (!frame) {
+      await settle(2);
+      frame = receiver.take();
+    }
+    assert.equal([Buffer.from(frame.bytes), frame.immediate], [bytes, index]);
+    receiver.release(frame);
+  }
+  await done;
+  assert.equal(errors, []);
+});
+
+test('a receiver that does not read stops the sender; latest frames replace older ones', async () => {
+  const { sender } = pair(() => false);
+  let delivered = 0;
+  for (let index = 0; index < 10; index++) {
+    sender.send(noise(100), index).then(
+      () => delivered++,
+      () => undefined,
+    );
+  }
+  await settle();
+  assert.is(delivered, FRAMES);
+  sender.close(new Error('over'));
+  const latest = pair(() => false, true);
+  for (let index = 0; index < 10; index++) await latest.sender.send(noise(100), index);
+  assert.is(latest.receiver.take()!.immediate, 9);
+  assert.is(latest.receiver.take(), undefined);
+});
+
+test('a receiver that is silent ends the channel', async () => {
+  const { sender, errors } = pair(() => true, false, 600);
+  const error = await sender.send(noise(100), 0).catch((reason: Error) => reason);
+  assert.equal([(error as Error).message, errors.length], ['silent', 1]);
+});
+
+test('packets of any shape are refused', () => {
+  const view = new DataView(noise(4096).buffer);
+  let accepted = 0;
+  for (let at = 0; at < 3000; at++) {
+    for (const bytes of [0, 1, 19, 20, 24, 64, 200]) {
+      if (readSlice(view, at, bytes, BYTES_MAX, SLICE_BYTES)) accepted++;
+      if (readState(view, at, bytes)) accepted++;
+    }
+  }
+  assert.is(accepted, 0);
+  const state = { done: 7, limit: 9, mask: 5, missing: { number: 8, slices: [0, 3, 17] } };
+  const length = writeState(view, 0, state);
+  assert.equal(readState(view, 0, length), state);
+  assert.is(readState(view, 0, length - 1), undefined);
+});
+
+interface Ends {
+  readonly path: NetworkPath;
+  readonly contexts: readonly [Context, Context];
+}
+
+/** Two devices with a path between them. */
+async function withPath(connections: number, work: (ends: Ends) => Promise<void>): Promise<void> {
+  const path = new NetworkPath();
+  const links = [0, 1].map(() => new DataChannelLink({ connections }));
+  const contexts = await Promise.all(
+    links.map((link) => openDevice({ link, memoryBytes: 2 ** 26 })),
+  );
+  try {
+    await links[0]!.connect(path.signalling(signallingTo(links[1]!)));
+    await work({ path, contexts: contexts as unknown as readonly [Context, Context] });
+  } finally {
+    for (const context of contexts) await context.close();
+    path.close();
+  }
+}
+
+test('frames of 64 KB arrive whole by four connections at 5 % loss and 20 ms', () =>
+  withPath(4, async ({ path, contexts: [near, far] }) => {
+    const listener = await listenFrames(`rdma://[${far.local.gid}]:7475`, { context: far });
+    const channel = await connectFrames(listener.url, { context: near, timeout: 10_000 });
+    const { value: peer } = await listener[Symbol.asyncIterator]().next();
+    path.change({ oneWayMillis: 10, loss: 0.05 });
+    const wanted = Array.from({ length: 12 }, (_, index) => noise(65_536 - index, index + 1));
+    const sending = Promise.all(
+      wanted.map((bytes, immediate) => channel.send(bytes, { immediate })),
+    );
+    const received: Buffer[] = [];
+    for await (const { bytes, immediate } of peer as FrameChannel) {
+      assert.is(immediate, received.length);
+      received.push(Buffer.from(bytes));
+      if (received.length === wanted.length) break;
+    }
+    assert.equal(received, wanted);
+    await sending;
+    assert.ok((peer as FrameChannel).received.restored > 0);
+    // The other way.
+    const back = (peer as FrameChannel).send(noise(1000), { immediate: 2 ** 32 - 1 });
+    const { value: frame } = await channel[Symbol.asyncIterator]().next();
+    assert.equal([frame!.bytes.length, frame!.immediate], [1000, 2 ** 32 - 1]);
+    await back;
+    const tooLong = await channel.send(new Uint8Array(200_000)).catch((error: Error) => error);
+    assert.instance(tooLong, MisuseError);
+    await channel.close();
+    assert.is(await channel.closed, undefined);
+    assert.is((await (peer as FrameChannel).closed)?.code, 'ECONNRESET');
+    await listener.close();
+  }));
+
+test.run();
