@@ -1,6 +1,6 @@
 /**
- * Runs every test file in a process of its own, up to five at a time, and believes none that says
- * it is fine without having run anything: a file whose `test.run()` was forgotten ends with Total 0,
+ * Runs every test file, up to five processes at a time, and believes none that says it is fine
+ * without having run anything: a file whose `test.run()` was forgotten ends with Total 0,
  * and one that waits on an open socket never ends. Ends with `N passed, N failed`.
  *
  *     node build/test/run.js [--fast] [part of a file's name …]
@@ -19,6 +19,7 @@ import { report as reportPyverbs } from './conformance/pyverbs/report.js';
 import { RAN_FOLDER } from './conformance/pyverbs/ran.js';
 import { missingBrowser } from './support/browser.js';
 import { bundleTests } from './support/bundle-tests.js';
+import { inBatches, runBatch } from './support/file-batches.js';
 import { judge, type Result } from './support/judge.js';
 import { BUNDLES, root } from './support/paths.js';
 import { longestFirst } from './support/longest-first.js';
@@ -63,13 +64,21 @@ async function findPrograms(files: readonly string[]): Promise<ReadonlyMap<strin
   return new Map(files.map((file) => [file, `${isBundled(file) ? folder : built}${file}.test.js`]));
 }
 
-async function runFile(file: string, program: string): Promise<Result> {
+/** Runs a file in a process of its own, or several one after the other in one. */
+async function runTogether(files: readonly string[]): Promise<void> {
   const env = { ...process.env, FORCE_COLOR: '0' };
-  const ran = await runToEnd([program], FILE_SECONDS_MAX, { env });
-  return judge(file, ran, FILE_SECONDS_MAX);
+  const [file] = files;
+  if (files.length === 1) {
+    const ran = await runToEnd([programs.get(file!)!], FILE_SECONDS_MAX, { env });
+    report(judge(file!, ran, FILE_SECONDS_MAX));
+    return;
+  }
+  const batch = files.map((each) => ({ file: each, program: programs.get(each)! }));
+  await runBatch(batch, FILE_SECONDS_MAX, env, report);
 }
 
 function report(result: Result): void {
+  results.push(result);
   const mark = result.failed > 0 ? 'FAIL' : 'ok  ';
   const seconds = result.seconds.toFixed(1).padStart(5);
   console.log(`${mark} ${seconds} s  ${String(result.passed).padStart(4)}  ${result.file}`);
@@ -122,26 +131,27 @@ const left = notRun(files);
 /** They have UDP port 4791 of 127.0.0.1, as their users do: one of them at a time. */
 const AT_THE_USUAL_PLACE =
   /^(cli\/(offload|rpma-examples|tour|voice)|unit\/dgram\/|shared\/cluster)/;
+const wantedFiles = files.filter((file) => !left.includes(file));
+const programs = await findPrograms(wantedFiles);
+const isBundled = wantedFiles.length >= BUNDLED_FILES_MIN;
 const queue = longestFirst(
-  files.filter((file) => !left.includes(file)),
-  (file) => AT_THE_USUAL_PLACE.test(file),
+  isBundled ? inBatches(wantedFiles) : wantedFiles.map((file) => [file]),
+  ([file]) => AT_THE_USUAL_PLACE.test(file!),
 );
-const programs = await findPrograms(queue);
 /** Files that run beside those that the cores compute. */
 const WAITING_FILES = 3;
 let isTaken = false;
 async function worker(): Promise<void> {
   for (;;) {
-    const index = queue.findIndex((file) => !isTaken || !AT_THE_USUAL_PLACE.test(file));
-    const [file] = index < 0 ? [] : queue.splice(index, 1);
+    const takesPlace = ([file]: readonly string[]): boolean => AT_THE_USUAL_PLACE.test(file!);
+    const index = queue.findIndex((batch) => !isTaken || !takesPlace(batch));
+    const [batch] = index < 0 ? [] : queue.splice(index, 1);
     // What is left is for the worker that has the place.
-    if (file === undefined) return;
-    const takes = AT_THE_USUAL_PLACE.test(file);
+    if (batch === undefined) return;
+    const takes = takesPlace(batch);
     if (takes) isTaken = true;
-    const result = await runFile(file, programs.get(file)!);
+    await runTogether(batch);
     if (takes) isTaken = false;
-    results.push(result);
-    report(result);
   }
 }
 // More than cores: most of a file's time is spent waiting, for timeouts and for processes.
