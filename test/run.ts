@@ -3,9 +3,10 @@
  * without having run anything: a file whose `test.run()` was forgotten ends with Total 0,
  * and one that waits on an open socket never ends. Ends with `N passed, N failed`.
  *
- *     node build/test/run.js [--fast] [part of a file's name …]
+ *     node build/test/run.js [--fast | --long] [part of a file's name …]
  *
  * `--fast` (`npm run test:fast`) leaves out what starts processes or browsers, and what takes long.
+ * `--long` (`npm run test:long`) runs the files that otherwise run a sample, as a whole.
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, readdirSync, rmSync, rmdirSync } from 'node:fs';
@@ -24,9 +25,11 @@ import { judge, type Result } from './support/judge.js';
 import { BUNDLES, root } from './support/paths.js';
 import { longestFirst } from './support/longest-first.js';
 import { endWithUs, runToEnd } from './support/run-to-end.js';
+import { LONG } from './support/sample.js';
 
 /** A file that takes longer hangs, and is ended with all that it has started. */
 const FILE_SECONDS_MAX = 200;
+const BATCH_SECONDS_MAX = 400;
 
 const built = fileURLToPath(new URL('build/test/', root));
 
@@ -48,7 +51,7 @@ function findFiles(): string[] {
 }
 
 /** Bundling takes seconds, and saves a third of one per file: fewer files run as they are. */
-const BUNDLED_FILES_MIN = 30;
+const BUNDLED_FILES_MIN = 15;
 /** Their processes are started from their own modules: pages of browsers, mutated modules. */
 const UNBUNDLED = /^(browser|mutants)\//;
 
@@ -74,7 +77,7 @@ async function runTogether(files: readonly string[]): Promise<void> {
     return;
   }
   const batch = files.map((each) => ({ file: each, program: programs.get(each)! }));
-  await runBatch(batch, FILE_SECONDS_MAX, env, report);
+  await runBatch(batch, BATCH_SECONDS_MAX, env, report);
 }
 
 function report(result: Result): void {
@@ -96,6 +99,9 @@ function notRun(files: readonly string[]): string[] {
   return left;
 }
 
+const sourceOf = (file: string): string =>
+  readFileSync(new URL(`test/${file}.test.ts`, root), 'utf8');
+
 /** Folders of the fast tests. */
 const FAST_FOLDERS = /^(unit|conformance|mutants)\//;
 /** A test that imports one of these starts processes. */
@@ -111,16 +117,23 @@ const SLOW = new Set(
 /** Does the file run in one process, and quickly? */
 function isFast(file: string): boolean {
   if (!FAST_FOLDERS.test(file) || SLOW.has(basename(file))) return false;
-  const source = readFileSync(new URL(`test/${file}.test.ts`, root), 'utf8');
-  return !STARTS_PROCESSES.test(source);
+  return !STARTS_PROCESSES.test(sourceOf(file));
+}
+
+/** Does the file have more to run than a sample? */
+function hasSample(file: string): boolean {
+  return /support\/sample\.js/.test(sourceOf(file));
 }
 
 const words = process.argv.slice(2);
-const fast = words.includes('--fast');
-const wanted = words.filter((word) => word !== '--fast');
+const [fast, long] = ['--fast', '--long'].map((word) => words.includes(word));
+if (long) process.env[LONG] = '1';
+const wanted = words.filter((word) => !/^--(fast|long)$/.test(word));
 const files = findFiles().filter(
   (file) =>
-    (wanted.length === 0 || wanted.some((part) => file.includes(part))) && (!fast || isFast(file)),
+    (wanted.length === 0 || wanted.some((part) => file.includes(part))) &&
+    (!fast || isFast(file)) &&
+    (!long || hasSample(file)),
 );
 const results: Result[] = [];
 // Tests run the command as it is now, even if only tsc ran since the last build.
@@ -170,7 +183,7 @@ if (directory !== undefined) {
 const passed = results.reduce((sum, result) => sum + result.passed, 0);
 let failed = results.reduce((sum, result) => sum + result.failed, 0);
 if (results.length === 0) console.log(`no test file has "${wanted.join('" or "')}" in its name`);
-if (wanted.length === 0 && !fast) {
+if (wanted.length === 0 && !fast && !long) {
   const { sentence, complaints } = reportPyverbs();
   for (const complaint of complaints) console.log(complaint);
   console.log(sentence);

@@ -10,6 +10,8 @@ import { runToEnd, type RanToEnd } from './run-to-end.js';
 const PROGRAM = fileURLToPath(new URL('file-batch-process.js', import.meta.url));
 
 const BATCH_FOLDERS = /^(unit|conformance)\//;
+/** One process runs all files of such a folder: the compiler and the engine become fast once. */
+const WHOLE_FOLDERS = /^(exhaustive|fuzz|simulation)\//;
 /** They change what is of the whole process, or take UDP port 4791 of 127.0.0.1. */
 const ALONE = /^unit\/dgram\//;
 const BATCH_FILES_MAX = 12;
@@ -18,7 +20,11 @@ const BATCH_FILES_MAX = 12;
 export function inBatches(files: readonly string[]): string[][] {
   const isAlone = (file: string): boolean =>
     !BATCH_FOLDERS.test(file) || ALONE.test(file) || isLong(file);
-  const batches = files.filter(isAlone).map((file) => [file]);
+  const isInWhole = (file: string): boolean => WHOLE_FOLDERS.test(file);
+  const batches = files.filter((file) => isAlone(file) && !isInWhole(file)).map((file) => [file]);
+  for (const folder of new Set(files.filter(isInWhole).map((file) => file.split('/')[0]))) {
+    batches.push(files.filter((file) => file.startsWith(`${folder}/`)));
+  }
   const others = files.filter((file) => !isAlone(file));
   const count = Math.ceil(others.length / BATCH_FILES_MAX);
   const size = Math.ceil(others.length / count);
