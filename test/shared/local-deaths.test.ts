@@ -7,7 +7,12 @@ import { runLocalDeaths } from './local-deaths.js';
 const ROUNDS = sample(2, 5);
 
 test('processes are killed while they copy and publish: no endpoint of theirs stays', async () => {
-  const report = await runLocalDeaths({ rounds: ROUNDS, members: 3, seed: 6, address: '127.1.78.2' });
+  const report = await runLocalDeaths({
+    rounds: ROUNDS,
+    members: 3,
+    seed: 6,
+    address: '127.1.78.2',
+  });
   assert.equal(report.wrong, []);
   assert.is(report.rounds, ROUNDS);
   assert.ok(report.changes > 100);

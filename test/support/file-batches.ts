@@ -59,11 +59,7 @@ function partsOf(stream: string): { ended: [text: string, mark: string][]; rest:
  * Judges each of `files` by its part of what a batch of them printed. A file that ended the process
  * fails, or that did not end in time; files behind it have no result.
  */
-export function judgeBatch(
-  files: readonly string[],
-  ran: RanToEnd,
-  secondsMax: number,
-): Result[] {
+export function judgeBatch(files: readonly string[], ran: RanToEnd, secondsMax: number): Result[] {
   const [out, err] = [partsOf(ran.stdout), partsOf(ran.stderr)];
   const results = out.ended.map(([text, mark], index) => {
     const { code, seconds, complaint } = JSON.parse(mark) as End;
@@ -98,7 +94,7 @@ export async function runBatch(
   env: NodeJS.ProcessEnv,
   report: (result: Result) => void,
 ): Promise<void> {
-  for (let left = batch; left.length > 0; ) {
+  for (let left = batch; left.length > 0;) {
     const programs = left.map(({ program }) => program);
     const ran = await runToEnd([PROGRAM, ...programs], secondsMax, { env });
     const names = left.map(({ file }) => file);

@@ -1,5 +1,5 @@
 /**
- * How far a search goes: a sample of it among all tests (`npm test`), the whole of it in
+ * How far a search goes: a sample among all tests (`npm test`), all in
  * `npm run test:long`, which runs the files that import this one.
  */
 
