@@ -230,7 +230,7 @@ test('peers are served while the main thread is blocked, and the process then en
     write(a, there, 8, { opcode: WrOpcode.RDMA_READ, sgList });
     await completions(a, 3);
   }
-  // All of it while the main thread over there is blocked.
+  // So far the main thread over there was blocked.
   writeFileSync(wake, '');
   assert.equal(await next(), { written: 99, counter: 20 });
   assert.equal(await ended, [0, null]);
