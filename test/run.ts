@@ -1,11 +1,12 @@
 /**
- * Runs every test file in a process of its own, up to five at a time, and believes none that says
- * it is fine without having run anything: a file whose `test.run()` was forgotten ends with Total 0,
+ * Runs every test file, up to five processes at a time, and believes none that says it is fine
+ * without having run anything: a file whose `test.run()` was forgotten ends with Total 0,
  * and one that waits on an open socket never ends. Ends with `N passed, N failed`.
  *
- *     node build/test/run.js [--fast] [part of a file's name …]
+ *     node build/test/run.js [--fast | --long] [part of a file's name …]
  *
  * `--fast` (`npm run test:fast`) leaves out what starts processes or browsers, and what takes long.
+ * `--long` (`npm run test:long`) runs the files that otherwise run a sample, as a whole.
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, readdirSync, rmSync, rmdirSync } from 'node:fs';
@@ -19,13 +20,16 @@ import { report as reportPyverbs } from './conformance/pyverbs/report.js';
 import { RAN_FOLDER } from './conformance/pyverbs/ran.js';
 import { missingBrowser } from './support/browser.js';
 import { bundleTests } from './support/bundle-tests.js';
+import { inBatches, runBatch } from './support/file-batches.js';
 import { judge, type Result } from './support/judge.js';
 import { BUNDLES, root } from './support/paths.js';
 import { longestFirst } from './support/longest-first.js';
 import { endWithUs, runToEnd } from './support/run-to-end.js';
+import { LONG } from './support/sample.js';
 
 /** A file that takes longer hangs, and is ended with all that it has started. */
 const FILE_SECONDS_MAX = 200;
+const BATCH_SECONDS_MAX = 400;
 
 const built = fileURLToPath(new URL('build/test/', root));
 
@@ -47,7 +51,7 @@ function findFiles(): string[] {
 }
 
 /** Bundling takes seconds, and saves a third of one per file: fewer files run as they are. */
-const BUNDLED_FILES_MIN = 30;
+const BUNDLED_FILES_MIN = 15;
 /** Their processes are started from their own modules: pages of browsers, mutated modules. */
 const UNBUNDLED = /^(browser|mutants)\//;
 
@@ -63,13 +67,21 @@ async function findPrograms(files: readonly string[]): Promise<ReadonlyMap<strin
   return new Map(files.map((file) => [file, `${isBundled(file) ? folder : built}${file}.test.js`]));
 }
 
-async function runFile(file: string, program: string): Promise<Result> {
+/** Runs a file in a process of its own, or several one after the other in one. */
+async function runTogether(files: readonly string[]): Promise<void> {
   const env = { ...process.env, FORCE_COLOR: '0' };
-  const ran = await runToEnd([program], FILE_SECONDS_MAX, { env });
-  return judge(file, ran, FILE_SECONDS_MAX);
+  const [file] = files;
+  if (files.length === 1) {
+    const ran = await runToEnd([programs.get(file!)!], FILE_SECONDS_MAX, { env });
+    report(judge(file!, ran, FILE_SECONDS_MAX));
+    return;
+  }
+  const batch = files.map((each) => ({ file: each, program: programs.get(each)! }));
+  await runBatch(batch, BATCH_SECONDS_MAX, env, report);
 }
 
 function report(result: Result): void {
+  results.push(result);
   const mark = result.failed > 0 ? 'FAIL' : 'ok  ';
   const seconds = result.seconds.toFixed(1).padStart(5);
   console.log(`${mark} ${seconds} s  ${String(result.passed).padStart(4)}  ${result.file}`);
@@ -87,6 +99,9 @@ function notRun(files: readonly string[]): string[] {
   return left;
 }
 
+const sourceOf = (file: string): string =>
+  readFileSync(new URL(`test/${file}.test.ts`, root), 'utf8');
+
 /** Folders of the fast tests. */
 const FAST_FOLDERS = /^(unit|conformance|mutants)\//;
 /** A test that imports one of these starts processes. */
@@ -102,16 +117,23 @@ const SLOW = new Set(
 /** Does the file run in one process, and quickly? */
 function isFast(file: string): boolean {
   if (!FAST_FOLDERS.test(file) || SLOW.has(basename(file))) return false;
-  const source = readFileSync(new URL(`test/${file}.test.ts`, root), 'utf8');
-  return !STARTS_PROCESSES.test(source);
+  return !STARTS_PROCESSES.test(sourceOf(file));
+}
+
+/** Does the file have more to run than a sample? */
+function hasSample(file: string): boolean {
+  return /support\/sample\.js/.test(sourceOf(file));
 }
 
 const words = process.argv.slice(2);
-const fast = words.includes('--fast');
-const wanted = words.filter((word) => word !== '--fast');
+const [fast, long] = ['--fast', '--long'].map((word) => words.includes(word));
+if (long) process.env[LONG] = '1';
+const wanted = words.filter((word) => !/^--(fast|long)$/.test(word));
 const files = findFiles().filter(
   (file) =>
-    (wanted.length === 0 || wanted.some((part) => file.includes(part))) && (!fast || isFast(file)),
+    (wanted.length === 0 || wanted.some((part) => file.includes(part))) &&
+    (!fast || isFast(file)) &&
+    (!long || hasSample(file)),
 );
 const results: Result[] = [];
 // Tests run the command as it is now, even if only tsc ran since the last build.
@@ -122,26 +144,27 @@ const left = notRun(files);
 /** They have UDP port 4791 of 127.0.0.1, as their users do: one of them at a time. */
 const AT_THE_USUAL_PLACE =
   /^(cli\/(offload|rpma-examples|tour|voice)|unit\/dgram\/|shared\/cluster)/;
+const wantedFiles = files.filter((file) => !left.includes(file));
+const programs = await findPrograms(wantedFiles);
+const isBundled = wantedFiles.length >= BUNDLED_FILES_MIN;
 const queue = longestFirst(
-  files.filter((file) => !left.includes(file)),
-  (file) => AT_THE_USUAL_PLACE.test(file),
+  isBundled ? inBatches(wantedFiles) : wantedFiles.map((file) => [file]),
+  ([file]) => AT_THE_USUAL_PLACE.test(file!),
 );
-const programs = await findPrograms(queue);
 /** Files that run beside those that the cores compute. */
 const WAITING_FILES = 3;
 let isTaken = false;
 async function worker(): Promise<void> {
   for (;;) {
-    const index = queue.findIndex((file) => !isTaken || !AT_THE_USUAL_PLACE.test(file));
-    const [file] = index < 0 ? [] : queue.splice(index, 1);
+    const takesPlace = ([file]: readonly string[]): boolean => AT_THE_USUAL_PLACE.test(file!);
+    const index = queue.findIndex((batch) => !isTaken || !takesPlace(batch));
+    const [batch] = index < 0 ? [] : queue.splice(index, 1);
     // What is left is for the worker that has the place.
-    if (file === undefined) return;
-    const takes = AT_THE_USUAL_PLACE.test(file);
+    if (batch === undefined) return;
+    const takes = takesPlace(batch);
     if (takes) isTaken = true;
-    const result = await runFile(file, programs.get(file)!);
+    await runTogether(batch);
     if (takes) isTaken = false;
-    results.push(result);
-    report(result);
   }
 }
 // More than cores: most of a file's time is spent waiting, for timeouts and for processes.
@@ -160,7 +183,7 @@ if (directory !== undefined) {
 const passed = results.reduce((sum, result) => sum + result.passed, 0);
 let failed = results.reduce((sum, result) => sum + result.failed, 0);
 if (results.length === 0) console.log(`no test file has "${wanted.join('" or "')}" in its name`);
-if (wanted.length === 0 && !fast) {
+if (wanted.length === 0 && !fast && !long) {
   const { sentence, complaints } = reportPyverbs();
   for (const complaint of complaints) console.log(complaint);
   console.log(sentence);

@@ -65,7 +65,7 @@ export class DemoPage {
 
   async inspect(): Promise<Looked> {
     const { ours, theirs, ...rest } = (await this.page.evaluate(`(async () => {
-      const text = (bytes) => btoa(Array.from(bytes ?? [], (b) => String.fromCharCode(b)).join(''));
+      const text = (bytes) => (bytes ?? new Uint8Array(0)).toBase64();
       const { ours, theirs, ...rest } = await demo.inspect();
       return { ...rest, ours: text(ours), theirs: text(theirs) };
     })()`)) as Omit<Inspection, 'ours' | 'theirs'> & { ours: string; theirs: string };

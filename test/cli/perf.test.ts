@@ -3,6 +3,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { startPerfServer, wordsOf, type Words } from '../support/perf.js';
 import { Workspace, type Ended } from '../support/processes.js';
+import { sample } from '../support/sample.js';
 
 const test = suite('cli/perf');
 /** Of this file alone: packets go to and from UDP port 4791. */
@@ -36,14 +37,16 @@ const BANDWIDTHS: readonly [name: string, messages: number, words: Words][] = [
   ['WRITE, polled by its client', 40, ['write', 'bw', '-n', 40, '--progress', 'poll']],
   ['READ in both directions', 40, ['read', 'bw', '-n', 40, '-b', '-o', 4, '-s', 9000]],
   ['SEND of two queue pairs, in lists', 80, wordsOf('send bw -n 40 -q 2 -l 5 --recv-post-list 4')],
-  ['SEND in both directions, by events', 40, wordsOf('send bw -n 40 -b -e -s 100 -I 200')],
   ['datagrams over the event loop', 40, wordsOf('send bw -n 40 -c UD -s 1000 --progress inline')],
+  ['WRITE without the connection manager', 40, wordsOf('write bw -n 40 --exchange tcp -m 1024')],
+  ['SEND in both directions, by events', 40, wordsOf('send bw -n 40 -b -e -s 100 -I 200')],
   ['FLUSH', 40, wordsOf('flush bw -n 40 -s 4096')],
   ['ATOMIC WRITE of two queue pairs', 80, wordsOf('atomic-write bw -n 40 -q 2')],
-  ['WRITE without the connection manager', 40, wordsOf('write bw -n 40 --exchange tcp -m 1024')],
 ];
+/** The others: `npm run test:long`. The loops of each verb: unit/cli/perf/loops. */
+const PAIRS_OF_PROCESSES = sample(5, 8);
 
-for (const [name, messages, words] of BANDWIDTHS) {
+for (const [name, messages, words] of BANDWIDTHS.slice(0, PAIRS_OF_PROCESSES)) {
   test(`bandwidth: ${name}`, () =>
     Workspace.use(async (space) => {
       const [server, client] = await play(space, ...words);
@@ -63,16 +66,16 @@ for (const [name, messages, words] of BANDWIDTHS) {
 
 const LATENCIES: readonly [name: string, words: Words][] = [
   ['SEND by events', wordsOf('send lat -n 50 -e -s 5000')],
-  ['SEND of datagrams', wordsOf('send lat -n 50 -c UD')],
-  ['WRITE', wordsOf('write lat -n 50')],
   ['WRITE of 300, over UC', wordsOf('write lat -n 300 -c UC --exchange tcp -s 700')],
-  ['READ', wordsOf('read lat -n 50 --progress poll')],
   ['FLUSH by events', wordsOf('flush lat -n 50 -e -s 5000')],
   ['ATOMIC WRITE', wordsOf('atomic-write lat -n 50 --progress poll')],
   ['CMP_AND_SWAP', wordsOf('atomic lat -n 50 -A CMP_AND_SWAP')],
+  ['SEND of datagrams', wordsOf('send lat -n 50 -c UD')],
+  ['WRITE', wordsOf('write lat -n 50')],
+  ['READ', wordsOf('read lat -n 50 --progress poll')],
 ];
 
-for (const [name, words] of LATENCIES) {
+for (const [name, words] of LATENCIES.slice(0, PAIRS_OF_PROCESSES)) {
   test(`latency: ${name}`, () =>
     Workspace.use(async (space) => {
       const [server, client] = await play(space, ...words);

@@ -1,4 +1,5 @@
 /** `verbena rds-stress` and `verbena rds-info`: real processes. */
+import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createConnection, createServer } from 'node:net';
 import { suite } from 'uvu';
@@ -117,6 +118,23 @@ test('a peer with another protocol, such as rds-tools, receives nothing, and the
     active.kill();
     server.close();
     await active.ended;
+  }));
+
+test('an active side whose UDP port is taken ends, although its peer stays silent', () =>
+  Workspace.use(async (workspace) => {
+    const holder = createSocket('udp4');
+    holder.bind({ port: 0, address: OURS, exclusive: true });
+    await once(holder, 'listening');
+    const server = createServer((one) => one.on('error', () => {}));
+    server.listen(4122, THEIRS);
+    await once(server, 'listening');
+    const words = ['-r', OURS, '-s', THEIRS, '-p', 4122, '-T', 1];
+    const port = holder.address().port;
+    const { code, stderr } = await workspace.run('rds-stress', ...words, '--udp-port', port);
+    assert.is(code, 1);
+    assert.match(stderr, /port \d+ on .* is taken .*\(EADDRINUSE\)/);
+    holder.close();
+    server.close();
   }));
 
 test.run();

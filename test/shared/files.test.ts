@@ -213,7 +213,7 @@ test('a refused open leaves no lock behind', async () => {
     const start = performance.now();
     await second.close();
     await (await openDevice(OPTIONS)).close();
-    assert.ok(performance.now() - start < 9000, 'the refused open still held a lock');
+    assert.ok(performance.now() - start < 19_000, 'the refused open still held a lock');
   });
 });
 

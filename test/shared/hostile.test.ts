@@ -51,7 +51,27 @@ function exercise(context: Context): number {
   return refused;
 }
 
-test('tables full of chance are refused, not believed', async () => {
+/** How many times faster this thread's clock runs below. */
+const HASTE = 50;
+
+/**
+ * Runs `work` with a fast clock in this thread. A table of random bytes often says that an engine
+ * is in a call: each time `dereg` waits 5 s for that engine, which are 0.1 s here.
+ */
+async function inHaste(work: () => Promise<void>): Promise<void> {
+  const now = performance.now.bind(performance);
+  const start = now();
+  performance.now = () => start + (now() - start) * HASTE;
+  try {
+    await work();
+  } finally {
+    performance.now = now;
+  }
+}
+
+test('tables full of chance are refused, not believed', () => inHaste(fillTablesWithChance));
+
+async function fillTablesWithChance(): Promise<void> {
   const options = { name: freshName(), address: '127.1.5.1', memoryBytes: 8 * 2 ** 20 };
   const survivor = await openDevice(options);
   const scribbler = await openDevice(options);
@@ -82,7 +102,7 @@ test('tables full of chance are refused, not believed', async () => {
     await scribbler.close().catch((error: unknown) => assert.instance(error, RefusalError));
     await survivor.close().catch((error: unknown) => assert.instance(error, RefusalError));
   }
-});
+}
 
 test('rings of random bytes have no effect on the other processes', async () => {
   const options = { name: freshName(), address: '127.1.5.3', memoryBytes: 8 * 2 ** 20 };

@@ -1,11 +1,12 @@
 /** Streams through networks with delay, loss and queues, in virtual time: `npm run sim -- --net`. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { sample } from '../support/sample.js';
 import { simulateFlows } from './flow-seeds.js';
 import { jain, runFlows, type FlowOptions, type FlowResult } from './flows.js';
 import type { Line } from './switch.js';
 
-const SEEDS = 12;
+const SEEDS = sample(4, 12);
 
 /** 200 Mbit/s, 50 ms, a queue of three quarters of what the path takes. */
 const WAN: Line = { rate: 200, queue: 833, rtt: 50, loss: 0, late: [0, 0] };

@@ -1,9 +1,10 @@
 /** Processes of real host code, continuation by continuation: a sample of `npm run sim -- --host`. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { sample } from '../support/sample.js';
 import { simulateHost } from './host/world.js';
 
-const SEEDS = 40;
+const SEEDS = sample(15, 40);
 
 test(`host code: seeds 1 to ${SEEDS} end, with documented errors only`, async () => {
   let echoes = 0;

@@ -1,8 +1,9 @@
 /** A sample of random memory layouts: `npm run sim -- --layouts` runs the large numbers. */
 import { test } from 'uvu';
+import { sample } from '../support/sample.js';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
 
-const LAYOUTS = 2000;
+const LAYOUTS = sample(600, 2000);
 
 test(`${LAYOUTS} random layouts do what the oracle says, whatever is lost`, async () => {
   for (let seed = 1; seed <= LAYOUTS / LAYOUTS_A_SEED; seed++) {

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
+import { sample } from '../support/sample.js';
 import {
   PERFECT,
   formatOptions,
@@ -15,7 +16,7 @@ import { Random } from './random.js';
 import { readSnapshot, throughputTables } from './throughput.js';
 import { simulate } from './world.js';
 
-const SEEDS = 60;
+const SEEDS = sample(20, 60);
 
 interface Regression {
   readonly why: string;

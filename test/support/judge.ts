@@ -20,7 +20,11 @@ function count(output: string, word: string): number | undefined {
 }
 
 /** `secondsMax`: time limit of the file. */
-export function judge(file: string, ran: RanToEnd, secondsMax: number): Result {
+export function judge(
+  file: string,
+  ran: Pick<RanToEnd, 'code' | 'hung' | 'seconds' | 'output'>,
+  secondsMax: number,
+): Result {
   const { code, hung, seconds, output } = ran;
   const total = count(output, 'Total');
   const passed = count(output, 'Passed') ?? 0;

@@ -73,12 +73,16 @@ const SECONDS: Readonly<Record<string, number>> = {
 };
 const SHORT_SECONDS = 2;
 
-/** `files` by their seconds; files that `runInTurn` names come first, as only one runs at a time. */
+/** Does the file have an entry? */
+export const isLong = (file: string): boolean => SECONDS[file] !== undefined;
+
+/** Batches of files by their seconds; those that `runInTurn` names come first: one at a time. */
 export function longestFirst(
-  files: readonly string[],
-  runInTurn: (file: string) => boolean,
-): string[] {
-  const rank = (file: string): number =>
-    (SECONDS[file] ?? SHORT_SECONDS) + (runInTurn(file) ? 1000 : 0);
-  return [...files].sort((one, other) => rank(other) - rank(one));
+  batches: readonly (readonly string[])[],
+  runInTurn: (batch: readonly string[]) => boolean,
+): (readonly string[])[] {
+  const rank = (batch: readonly string[]): number =>
+    batch.reduce((sum, file) => sum + (SECONDS[file] ?? SHORT_SECONDS), 0) +
+    (runInTurn(batch) ? 1000 : 0);
+  return [...batches].sort((one, other) => rank(other) - rank(one));
 }

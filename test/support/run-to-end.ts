@@ -13,6 +13,8 @@ export interface RanToEnd {
   readonly seconds: number;
   /** Standard output and standard error, as they came. */
   readonly output: string;
+  readonly stdout: string;
+  readonly stderr: string;
 }
 
 const running = new Set<number>();
@@ -30,9 +32,13 @@ export function runToEnd(
   const pid = child.pid!;
   running.add(pid);
   let [output, hung] = ['', false];
+  const texts = { stdout: '', stderr: '' };
   const streams = [child.stdout, child.stderr];
-  for (const stream of streams) {
-    stream.setEncoding('utf8').on('data', (text: string) => (output += text));
+  for (const name of ['stdout', 'stderr'] as const) {
+    child[name].setEncoding('utf8').on('data', (text: string) => {
+      output += text;
+      texts[name] += text;
+    });
   }
   const timer = setTimeout(() => {
     hung = true;
@@ -44,7 +50,7 @@ export function runToEnd(
     child.on('close', (code) => {
       clearTimeout(timer);
       running.delete(pid);
-      resolve({ code, hung, seconds: (performance.now() - start) / 1000, output });
+      resolve({ code, hung, seconds: (performance.now() - start) / 1000, output, ...texts });
     });
   });
 }

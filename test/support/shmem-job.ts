@@ -11,19 +11,26 @@ export interface PeEnd {
   readonly errors: string;
 }
 
+/** Literal URLs: a run of all tests starts their bundles (bundle-tests.ts). */
+const PROGRAMS = {
+  'shmem-load.js': new URL('./shmem-load.js', import.meta.url),
+  'shmem-pe.js': new URL('./shmem-pe.js', import.meta.url),
+  'shmem-survivor.js': new URL('./shmem-survivor.js', import.meta.url),
+};
+
 let jobs = 0;
 
-/** PEs of one job, each with `environment(rank)`; `file` lies in build/test/support. */
+/** PEs of one job, each with `environment(rank)`; `file` is the program of a PE. */
 export class ShmemJob {
   readonly children: readonly ChildProcess[];
   readonly ends: Promise<readonly PeEnd[]>;
 
   constructor(
-    file: string,
+    file: keyof typeof PROGRAMS,
     size: number,
     environment: (rank: number) => Readonly<Record<string, string>> = () => ({}),
   ) {
-    const path = fileURLToPath(new URL(`./${file}`, import.meta.url));
+    const path = fileURLToPath(PROGRAMS[file]);
     const job = `test-${process.pid}-${++jobs}`;
     this.children = Array.from({ length: size }, (_, rank) =>
       spawn(process.execPath, [path], {

@@ -67,7 +67,11 @@ export async function rdsStress(options: RdsStressOptions): Promise<number> {
   control.setNoDelay(true);
   const lines = new Lines(control);
   const local = plainAddress(options.recvAddr ?? control.localAddress!);
-  const context = await openDevice({ address: local, port: options.udpPort });
+  const context = await openDevice({ address: local, port: options.udpPort }).catch((error) => {
+    // A silent peer keeps the connection, and so this process, open.
+    control.destroy();
+    throw error;
+  });
   try {
     publishNode(rds.RdsNode.of(context, authOption(auth)));
     const { reqBytes, ackBytes, depth, tasks, port } = options;

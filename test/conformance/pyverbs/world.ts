@@ -166,10 +166,12 @@ function define(upstream: string, name: string, body: (world: World) => Promise<
 /** Runs the file's tests, and leaves word of what ran. */
 function run(): void {
   const name = basename(process.argv[1]!).replace('.test.js', '');
-  process.once('exit', () => {
+  test.after(() => {
     mkdirSync(RAN_FOLDER, { recursive: true });
     const record = JSON.stringify(Object.fromEntries(ran));
     writeFileSync(new URL(`${name}.json`, RAN_FOLDER), record);
+    // The next file of this process has tests of its own.
+    ran.clear();
   });
   test.run();
 }

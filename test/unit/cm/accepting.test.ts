@@ -78,7 +78,8 @@ test('connect ends with its timeout or its signal, and leaves nothing behind', (
       (late as Error).message,
       /connect: no answer came from the peer within 50 ms; che/,
     );
-    assert.ok(performance.now() - begin < 2000);
+    // Without its timeout it ends after a minute.
+    assert.ok(performance.now() - begin < 20_000);
     const controller = new AbortController();
     const going = connect(target, { context, udpPort, signal: controller.signal });
     controller.abort(new Error('stop'));

@@ -11,12 +11,11 @@ import {
   share,
   type RdmaUrl,
 } from '../../../host/index.js';
-import { root } from '../../support/paths.js';
 import { Workspace, freePort, type Program } from '../../support/processes.js';
 
 const test = suite('unit/remote/deaths');
 const ADDRESS = '127.0.142.1';
-const PEER = fileURLToPath(new URL('build/test/support/remote-peer.js', root));
+const PEER = fileURLToPath(new URL('../../support/remote-peer.js', import.meta.url));
 /** Detection takes 3 s; the rest is for a busy machine. */
 const LIMIT_MILLIS = 30_000;
 
@@ -58,7 +57,7 @@ test('close and destroy of a peer that is dead end within seconds', () =>
       await remote[verb]();
       const millis = performance.now() - begun;
       // 0.5 s for the goodbye, 1.25 s for the DREQ; the rest is for a busy machine.
-      assert.ok(millis < 3500, `${verb} took ${millis} ms`);
+      assert.ok(millis < 15_000, `${verb} took ${millis} ms`);
     };
     await Promise.all([end('close'), end('destroy')]);
   }));

@@ -136,7 +136,7 @@ test('a server that closes does not wait for a client that is silent', async () 
   const connection = await knock(server as RemoteServer, context);
   const begin = performance.now();
   await server.close();
-  assert.ok(performance.now() - begin < 4500, `${performance.now() - begin} ms`);
+  assert.ok(performance.now() - begin < 15_000, `${performance.now() - begin} ms`);
   await connection.close();
   await context.close();
 });

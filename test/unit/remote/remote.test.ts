@@ -325,7 +325,7 @@ test('an absent peer is reported in time with the remedy, a wrong one by its nam
     /check that a process shares/,
   );
   assert.instance(error, RemoteError);
-  assert.ok(performance.now() - begin < 6000, `${performance.now() - begin} ms`);
+  assert.ok(performance.now() - begin < 20_000, `${performance.now() - begin} ms`);
   await expectRejected(connect(none, { ...APART, timeout: 50 }), 'ETIMEDOUT', /within 50 ms/);
   const signal = AbortSignal.abort(new Error('no'));
   assert.is(((await rejection(connect(none, { ...APART, signal }))) as Error).message, 'no');
@@ -464,7 +464,7 @@ test('two servers and twenty clients of one process use one device', async () =>
   for (let count = 0; count < 20; count++)
     remotes.push(await connect(one.url, { timeout: 20_000 }));
   const millis = performance.now() - begin;
-  assert.ok(millis < 5000, `${millis} ms`);
+  assert.ok(millis < 20_000, `${millis} ms`);
   const { device } = remotes[0]!.connection.context;
   assert.ok(remotes.every(({ connection }) => connection.context.device === device));
   await Promise.all(remotes.map((remote) => remote.memory['a']!.fetchAdd(0, 1n)));

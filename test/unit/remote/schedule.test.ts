@@ -10,12 +10,13 @@ import {
   type Remote,
 } from '../../../host/index.js';
 import { Random } from '../../simulation/random.js';
+import { sample } from '../../support/sample.js';
 
 const test = suite('unit/remote/schedule');
 const ADDRESS = '127.0.141.1';
 const BYTES = 1_000_000;
-const CALLS = 1500;
-const LOSSY_CALLS = 200;
+const CALLS = sample(500, 1500);
+const LOSSY_CALLS = sample(100, 200);
 
 /** What the region must hold, since calls are executed in the order in which they are made. */
 class Model {

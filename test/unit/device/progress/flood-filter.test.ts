@@ -124,7 +124,7 @@ if (posix) {
         await first.write();
         await second.close();
       });
-      assert.ok(flood.packets > 50_000, `${flood.packets} packets were sent`);
+      assert.ok(flood.packets > 10_000, `${flood.packets} packets were sent`);
       assert.ok(flood.dropped < flood.packets / 4, `${flood.dropped} of ${flood.packets}`);
     }));
 
@@ -161,7 +161,9 @@ if (posix) {
           there.qp.postRecv({ sgList: [] });
           here.qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
           here.qp.postSend({ opcode: WrOpcode.SEND, sgList: [] });
-          received += (await Promise.race([there.cq.wait(1), sleep(300, [])])).length;
+          // It arrives within milliseconds, or never.
+          const wait = there.cq.wait(1);
+          received += (await Promise.race([wait, sleep(5000, [], { ref: false })])).length;
           there.qp.destroy();
           await peer.close();
         }
@@ -179,17 +181,23 @@ if (posix) {
           const ahAttr = { dgid: `127.1.64.${1 + (count % 100)}` };
           qp.modify({ qpState: QpState.RTR, ahAttr, destQpNum: 100 + count, ...UC_READY });
         }
-        const times: number[] = [];
-        const flood = await duringFlood(server, [first.qpn], async () => {
-          await sleep(500);
+        /** Median of 100 WRITEs, in milliseconds. */
+        const writeMillis = async (): Promise<number> => {
+          const times: number[] = [];
           for (let count = 0; count < 100; count++) {
             const began = performance.now();
             await first.write();
             times.push(performance.now() - began);
           }
+          return times.sort((a, b) => a - b)[50]!;
+        };
+        const quiet = await writeMillis();
+        let loud = Infinity;
+        const flood = await duringFlood(server, [first.qpn], async () => {
+          await sleep(500);
+          loud = await writeMillis();
         });
-        times.sort((a, b) => a - b);
-        assert.ok(times[50]! < 20, `${times[50]} ms`);
+        assert.ok(loud < Math.max(20, 20 * quiet), `${loud} ms, without a flood ${quiet} ms`);
         assert.ok(flood.dropped < flood.packets / 2, `${flood.dropped} of ${flood.packets}`);
       },
       { queuePairsMax: 4096, memoryBytes: 256 * 2 ** 20 },

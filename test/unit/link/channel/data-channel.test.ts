@@ -341,7 +341,8 @@ test('a connection that is being made to a peer that goes is unreachable at once
   await there.context.close();
   const error = await asking;
   assert.is(error.code, 'ETIMEDOUT');
-  assert.ok(performance.now() - start < 900, 'no second message was waited for');
+  // Its messages would be repeated for a minute.
+  assert.ok(performance.now() - start < 20_000, 'the last message was not waited for');
   assert.ok(CmEventType.UNREACHABLE !== undefined);
   await here.context.close();
 });

@@ -59,7 +59,7 @@ test('wait ends for a packet, for wake before and during it, and when its time i
     return performance.now() - start;
   };
   assert.ok(elapsed(30_000) >= 29);
-  assert.ok(elapsed(0) < 1000);
+  assert.ok(elapsed(0) < 10_000);
   a.link.wake();
   a.link.wake();
   elapsed();
