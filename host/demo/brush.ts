@@ -2,6 +2,8 @@
 import { SIDE } from './memory-layout.js';
 
 const BRUSH_RADIUS = 7;
+const PETAL_DISTANCE = 10;
+export const FLOWER_RADIUS = PETAL_DISTANCE + BRUSH_RADIUS;
 
 /** Colours, and the levels of brightness of each. */
 export const COLOURS = 7;
@@ -107,7 +109,7 @@ function stamp(
   }
 }
 
-/** A small flower: a new peer paints one on the picture of each peer. */
+/** A small flower: what a new tab brings. */
 export function paintFlower(
   picture: Uint8Array,
   touched: TouchedRows,
@@ -118,8 +120,8 @@ export function paintFlower(
   const PETALS = 5;
   for (let petal = 0; petal < PETALS; petal++) {
     const angle = (2 * Math.PI * petal) / PETALS - Math.PI / 2;
-    const toX = x + 10 * Math.cos(angle);
-    const toY = y + 10 * Math.sin(angle);
+    const toX = x + PETAL_DISTANCE * Math.cos(angle);
+    const toY = y + PETAL_DISTANCE * Math.sin(angle);
     paintLine(picture, touched, [toX, toY, toX, toY], colour);
   }
   paintLine(picture, touched, [x, y, x, y], (colour + 3) % COLOURS);

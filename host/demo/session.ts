@@ -1,7 +1,7 @@
 /** All connections with one peer, once each of them is there. */
 import type { Endpoint } from '../link/endpoint.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
-import { paintFlower, paintLine } from './brush.js';
+import { paintLine } from './brush.js';
 import { Role, type End, type PeerKind } from './private-data.js';
 import { Latencies } from './latencies.js';
 import { PICTURE_BYTES } from './memory-layout.js';
@@ -78,8 +78,11 @@ export class Session {
     this.painter.flush();
   }
 
-  flower(x: number, y: number, colour: number): void {
-    paintFlower(this.#ours.picture, this.#ours.touched, x, y, colour);
+  /** WRITEs the square around a point of our picture. */
+  copySquare(x: number, y: number, radius: number): void {
+    for (let row = y - radius; row <= y + radius; row++) {
+      this.#ours.touched.add(row, x - radius, x + radius);
+    }
     this.painter.flush();
   }
 

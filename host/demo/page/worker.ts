@@ -2,7 +2,9 @@
 import { timerMillis } from '../../base/timer.js';
 import { mainActs } from '../acts/index.js';
 import type { Act, MainAct, Outcome, Stage } from '../acts/act.js';
-import { COLOURS, TouchedRows, paintLine } from '../brush.js';
+import { COLOURS, FLOWER_RADIUS, TouchedRows, paintFlower, paintLine } from '../brush.js';
+import type { DemoEndpoint } from '../endpoint.js';
+import type { Endpoint } from '../../link/endpoint.js';
 import {
   explainFields,
   explainPacket,
@@ -67,7 +69,6 @@ class Demo {
   readonly #pasted: PastedPeers;
   #firstWriteMillis = NaN;
   #colour = NaN;
-  #isGreeted = false;
   #isPlaying = false;
   /** The button of the act that plays is pressed again. */
   #press: () => void = () => {};
@@ -92,7 +93,11 @@ class Demo {
       send: (text) => say({ kind: 'pasteText', text }),
       say: (sentence) => say({ kind: 'pasteSaid', sentence }),
     });
-    screen.ours = opened.endpoint.memory;
+    const { endpoint } = opened;
+    // Before there is a peer: each one finds it when it READs what was painted before.
+    const [x, y] = flowerPlaceOf(endpoint);
+    paintFlower(endpoint.memory, new TouchedRows(), x, y, colourOf(endpoint.context.local));
+    screen.ours = endpoint.memory;
     opened.endpoint.changed = () => this.#peersChanged();
     this.#peersChanged();
     setInterval(() => this.#tellFigures(), FIGURES_MILLIS);
@@ -216,15 +221,14 @@ class Demo {
   /** A colour that follows from our address, or the next one that no tab has by its address. */
   #freeColour(): number {
     const { context, sessions } = this.#opened.endpoint;
-    const colourOf = ({ bytes }: { readonly bytes: Uint8Array }): number => bytes[13]! % COLOURS;
     const tabs = sessions.filter(({ kind }) => kind === 'tab').slice(1 - COLOURS);
-    const taken = new Set(tabs.map(({ peer }) => colourOf(peer.gid)));
-    let colour = colourOf(context.local.gid);
+    const taken = new Set(tabs.map(({ peer }) => colourOf(peer)));
+    let colour = colourOf(context.local);
     while (taken.has(colour)) colour = (colour + 1) % COLOURS;
     return colour;
   }
 
-  /** Takes over what a tab painted before. The first peer of all gets a flower, at our address. */
+  /** Takes over what a tab painted before. The first peer of all gets our flower by WRITE. */
   async #greet(session: Session): Promise<void> {
     const { endpoint } = this.#opened;
     if (session.kind === 'tab') {
@@ -234,15 +238,10 @@ class Demo {
       // Both do this: where both have painted, the paint of the smaller address stays.
       if (!isWiped) session.adoptTheirs(`${session.peer.gid}` < endpoint.address);
     }
-    if (this.#isGreeted) return;
-    this.#isGreeted = true;
-    const { bytes } = endpoint.context.local.gid;
-    session.flower(30 + (bytes[14]! % 196), 30 + (bytes[15]! % 196), this.#colour);
-    await session.painter.settled().catch((error: Error) => {
-      // The next peer gets it.
-      this.#isGreeted = false;
-      throw error;
-    });
+    if (!Number.isNaN(this.#firstWriteMillis)) return;
+    session.copySquare(...flowerPlaceOf(endpoint), FLOWER_RADIUS);
+    await session.painter.settled();
+    if (!Number.isNaN(this.#firstWriteMillis)) return;
     this.#firstWriteMillis = performance.timeOrigin + performance.now() - this.#origin;
     say({ kind: 'firstWrite', millis: this.#firstWriteMillis });
   }
@@ -368,6 +367,17 @@ class Demo {
       },
     });
   }
+}
+
+/** Of a peer's flower, and of its brush if no other tab has it. */
+function colourOf({ gid }: Endpoint): number {
+  return gid.bytes[13]! % COLOURS;
+}
+
+/** Column and row, from the address. */
+function flowerPlaceOf({ context }: DemoEndpoint): readonly [number, number] {
+  const { bytes } = context.local.gid;
+  return [30 + (bytes[14]! % 196), 30 + (bytes[15]! % 196)];
 }
 
 function isBlank(memory: Uint8Array): boolean {
