@@ -2,6 +2,7 @@
  * A device that is removed while the program runs (`verbena run --fault`): its contexts get
  * IBV_EVENT_DEVICE_FATAL, its queue pairs fail, and only verbs that end something succeed.
  */
+import { timerMillis } from '../base/timer.js';
 import { RefusalError } from '../errors/errors.js';
 import { AsyncEvent, QpState } from '../verbs/enums.js';
 import { QueuePair } from '../verbs/queues/queue-pair.js';
@@ -32,7 +33,7 @@ export function removedAfter(
       if (isRemoved && !ENDS.test(name)) {
         throw new RefusalError('EIO', 'the device was removed by a rule of --fault');
       }
-      if (name === 'OPEN_CONTEXT') timer ??= setTimeout(remove, afterMillis);
+      if (name === 'OPEN_CONTEXT') timer ??= setTimeout(remove, timerMillis(afterMillis));
       return handle(...words);
     };
     return [name, guarded] as const;
