@@ -85,7 +85,7 @@ function withEnd(results: readonly Result[], { code, hung, output }: RanToEnd): 
 
 /** The process ends itself behind a file that left something open. */
 const isStopped = (results: readonly Result[]): boolean =>
-  /^(left open|changed)/.test(results.at(-1)?.complaint ?? '');
+  /^(ran no test|left open|changed)/.test(results.at(-1)?.complaint ?? '');
 
 /** Runs `batch` in one process, and what is behind a file that ended it in another one. */
 export async function runBatch(
