@@ -6,20 +6,19 @@ import { fileURLToPath } from 'node:url';
 import { judge, type Result } from './judge.js';
 import { isLong } from './longest-first.js';
 import { runToEnd, type RanToEnd } from './run-to-end.js';
+import { isAtUsualPlace } from './usual-place.js';
 
 const PROGRAM = fileURLToPath(new URL('file-batch-process.js', import.meta.url));
 
 const BATCH_FOLDERS = /^(unit|conformance)\//;
 /** One process runs all files of such a folder: the compiler and the engine become fast once. */
 const WHOLE_FOLDERS = /^(exhaustive|fuzz|simulation)\//;
-/** They change what is of the whole process, or take UDP port 4791 of 127.0.0.1. */
-const ALONE = /^unit\/dgram\//;
 const BATCH_FILES_MAX = 12;
 
 /** `files` in groups, each of which one process runs. */
 export function inBatches(files: readonly string[]): string[][] {
   const isAlone = (file: string): boolean =>
-    !BATCH_FOLDERS.test(file) || ALONE.test(file) || isLong(file);
+    !BATCH_FOLDERS.test(file) || isAtUsualPlace(file) || isLong(file);
   const isInWhole = (file: string): boolean => WHOLE_FOLDERS.test(file);
   const batches = files.filter((file) => isAlone(file) && !isInWhole(file)).map((file) => [file]);
   for (const folder of new Set(files.filter(isInWhole).map((file) => file.split('/')[0]))) {
