@@ -67,7 +67,7 @@ export function judgeBatch(files: readonly string[], ran: RanToEnd, secondsMax: 
     if (complaint === undefined || result.complaint !== undefined) return result;
     return { ...result, complaint, failed: result.failed + 1 };
   });
-  if (isStopped(results)) return results;
+  if (ran.code === OVER) return results;
   const next = files[results.length];
   if (next === undefined) return withEnd(results, ran);
   const seconds = ran.seconds - results.reduce((sum, result) => sum + result.seconds, 0);
@@ -82,9 +82,8 @@ function withEnd(results: readonly Result[], { code, hung, output }: RanToEnd): 
   return [...results.slice(0, -1), { ...last, complaint, failed: last.failed + 1, output }];
 }
 
-/** The process ends itself behind a file that left something open. */
-const isStopped = (results: readonly Result[]): boolean =>
-  /^(ran no test|left open|changed)/.test(results.at(-1)?.complaint ?? '');
+/** Exit code of the process behind a file that something is left of. */
+const OVER = 99;
 
 /** Runs `batch` in one process, and what is behind a file that ended it in another one. */
 export async function runBatch(
