@@ -26,6 +26,7 @@ import { BUNDLES, root } from './support/paths.js';
 import { longestFirst } from './support/longest-first.js';
 import { endWithUs, runToEnd } from './support/run-to-end.js';
 import { LONG } from './support/sample.js';
+import { isAtUsualPlace } from './support/usual-place.js';
 
 /** A file that takes longer hangs, and is ended with all that it has started. */
 const FILE_SECONDS_MAX = 200;
@@ -141,22 +142,19 @@ execFileSync(process.execPath, [fileURLToPath(new URL('host/bundle.mjs', root))]
 endWithUs();
 rmSync(RAN_FOLDER, { recursive: true, force: true });
 const left = notRun(files);
-/** They have UDP port 4791 of 127.0.0.1, as their users do: one of them at a time. */
-const AT_THE_USUAL_PLACE =
-  /^(cli\/(offload|rpma-examples|tour|voice)|unit\/dgram\/|shared\/cluster)/;
 const wantedFiles = files.filter((file) => !left.includes(file));
 const programs = await findPrograms(wantedFiles);
 const isBundled = wantedFiles.length >= BUNDLED_FILES_MIN;
 const queue = longestFirst(
   isBundled ? inBatches(wantedFiles) : wantedFiles.map((file) => [file]),
-  ([file]) => AT_THE_USUAL_PLACE.test(file!),
+  ([file]) => isAtUsualPlace(file!),
 );
 /** Files that run beside those that the cores compute. */
 const WAITING_FILES = 3;
 let isTaken = false;
 async function worker(): Promise<void> {
   for (;;) {
-    const takesPlace = ([file]: readonly string[]): boolean => AT_THE_USUAL_PLACE.test(file!);
+    const takesPlace = ([file]: readonly string[]): boolean => isAtUsualPlace(file!);
     const index = queue.findIndex((batch) => !isTaken || !takesPlace(batch));
     const [batch] = index < 0 ? [] : queue.splice(index, 1);
     // What is left is for the worker that has the place.

@@ -6,20 +6,19 @@ import { fileURLToPath } from 'node:url';
 import { judge, type Result } from './judge.js';
 import { isLong } from './longest-first.js';
 import { runToEnd, type RanToEnd } from './run-to-end.js';
+import { isAtUsualPlace } from './usual-place.js';
 
 const PROGRAM = fileURLToPath(new URL('file-batch-process.js', import.meta.url));
 
 const BATCH_FOLDERS = /^(unit|conformance)\//;
 /** One process runs all files of such a folder: the compiler and the engine become fast once. */
 const WHOLE_FOLDERS = /^(exhaustive|fuzz|simulation)\//;
-/** They change what is of the whole process, or take UDP port 4791 of 127.0.0.1. */
-const ALONE = /^unit\/dgram\//;
 const BATCH_FILES_MAX = 12;
 
 /** `files` in groups, each of which one process runs. */
 export function inBatches(files: readonly string[]): string[][] {
   const isAlone = (file: string): boolean =>
-    !BATCH_FOLDERS.test(file) || ALONE.test(file) || isLong(file);
+    !BATCH_FOLDERS.test(file) || isAtUsualPlace(file) || isLong(file);
   const isInWhole = (file: string): boolean => WHOLE_FOLDERS.test(file);
   const batches = files.filter((file) => isAlone(file) && !isInWhole(file)).map((file) => [file]);
   for (const folder of new Set(files.filter(isInWhole).map((file) => file.split('/')[0]))) {
@@ -68,7 +67,7 @@ export function judgeBatch(files: readonly string[], ran: RanToEnd, secondsMax: 
     if (complaint === undefined || result.complaint !== undefined) return result;
     return { ...result, complaint, failed: result.failed + 1 };
   });
-  if (isStopped(results)) return results;
+  if (ran.code === OVER) return results;
   const next = files[results.length];
   if (next === undefined) return withEnd(results, ran);
   const seconds = ran.seconds - results.reduce((sum, result) => sum + result.seconds, 0);
@@ -83,9 +82,8 @@ function withEnd(results: readonly Result[], { code, hung, output }: RanToEnd): 
   return [...results.slice(0, -1), { ...last, complaint, failed: last.failed + 1, output }];
 }
 
-/** The process ends itself behind a file that left something open. */
-const isStopped = (results: readonly Result[]): boolean =>
-  /^(left open|changed)/.test(results.at(-1)?.complaint ?? '');
+/** Exit code of the process behind a file that something is left of. */
+const OVER = 99;
 
 /** Runs `batch` in one process, and what is behind a file that ended it in another one. */
 export async function runBatch(
