@@ -10,9 +10,9 @@ import { counted, millis, type Act, type Stage } from './act.js';
 const COPIES = 2;
 /**
  * Messages that leave one after the other, whether those before are back or not, for five seconds.
- * On a busy machine a connection may pause for a second or two: the timers of the queue pair, of the
- * channel's window and of SCTP each double while nothing comes back. Within one second such a pause
- * was the median (1,744 ms, seen once in 13 runs).
+ * On a busy machine a connection may pause for a second or two: the timers of the queue pair, of
+ * the channel's window and of SCTP each double while nothing comes back. Within one second such a
+ * pause was the median (1,744 ms, seen once in 13 runs).
  */
 const MESSAGES = 250;
 const EVERY_MILLIS = 20;
