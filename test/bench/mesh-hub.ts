@@ -43,7 +43,6 @@ async function runHub(): Promise<void> {
     peers: server.clients.size,
     kib_per_peer: (full - empty) / Math.max(1, server.clients.size),
     idle_cpu_ms_per_peer_second: idle / IDLE_SECONDS / Math.max(1, server.clients.size),
-    refused: 0,
     sum: Number(server.memory.sum[0]),
   };
   process.stdout.write(`${JSON.stringify(said)}\n`);

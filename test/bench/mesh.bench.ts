@@ -138,7 +138,6 @@ interface Hub {
   readonly peers: number;
   readonly kib_per_peer: number;
   readonly idle_cpu_ms_per_peer_second: number;
-  readonly refused: number;
   readonly sum: number;
 }
 

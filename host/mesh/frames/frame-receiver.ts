@@ -63,6 +63,15 @@ interface Incoming {
 const STRAGGLER_MILLIS_MIN = 6;
 const STRAGGLER_MILLIS_MAX = 25;
 const REPORT_MILLIS_MIN = 30;
+/**
+ * A slice that comes twice after a report was late and not lost: the pause grows, so that repair
+ * does not add load to a path, or a process, that is slow already.
+ */
+const LATE_GROWTH = 1.25;
+const LATE_DECAY = 0.98;
+const LATE_MAX = 8;
+/** Frames whose reports are remembered. */
+const REPORTED_MAX = 64;
 
 export class FrameReceiver {
   readonly counters: ReceiverCounters = {
@@ -86,6 +95,9 @@ export class FrameReceiver {
   /** Frames that the application has taken, or that were skipped. */
   #taken = 0;
   #rtt = 0;
+  /** Grows with each report that was not needed. */
+  #lateness = 1;
+  readonly #reported = new Set<number>();
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   /** `deliver` is called when a frame is ready for `take`. */
@@ -125,7 +137,7 @@ export class FrameReceiver {
     const at = ahead(number, this.#done);
     const isOver = at < 0 || this.#complete.has(number);
     if (isOver || at >= this.#options.frames) {
-      this.counters.duplicates++;
+      this.#duplicate(number);
       if (flags & POLL) this.#report(this.#state());
       return;
     }
@@ -136,6 +148,13 @@ export class FrameReceiver {
     if (frame.missing === 0) return this.#finish(frame);
     if (flags & POLL) this.#reportMissing(frame, frame.lastMillis);
     this.#arm();
+  }
+
+  #duplicate(number: number): void {
+    this.counters.duplicates++;
+    if (this.#reported.delete(number)) {
+      this.#lateness = Math.min(LATE_GROWTH * this.#lateness, LATE_MAX);
+    }
   }
 
   #open(header: SliceHeader): Incoming {
@@ -168,10 +187,7 @@ export class FrameReceiver {
       frame.parity[index - total] ??= data.slice();
       return;
     }
-    if (frame.has[index]) {
-      this.counters.duplicates++;
-      return;
-    }
+    if (frame.has[index]) return this.#duplicate(frame.number);
     frame.has[index] = 1;
     frame.missing--;
     frame.buffer.set(data, index * this.#options.sliceBytes);
@@ -212,6 +228,7 @@ export class FrameReceiver {
     const { number, header, buffer } = frame;
     this.#incoming.delete(number);
     this.counters.frames++;
+    this.#lateness = Math.max(1, LATE_DECAY * this.#lateness);
     const bytes = buffer.subarray(0, header.length);
     const whole = { bytes, immediate: header.immediate, number };
     if (this.#options.isLatest) this.#finishLatest(whole);
@@ -256,7 +273,8 @@ export class FrameReceiver {
   }
 
   get #stragglerMillis(): number {
-    return Math.min(Math.max(this.#rtt / 8, STRAGGLER_MILLIS_MIN), STRAGGLER_MILLIS_MAX);
+    const millis = Math.min(Math.max(this.#rtt / 8, STRAGGLER_MILLIS_MIN), STRAGGLER_MILLIS_MAX);
+    return millis * this.#lateness;
   }
 
   #arm(): void {
@@ -283,6 +301,9 @@ export class FrameReceiver {
     const slices = [...has.keys()].filter((index) => !has[index]);
     frame.quietMillis = now + Math.max(1.25 * this.#rtt, REPORT_MILLIS_MIN);
     this.counters.reports++;
+    this.#reported.add(number);
+    const [oldest] = this.#reported;
+    if (this.#reported.size > REPORTED_MAX) this.#reported.delete(oldest!);
     this.#report({ ...this.#state(), missing: { number, slices } });
   }
 }

@@ -78,6 +78,8 @@ const TIMEOUT_MILLIS_MIN = 60;
 const TIMEOUT_MILLIS_MAX = 2000;
 /** The receiver waits for stragglers, and its process may be busy. */
 const SLACK_MILLIS = 30;
+/** Of the timeout, while round trips cannot be measured (RFC 6298 5.5, Karn). */
+const BACKOFF_MAX = 8;
 /** A slice is sent again only when the report can be about its last sending. */
 const RTT_PART = 0.8;
 
@@ -104,6 +106,7 @@ export class FrameSender {
   #rtt = RTT_INITIAL_MILLIS;
   #deviation = RTT_INITIAL_MILLIS / 4;
   #isMeasured = false;
+  #backoff = 1;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #error: Error | undefined;
   readonly #lost: (error: Error) => void;
@@ -182,6 +185,7 @@ export class FrameSender {
     this.#leaving.push(frame);
     frame.resolve(true);
     if (frame.isRepaired) return;
+    this.#backoff = 1;
     const sample = now - frame.sentMillis;
     if (this.#isMeasured) {
       this.#deviation += (Math.abs(sample - this.#rtt) - this.#deviation) / 4;
@@ -279,7 +283,7 @@ export class FrameSender {
   }
 
   #timeout(): number {
-    const millis = 1.5 * this.#rtt + 4 * this.#deviation + SLACK_MILLIS;
+    const millis = (1.5 * this.#rtt + 4 * this.#deviation + SLACK_MILLIS) * this.#backoff;
     return Math.min(Math.max(millis, TIMEOUT_MILLIS_MIN), TIMEOUT_MILLIS_MAX);
   }
 
@@ -300,7 +304,7 @@ export class FrameSender {
     const frame = this.#outgoing.get(number);
     if (!frame) return;
     frame.isRepaired = true;
-    const oldest = now - RTT_PART * this.#rtt;
+    const oldest = now - RTT_PART * this.#rtt * this.#backoff;
     const due = slices.filter(
       (index) => index < frame.total && frame.sliceMillis[index]! <= oldest,
     );
@@ -337,6 +341,7 @@ export class FrameSender {
       frame.timeoutMillis = Math.min(2 * frame.timeoutMillis, TIMEOUT_MILLIS_MAX);
       frame.dueMillis = now + frame.timeoutMillis;
       this.counters.timeouts++;
+      this.#backoff = Math.min(2 * this.#backoff, BACKOFF_MAX);
       this.#poll(frame);
     }
     if (this.#isBlocked) this.#pollLimit();

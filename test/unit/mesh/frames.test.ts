@@ -111,6 +111,32 @@ test('every frame arrives once and in order whatever is lost, of each length', a
   assert.equal(errors, []);
 });
 
+test('slices that are late and not lost lengthen the pause before a report', async () => {
+  let reports = 0;
+  const options = { sliceBytes: SLICE_BYTES, bytesMax: BYTES_MAX, frames: FRAMES, isLatest: false };
+  const receiver: FrameReceiver = new FrameReceiver(
+    options,
+    ({ missing }) => {
+      if (!missing) return;
+      reports++;
+      // The sender's repair, while the slice itself is on its way.
+      queueMicrotask(() => slice(missing.number, 1));
+    },
+    () => undefined,
+  );
+  const slice = (number: number, index: number): void => {
+    const header = { flags: 0, index, number, length: 2 * SLICE_BYTES, immediate: 0 };
+    receiver.receive({ ...header, total: 2, group: 0, rtt: 10 }, noise(SLICE_BYTES));
+  };
+  for (let number = 0; number < 40; number++) {
+    slice(number, 0);
+    await settle(15);
+    slice(number, 1);
+    receiver.release(receiver.take()!);
+  }
+  assert.ok(reports >= 1 && reports < 30, `${reports} reports of 40 late slices`);
+});
+
 test('a receiver that does not read stops the sender; latest frames replace older ones', async () => {
   const { sender } = pair(() => false);
   let delivered = 0;
