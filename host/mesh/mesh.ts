@@ -305,7 +305,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
         const remote = await connect(`rdma://[${id}]:${PORT}`, { ...how, ...this.#common() });
         this.#add(id, remote);
       } catch {
-        await new Promise((resolve) => setTimeout(resolve, millis));
+        await new Promise((resolve) => setTimeout(resolve, timerMillis(millis)));
         millis = Math.min(2 * millis, RETRY_MILLIS_MAX);
       }
     }

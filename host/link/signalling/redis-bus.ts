@@ -6,6 +6,7 @@
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { checkKeys } from '../../base/options.js';
+import { timerMillis } from '../../base/timer.js';
 import { MisuseError } from '../../errors/errors.js';
 import { warn } from '../../base/warning.js';
 import type { SignallingBus } from './signalling-bus.js';
@@ -146,7 +147,7 @@ class RedisConnection {
     socket.on('close', () => {
       this.#isConnected = false;
       if (this.#isClosed) return;
-      this.#timer = setTimeout(() => this.#connect(), this.#retryMillis);
+      this.#timer = setTimeout(() => this.#connect(), timerMillis(this.#retryMillis));
       this.#timer.unref();
       this.#retryMillis = Math.min(2 * this.#retryMillis, RETRY_MILLIS_MAX);
     });

@@ -1,4 +1,5 @@
 /** The members of one room: those of this process with their sockets, and those of others. */
+import { timerMillis } from '../../base/timer.js';
 import type { SignallingBus } from './signalling-bus.js';
 import { NAME_LENGTH_MAX, type ExchangeMessage, type ServerMessage } from './room-protocol.js';
 
@@ -77,7 +78,7 @@ export class RoomMembers {
     this.#channel = `room:${room}`;
     this.ready = bus ? this.#subscribe(bus) : Promise.resolve();
     if (!bus) return;
-    this.#heartbeat = setInterval(() => this.#beat(), limits.heartbeatMillis);
+    this.#heartbeat = setInterval(() => this.#beat(), timerMillis(limits.heartbeatMillis));
     this.#heartbeat.unref();
   }
 
@@ -127,7 +128,7 @@ export class RoomMembers {
     const member = this.#local.get(name);
     if (member?.socket !== socket) return;
     member.socket = undefined;
-    member.away = setTimeout(() => this.leave(name), this.#limits.returnMillis);
+    member.away = setTimeout(() => this.leave(name), timerMillis(this.#limits.returnMillis));
     member.away.unref();
   }
 

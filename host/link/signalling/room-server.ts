@@ -7,7 +7,7 @@ import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { WebSocket, WebSocketServer } from 'ws';
 import { checkKeys } from '../../base/options.js';
-import { checkMillis } from '../../base/timer.js';
+import { checkMillis, timerMillis } from '../../base/timer.js';
 import { MisuseError } from '../../errors/errors.js';
 import { pathOf, refusalOfRequest, refuseUpgrade, type SiteOptions } from '../channel/http-site.js';
 import { load } from '../channel/websocket-class.js';
@@ -254,7 +254,7 @@ class Session implements MemberSocket {
     this.#limits = limits;
     this.#events = events;
     this.#tokens = limits.messagesPerSecond * BURST_SECONDS;
-    this.#ping = setInterval(() => this.#check(), limits.aliveMillis / 2);
+    this.#ping = setInterval(() => this.#check(), timerMillis(limits.aliveMillis / 2));
     this.#ping.unref();
     this.#joining = setTimeout(() => socket.terminate(), JOIN_MILLIS);
     this.#joining.unref();
