@@ -6,7 +6,12 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RelayServer } from '../../../host/demo/relay-server.js';
 import { Relay, type RelayAddress } from '../../../host/demo/relay.js';
-import { RelayedSignalling, askForRelay, leadTo } from '../../../host/demo/relayed-signalling.js';
+import {
+  RelayedSignalling,
+  askForRelay,
+  endRelay,
+  leadTo,
+} from '../../../host/demo/relayed-signalling.js';
 import { eventually } from '../../support/receiver.js';
 import { rejection } from '../../support/refusal.js';
 
@@ -160,6 +165,14 @@ test('the desk makes relays up to a limit, and changes those it has', async () =
     const changed = await askForRelay(url, made.id, { loss: 0.5 });
     assert.is(changed.id, made.id);
     assert.is(desk.relays[0]!.loss, 0.5);
+    await askForRelay(url, made.id, { loss: 0.5, delay: 20 });
+    assert.is(desk.relays[0]!.delayMillis, 20);
+    const late = await rejection(askForRelay(url, made.id, { loss: 0, delay: 201 }));
+    assert.match(`${late}`, /delay is from 0 to 200 ms/);
+    const other = await askForRelay(url);
+    await endRelay(url, other.id);
+    assert.is(desk.relays.length, 1);
+    assert.match(`${await rejection(endRelay(url, other.id))}`, /no such relay/);
     for (const loss of [2, -1, NaN]) assert.is(await refusal(made.id, loss), 'ECONNREFUSED');
     assert.is(desk.relays[0]!.loss, 0.5);
     assert.is(await refusal('another'), 'ENOENT');
