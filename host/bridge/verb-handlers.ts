@@ -207,7 +207,7 @@ export function queuePairHandlers({ objects }: Station, events: AsyncEvents, ids
         ...[now.maxDestRdAtomic, now.minRnrTimer, now.destQpNum],
       ].map((value) => value ?? 0);
     },
-    // A rule of `--fault` has turned a completion of it into an error.
+    // A rule of `--fault` has turned one of its completions into an error.
     FAIL_QP: (qpNum: bigint) => {
       const failed = objects.all(QueuePair).find((one) => one.qpNum === Number(qpNum));
       if (failed && failed.state >= QpState.INIT) failed.modify({ qpState: QpState.ERR });
