@@ -16,7 +16,7 @@ export type Scene =
       readonly millis: number;
       readonly median: number;
     }
-  /** So many records were acknowledged. */
+  /** Number of acknowledged records. */
   | { readonly kind: 'records'; readonly acknowledged: number }
   /** The Worker is killed; then its file is read. */
   | { readonly kind: 'killed' };
