@@ -1,4 +1,4 @@
-/** The static build, from a web host that knows nothing of it: BroadcastChannel, copy and paste. */
+/** The static build, from a web host that only serves files: BroadcastChannel, copy and paste. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -93,7 +93,7 @@ test('tabs of one origin meet, paint together, and lose no record', async (world
   await b.page.locator('#go-plug').click();
   const { acknowledged, record, torn } = await b.played('plug');
   assert.ok(record! >= acknowledged! && torn === 0);
-  assert.equal(world.strange, [], 'the host was asked for files alone');
+  assert.equal(world.strange, [], 'the host got requests for files alone');
   await leave(a, b);
 });
 

@@ -35,7 +35,7 @@ export class Losses {
 
   /**
    * Sets the loss (percent) and the delay (milliseconds) of datagrams to and from that peer; a
-   * request during another one runs after it. A delay needs a relay; in our own link there is none.
+   * request during another one runs after it. A delay needs a relay; our own link has none.
    */
   set(session: Session, percent: number, delay = 0): Promise<Wire> {
     this.#wanted = { session, loss: percent / 100, delay };

@@ -14,7 +14,7 @@ const CLOSE_MILLIS = 2000;
 
 /** How both connections are made. */
 export interface Ways {
-  /** Our packets go by so many connections of that signalling from now on. */
+  /** From now on packets of this page use that number of connections of the signalling. */
   lead(through: (direct: Signalling) => Signalling, connections: number): Promise<unknown>;
   reliable(through: (direct: Signalling) => Signalling): Promise<EchoChannel>;
 }

@@ -31,7 +31,7 @@ test('an invitation is answered by what is pasted, and connects once', async () 
   assert.is(again.code, 'ECONNREFUSED');
 });
 
-test('an invitation that is given up is no more', async () => {
+test('an invitation that its page gives up is closed', async () => {
   const patience = new AbortController();
   const signalling = new PasteSignalling(() => {});
   const answering = signalling.exchange(OFFER, patience.signal);

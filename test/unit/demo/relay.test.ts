@@ -97,7 +97,7 @@ test('a delayed datagram is late and in order, and does not leave a closed relay
     relay.delayMillis = 60;
     const start = performance.now();
     for (let count = 0; count < 20; count++) await a!.say(`${count}`, relay.offerer);
-    // What comes after a shorter delay does not overtake them.
+    // Datagrams with a shorter delay do not overtake them.
     await eventually(() => relay.counters.forwarded === 21);
     relay.delayMillis = 0;
     await a!.say('last', relay.offerer);
