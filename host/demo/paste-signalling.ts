@@ -25,7 +25,7 @@ export function descriptionOf(text: string): { readonly type?: unknown } {
   } catch {
     // Reported below.
   }
-  throw new LinkError('EPROTO', 'this is no invitation and no reply: paste the whole text');
+  throw new LinkError('EPROTO', 'text must be an invitation or a reply: paste it whole');
 }
 
 /** One offer and its answer. */

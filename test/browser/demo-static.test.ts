@@ -108,7 +108,7 @@ test('other computers connect by copy and paste', async (world) => {
     );
   for (const tab of [a, b]) await tab.page.locator('#paste summary').click();
   await b.page.locator('#paste-in').fill('hello');
-  await b.said('#paste-said', /no invitation and no reply/);
+  await b.said('#paste-said', /must be an invitation or a reply/);
   await a.page.bringToFront();
   await a.page.locator('#paste-offer').click();
   const invitation = await output(a);

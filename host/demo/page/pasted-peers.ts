@@ -49,13 +49,13 @@ export class PastedPeers {
   }
 
   #accept(answer: object): void {
-    if (!this.#invitation) throw new LinkError('EPROTO', 'this is a reply: invite first');
+    if (!this.#invitation) throw new LinkError('EPROTO', 'reply without an invitation: invite first');
     this.#view.say('Connecting …');
     this.#invitation.accept(answer);
   }
 
   async #reply(offer: object): Promise<void> {
-    if (!this.#link) throw new LinkError('EOPNOTSUPP', 'this browser has no WebRTC');
+    if (!this.#link) throw new LinkError('EOPNOTSUPP', 'WebRTC is absent from this browser');
     this.#view.send(textOf(await this.#link.answer(offer)));
     this.#view.say('Send this reply back. The pictures connect when it is pasted there.');
   }

@@ -14,7 +14,7 @@ test('a text comes back as it was, quoted and broken into lines too', () => {
 
 for (const text of ['', 'hello', 'verbena:', 'verbena:AAAA', `verbena:${btoa('7')}`]) {
   test(`"${text}" is no description`, () => {
-    assert.throws(() => descriptionOf(text), /no invitation and no reply: paste the whole text/);
+    assert.throws(() => descriptionOf(text), /must be an invitation or a reply: paste it whole/);
   });
 }
 
