@@ -49,7 +49,8 @@ export class PastedPeers {
   }
 
   #accept(answer: object): void {
-    if (!this.#invitation) throw new LinkError('EPROTO', 'reply without an invitation: invite first');
+    if (!this.#invitation)
+      throw new LinkError('EPROTO', 'reply without an invitation: invite first');
     this.#view.say('Connecting …');
     this.#invitation.accept(answer);
   }
