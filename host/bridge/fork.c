@@ -32,7 +32,7 @@ static void in_child(void)
 	(void)!write(forking.pipe[1], &done, 1);
 	close(forking.pipe[0]);
 	close(forking.pipe[1]);
-	pthread_mutex_init(&vb_memory_lock, NULL);
+	vb_memory_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 	/* Pages that are still the parent's would be overwritten by both. */
 	if (!done)
 		_exit(127);
@@ -94,7 +94,7 @@ VB_EXPORT pid_t fork(void)
 	pid_t child = used ? fork_with_memory() : real_fork();
 	if (child == 0 && !used) {
 		vb_sidecar_leave();
-		pthread_mutex_init(&vb_memory_lock, NULL);
+		vb_memory_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 	} else if (child != 0)
 		pthread_mutex_unlock(&vb_memory_lock);
 	return child;

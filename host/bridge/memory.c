@@ -41,7 +41,8 @@ struct segment {
 	uint64_t linear;
 };
 
-pthread_mutex_t vb_memory_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive: an allocator that this library calls may give memory back (madvise). */
+pthread_mutex_t vb_memory_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static struct vb_windows windows;
 static bool used;
@@ -489,6 +490,68 @@ void vb_memory_hold(uint64_t linear, size_t length, int change)
 	size_t last = window_of(linear + length - 1);
 	for (size_t i = window_of(linear); i <= last && i < windows.count; i++)
 		windows.list[i].regions += change;
+}
+
+/* ---- memory that the program gives back */
+
+static bool is_ours(const struct segment *one, uint64_t from, uint64_t to)
+{
+	return one->linear && !is_base(one);
+}
+
+/* Whether the program's range has windows, so that its pages may be the device's. */
+static bool has_windows(uintptr_t start, uintptr_t end)
+{
+	for (size_t i = 0; i < windows.count; i++)
+		if (windows.list[i].range && windows.list[i].range < end &&
+		    windows.list[i].range + windows.bytes > start)
+			return true;
+	return false;
+}
+
+/*
+ * Contents that the program drops are zero afterwards, as those of private memory are: allocators
+ * return such memory from calloc. Pages without a region become the program's own again.
+ */
+static void drop_contents(const struct segment *one)
+{
+	size_t length = one->end - one->start;
+	bool held = false;
+	size_t last = window_of(one->linear + length - 1);
+	for (size_t i = window_of(one->linear); i <= last && i < windows.count; i++)
+		held |= windows.list[i].regions > 0;
+	if (!held && mmap((void *)one->start, length, one->rights,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
+		return;
+	memset(vb_at(one->linear), 0, length);
+}
+
+/* MADV_DONTNEED and MADV_FREE have no effect on, or are refused for, the device's pages. */
+VB_EXPORT int madvise(void *address, size_t length, int advice)
+{
+	static struct segment found[SEGMENTS_MAX];
+	uintptr_t start = (uintptr_t)address;
+	uintptr_t end = (start + length + VB_PAGE - 1) & ~(VB_PAGE - 1);
+	bool drops = advice == MADV_DONTNEED || advice == MADV_FREE;
+	if (!drops || start % VB_PAGE || end < start || vb.owner != getpid())
+		return syscall(SYS_madvise, address, length, advice);
+	pthread_mutex_lock(&vb_memory_lock);
+	int count = has_windows(start, end) ? find_segments(start, end, found, is_ours, 0, 0) : 0;
+	int result = 0;
+	if (count <= 0)
+		result = syscall(SYS_madvise, address, length, advice);
+	for (int i = 0; i < count; i++) {
+		if (start < found[i].start)
+			result |= syscall(SYS_madvise, start, found[i].start - start, advice);
+		/* MADV_FREE may keep what is there. */
+		if (advice == MADV_DONTNEED)
+			drop_contents(&found[i]);
+		start = found[i].end;
+	}
+	if (count > 0 && start < end)
+		result |= syscall(SYS_madvise, start, end - start, advice);
+	pthread_mutex_unlock(&vb_memory_lock);
+	return result ? -1 : 0;
 }
 
 int vb_memory_separate(void)

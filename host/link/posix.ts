@@ -57,6 +57,8 @@ export const IPV6_TCLASS = 67;
 export const POLLIN = 0x001;
 export const POLLOUT = 0x004;
 
+const PR_SET_PDEATHSIG = 1;
+const SIGKILL = 9;
 const MSG_DONTWAIT = 0x40;
 const EFD_NONBLOCK = 0o4000;
 const EFD_CLOEXEC = 0o2000000;
@@ -169,6 +171,7 @@ export class Posix {
   readonly #punchHole: (fd: number, mode: number, offset: number, length: number) => number;
   readonly #fcntl: (fd: number, command: number, argument: Uint8Array) => number;
   readonly #geteuid: () => number;
+  readonly #prctl: (...words: number[]) => number;
   readonly #sysconf: (name: number) => number;
   readonly #schedYield: () => number;
   readonly #names: ReadonlyMap<number, string>;
@@ -208,6 +211,7 @@ export class Posix {
     this.#geteuid = libc.func('uint32_t geteuid()');
     this.#sysconf = libc.func('int64_t sysconf(int)');
     this.#schedYield = libc.func('int sched_yield()');
+    this.#prctl = libc.func('int prctl(int, uint64_t, uint64_t, uint64_t, uint64_t)');
     // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
     const names = Object.entries(koffi.os.errno)
       .filter(([name]) => name !== 'ENOTSUP')
@@ -351,6 +355,11 @@ export class Posix {
    */
   pollDescriptors(descriptors: number, count: number, timeout: number): number {
     return this.#countOrErrno(this.#ppoll(descriptors, count, timeout, 0));
+  }
+
+  /** This process is killed when its parent ends (PR_SET_PDEATHSIG), however that ends. */
+  endWithParent(): void {
+    this.#checked('prctl', this.#prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
   }
 
   /** sched_yield: threads that wait for this processor run first. */

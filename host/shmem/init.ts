@@ -3,6 +3,7 @@ import { hostname } from 'node:os';
 import { checkKeys } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { endWithLauncher, watchEnded } from './ended-pes.js';
 import { clean, jobOf, type Job } from './job.js';
 import { LOCAL_PES_MAX, NodeMemory } from './node-memory.js';
 import type { Peer } from './peer.js';
@@ -108,6 +109,8 @@ async function open(
     const text = `init: ${local.length} PEs of one machine ${rule}; start fewer`;
     throw new RefusalError('ENOMEM', text);
   }
+  await endWithLauncher(env.VERBENA_SHMEM_LAUNCHER);
+  const ended = watchEnded(env.VERBENA_SHMEM_ENDED);
   const node = await NodeMemory.open({
     name: clean(`shmem-${job.id}-${exchange ? place : 0}`).slice(-60),
     index: local.indexOf(rank),
@@ -115,7 +118,8 @@ async function open(
     size: options.size,
     address: options.address ?? env.VERBENA_SHMEM_ADDRESS ?? '127.0.0.1',
     timeoutMillis: options.timeout,
-  });
+    signal: ended.signal,
+  }).finally(() => ended.stop());
   const report = options.onPeFailed ?? warn;
   const failing: { world?: World } = {};
   try {

@@ -43,6 +43,8 @@ export interface NodeOptions {
   readonly size: number;
   readonly address: string;
   readonly timeoutMillis: number;
+  /** Aborts when a PE has ended. */
+  readonly signal: AbortSignal;
 }
 
 export class NodeMemory {
@@ -68,7 +70,7 @@ export class NodeMemory {
 
   /** Resolves when all PEs of the machine have joined. Rejects with RefusalError. */
   static async open(options: NodeOptions): Promise<NodeMemory> {
-    const { name, index, count, size, address, timeoutMillis } = options;
+    const { name, index, count, size, address } = options;
     const context = await openDevice({
       name,
       address,
@@ -79,7 +81,7 @@ export class NodeMemory {
     });
     try {
       const node = index === 0 ? create(context, options) : await join(context, options);
-      await node.#join(timeoutMillis);
+      await node.#join();
       return node;
     } catch (error) {
       await context.close();
@@ -131,8 +133,8 @@ export class NodeMemory {
     this.context.device.shared?.members.look();
   }
 
-  async #join(timeoutMillis: number): Promise<void> {
-    const { index, count } = this.options;
+  async #join(): Promise<void> {
+    const { index, count, timeoutMillis, signal } = this.options;
     const { device } = this.context;
     Atomics.store(this.words, this.#word(index, SLOT), device.slot);
     Atomics.store(this.words, this.#word(index, INCARNATION), this.#incarnation(device.slot));
@@ -144,7 +146,7 @@ export class NodeMemory {
       );
     await device.waits.until(
       () => absent().length === 0,
-      { timeout: timeoutMillis },
+      { timeout: timeoutMillis, signal },
       () => {
         const missing = absent();
         const which = `${missing.length} of ${count} PEs of this machine (the first: ${missing[0]})`;
@@ -180,8 +182,9 @@ function create(context: Context, options: NodeOptions): NodeMemory {
 }
 
 async function join(context: Context, options: NodeOptions): Promise<NodeMemory> {
-  const { count, size, timeoutMillis } = options;
-  const { shpd, address, length, key } = await context.roots.wait(ROOT, { timeout: timeoutMillis });
+  const { count, size, timeoutMillis, signal } = options;
+  const limits = { timeout: timeoutMillis, signal };
+  const { shpd, address, length, key } = await context.roots.wait(ROOT, limits);
   if (length !== TABLE_BYTES + count * size || shpd === undefined) {
     throw new RefusalError(
       'EINVAL',

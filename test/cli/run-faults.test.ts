@@ -112,6 +112,18 @@ test('a file of faults with a mistake is refused with the place of the mistake',
     /probability: must be above 0/,
   );
   refuse('{"rules":[{"event":"QP_FATAL"}]}', /event: must be DEVICE_FATAL/);
+  refuse('{"rules":[{"event":"DEVICE_FATAL"}]}', /with event must have afterMillis/);
+  refuse('{"rules":[{"event":"DEVICE_FATAL","afterMillis":5,"at":1}]}', /and nothing else/);
+  const fails = '"call":"ibv_reg_mr","errno":"EIO"';
+  for (const name of ['at', 'every', 'times', 'qp']) {
+    refuse(
+      `{"rules":[{${fails},"${name}":0}]}`,
+      new RegExp(`${name}: must be a whole number from 1`),
+    );
+  }
+  refuse(`{"rules":[{${fails},"qp":1}]}`, /qp: does not apply to ibv_reg_mr/);
+  refuse(`{"rules":[{${fails},"at":1,"every":2}]}`, /must have at, every or probability/);
+  refuse(`{"rules":[{${fails},"completion":"RETRY_EXC_ERR"}]}`, /must have call with errno/);
   await Workspace.use(async (space) => {
     const file = space.path('none');
     const { code, stderr } = await space.run('run', '--fault', file, '--', 'true');

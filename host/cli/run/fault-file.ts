@@ -61,6 +61,8 @@ const DATA_CALLS: Readonly<Record<string, (typeof FAULT_CALLS)[number]>> = {
   ibv_start_poll: 'POLL_CQ',
   ibv_req_notify_cq: 'REQ_NOTIFY_CQ',
 };
+/** Calls whose queue pair a rule may select. */
+const OF_QUEUE_PAIR = /^ibv_(post_send|wr_complete|post_recv)$/;
 const CONTROL_CALLS: Readonly<Record<string, Operation>> = {
   ibv_open_device: 'OPEN_CONTEXT',
   ibv_alloc_pd: 'ALLOC_PD',
@@ -118,10 +120,11 @@ function numberIn(table: object, name: string, where: string): number {
 /** Kind, target and value of a rule, in this order. */
 function effectOf(rule: FaultRule, where: string): [(typeof FAULT_KINDS)[number], number, number] {
   const { call, errno, delayMicros, completion } = rule;
-  if (completion !== undefined && call === undefined) {
+  if (completion !== undefined && call === undefined && errno === undefined && !delayMicros) {
     return ['STATUS', 0, numberIn(WcStatus, completion, `${where}.completion`)];
   }
-  if (call === undefined || (errno === undefined) === (delayMicros === undefined)) {
+  const isTwo = completion !== undefined || rule.afterMillis !== undefined;
+  if (call === undefined || isTwo || (errno === undefined) === (delayMicros === undefined)) {
     const rest = 'completion, or event "DEVICE_FATAL" with afterMillis';
     throw new MisuseError(where, `must have call with errno or delayMicros, or ${rest}`);
   }
@@ -136,8 +139,15 @@ function effectOf(rule: FaultRule, where: string): [(typeof FAULT_KINDS)[number]
 function encode(rule: FaultRule, where: string): string {
   const { at = 0, every = 0, probability, times = 0, qp = 0 } = rule;
   const [kind, target, value] = effectOf(rule, where);
-  for (const [name, number] of Object.entries({ at, every, times, qp })) {
-    checkWhole(`${where}.${name}`, number, 0, 2 ** 31);
+  for (const name of ['at', 'every', 'times', 'qp'] as const) {
+    if (rule[name] !== undefined) checkWhole(`${where}.${name}`, rule[name], 1, 2 ** 31);
+  }
+  const choices = [rule.at, rule.every, probability].filter((one) => one !== undefined);
+  if (choices.length > 1) {
+    throw new MisuseError(where, 'must have at, every or probability, not several of them');
+  }
+  if (qp !== 0 && rule.call !== undefined && !OF_QUEUE_PAIR.test(rule.call)) {
+    throw new MisuseError(`${where}.qp`, `does not apply to ${rule.call}, which has no queue pair`);
   }
   if (probability !== undefined && !(probability > 0 && probability <= 1)) {
     throw new MisuseError(`${where}.probability`, `must be above 0 and at most 1: ${probability}`);
@@ -188,8 +198,12 @@ export function parseFaults(text: string): VerbFaults {
     if (rule.event !== 'DEVICE_FATAL') {
       throw new MisuseError(`${where}.event`, `must be DEVICE_FATAL, got ${rule.event}`);
     }
-    checkWhole(`${where}.afterMillis`, rule.afterMillis ?? -1, 0, 2 ** 31 - 1);
-    removalMillis = rule.afterMillis;
+    const { afterMillis } = rule;
+    if (afterMillis === undefined || Object.keys(rule).length > 2) {
+      throw new MisuseError(where, 'with event must have afterMillis, and nothing else');
+    }
+    checkWhole(`${where}.afterMillis`, afterMillis, 0, 2 ** 31 - 1);
+    removalMillis = afterMillis;
   });
   return {
     verbFaults: [`${seed}`, ...encoded].join(';'),

@@ -27,6 +27,10 @@ function isFile(file: string): boolean {
   }
 }
 
+function isDirectory(file: string): boolean {
+  return statSync(file, { throwIfNoEntry: false })?.isDirectory() ?? false;
+}
+
 function isAllowed(file: string, mode: number): boolean {
   try {
     accessSync(file, mode);
@@ -42,6 +46,9 @@ export function findProgram(name: string, path = process.env['PATH'] ?? ''): str
   const found = files.filter(isFile);
   for (const file of found) if (isAllowed(file, constants.X_OK)) return file;
   if (found.length > 0) throw new RefusalError('EACCES', `${name} is not executable: chmod +x it`);
+  if (name.includes('/') && isDirectory(name)) {
+    throw new RefusalError('EISDIR', `${name} is a directory: name a program`);
+  }
   const where = name.includes('/') ? '' : ' in PATH';
   throw new RefusalError('ENOENT', `no program ${name}${where}: check the name`);
 }

@@ -1,7 +1,9 @@
 /** `verbena shmem run`: starts the PEs of a SHMEM program on this machine. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { constants, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { RefusalError } from '../../index.js';
 
 export interface ShmemRunOptions {
@@ -11,11 +13,17 @@ export interface ShmemRunOptions {
   readonly size?: number;
 }
 
+/** A closed terminal included. */
+const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
+/** Shells count a signal's exit code so. */
+const SIGNAL_CODE = 128;
+
 /** Programs that node runs; others are started as they are. */
 const SCRIPT = /\.[cm]?[jt]s$/;
 
 interface Ended {
   readonly rank: number;
+  readonly pid: number | undefined;
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
@@ -33,6 +41,8 @@ export async function shmemRun(
     throw new RefusalError('ENOENT', `no file ${program}: check the name`);
   }
   const job = `${process.pid}-${Math.floor(Date.now() / 1000)}`;
+  const folder = mkdtempSync(join(tmpdir(), 'verbena-shmem-'));
+  const endedPes = join(folder, 'ended');
   const [command, words] = SCRIPT.test(program)
     ? [process.execPath, [program, ...args]]
     : [program, [...args]];
@@ -46,21 +56,46 @@ export async function shmemRun(
         VERBENA_SHMEM_SIZE: `${n}`,
         VERBENA_SHMEM_LOCAL_SIZE: `${n}`,
         VERBENA_SHMEM_JOB: job,
+        VERBENA_SHMEM_ENDED: endedPes,
+        VERBENA_SHMEM_LAUNCHER: `${process.pid}`,
       },
     }),
   );
-  const forward = (signal: NodeJS.Signals): void => children.forEach((one) => one.kill(signal));
-  process.on('SIGINT', forward).on('SIGTERM', forward);
+  let interrupted: NodeJS.Signals | undefined;
+  const forward = (signal: NodeJS.Signals): void => {
+    interrupted = signal;
+    children.forEach((one) => one.kill(signal));
+  };
+  for (const signal of FORWARDED) process.on(signal, forward);
+  const ended = (end: Ended): void => {
+    if (end.code !== 0 && !interrupted) report(end);
+    // PEs that wait in init for this one end their wait (host/shmem/ended-pes.ts).
+    appendFileSync(endedPes, `${end.rank}\n`);
+  };
   try {
-    const ends = await Promise.all(children.map((child, rank) => endOf(child, rank, program)));
+    const ends = await Promise.all(
+      children.map((child, rank) => endOf(child, rank, program, ended)),
+    );
+    if (interrupted) return SIGNAL_CODE + constants.signals[interrupted];
     const bad = ends.find(({ code }) => code !== 0);
     return bad ? (bad.code ?? 1) : 0;
   } finally {
-    process.off('SIGINT', forward).off('SIGTERM', forward);
+    for (const signal of FORWARDED) process.off(signal, forward);
+    rmSync(folder, { recursive: true, force: true });
   }
 }
 
-async function endOf(child: ChildProcess, rank: number, program: string): Promise<Ended> {
+function report({ rank, pid, code, signal }: Ended): void {
+  const how = signal ? `was ended by ${signal}` : `ended with exit code ${code}`;
+  console.error(`verbena shmem run: PE ${rank} (process ${pid}) ${how}`);
+}
+
+async function endOf(
+  child: ChildProcess,
+  rank: number,
+  program: string,
+  ended: (end: Ended) => void,
+): Promise<Ended> {
   const failed = once(child, 'error').then(([error]) => {
     throw new RefusalError('ENOENT', `cannot start ${program}: ${(error as Error).message}`);
   });
@@ -68,9 +103,7 @@ async function endOf(child: ChildProcess, rank: number, program: string): Promis
     number | null,
     NodeJS.Signals | null,
   ];
-  if (code !== 0) {
-    const how = signal ? `was ended by ${signal}` : `ended with exit code ${code}`;
-    console.error(`verbena shmem run: PE ${rank} (process ${child.pid}) ${how}`);
-  }
-  return { rank, code, signal };
+  const end = { rank, pid: child.pid, code, signal };
+  ended(end);
+  return end;
 }

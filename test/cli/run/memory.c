@@ -181,6 +181,34 @@ static void check_refusals(void)
 	fflush(stdout);
 }
 
+/* Bytes of the range that are not 0 after MADV_DONTNEED over it and its neighbours. */
+static int left_after_drop(char *pages, size_t length)
+{
+	int left = 0;
+	memset(pages, 'x', length);
+	if (madvise(pages, length, MADV_DONTNEED))
+		return -1;
+	for (size_t i = 0; i < length; i++)
+		left += pages[i] != 0;
+	return left;
+}
+
+/* Allocators count on it: calloc returns such memory. */
+static void check_drops(void)
+{
+	const size_t length = 6 * PAGE;
+	char *pages = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr = ibv_reg_mr(pd, pages + PAGE, 2 * PAGE, ACCESS);
+	int registered = left_after_drop(pages, length);
+	ibv_dereg_mr(mr);
+	int after = left_after_drop(pages, length);
+	mr = ibv_reg_mr(pd, pages, length, ACCESS);
+	memset(pages, 'y', length);
+	int kept = madvise(pages, length, MADV_FREE);
+	printf("drops: %d left while registered, %d after; free %d\n", registered, after, kept);
+	ibv_dereg_mr(mr);
+}
+
 /* The stack is registered, too: parent and child go on with pages of their own. */
 static void check_fork(struct ibv_qp *qp)
 {
@@ -225,6 +253,7 @@ int main(int argc, char **argv)
 		*(volatile char *)NULL = 1;
 	check_churn();
 	check_refusals();
+	check_drops();
 	check_fork(qp);
 	return 0;
 }

@@ -1,0 +1,101 @@
+/** `verbena shmem run`: PEs that end early, and a launcher that is interrupted or killed. */
+import { writeFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { loadPosix } from '../../host/link/posix.js';
+import { root } from '../support/paths.js';
+import { Workspace, type Program } from '../support/processes.js';
+
+const test = suite('cli/shmem-run');
+const SHMEM = new URL('build/package/shmem.js', root).href;
+const { posix } = await loadPosix();
+/** Only detects a hang: init alone would wait for a minute. */
+const HANG_MILLIS = 30_000;
+
+const EARLY = `
+if (process.env.VERBENA_SHMEM_RANK === '1') process.exit(Number(process.argv[2]));
+const { init } = await import('${SHMEM}');
+try {
+  await init();
+} catch (error) {
+  console.log('PE', process.env.VERBENA_SHMEM_RANK, error.message);
+}
+`;
+
+const WAITS = `
+const { init } = await import('${SHMEM}');
+const shmem = await init();
+console.log('pid', process.pid);
+for (;;) await shmem.barrierAll();
+`;
+
+function program(space: Workspace, text: string): string {
+  const file = space.path('program.mjs');
+  writeFileSync(file, text);
+  return file;
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** The processes of three PEs, once all are in their loop. */
+async function pids(run: Program): Promise<number[]> {
+  await run.printed('stdout', /(pid \d+\s+){3}/);
+  return [...run.stdout.matchAll(/pid (\d+)/g)].map(([, pid]) => Number(pid));
+}
+
+async function untilEnded(processes: readonly number[]): Promise<void> {
+  const deadline = performance.now() + HANG_MILLIS;
+  while (processes.some(isAlive) && performance.now() < deadline) await sleep(50);
+  assert.equal(processes.filter(isAlive), []);
+}
+
+if (posix) {
+  test('PEs that wait in init for one that has ended are refused at once', () =>
+    Workspace.use(async (space) => {
+      for (const code of [0, 5]) {
+        const started = performance.now();
+        const ended = await space.run('shmem', 'run', '-n', 3, program(space, EARLY), code);
+        assert.ok(performance.now() - started < HANG_MILLIS);
+        assert.is(ended.code, code, ended.stderr);
+        for (const rank of [0, 2]) {
+          assert.match(ended.stdout, new RegExp(`PE ${rank} init: PE 1 ended before all PEs had`));
+        }
+        if (code !== 0) assert.match(ended.stderr, /PE 1 \(process \d+\) ended with exit code 5/);
+      }
+    }));
+
+  test('a signal ends the PEs, and the exit code is that of the signal', () =>
+    Workspace.use(async (space) => {
+      for (const [signal, code] of [
+        ['SIGINT', 130],
+        ['SIGHUP', 129],
+      ] as const) {
+        const run = space.start('shmem', 'run', '-n', 3, program(space, WAITS));
+        const processes = await pids(run);
+        run.kill(signal);
+        const ended = await run.ended;
+        assert.is(ended.code, code, ended.stderr);
+        assert.is(ended.stderr, '');
+        await untilEnded(processes);
+      }
+    }));
+
+  test('PEs end with a launcher that is killed', () =>
+    Workspace.use(async (space) => {
+      const run = space.start('shmem', 'run', '-n', 3, program(space, WAITS));
+      const processes = await pids(run);
+      run.kill('SIGKILL');
+      await untilEnded(processes);
+      await run.ended;
+    }));
+}
+
+test.run();
