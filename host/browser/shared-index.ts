@@ -52,6 +52,7 @@ export { BroadcastSignalling } from '../link/signalling/broadcast.js';
 export { HttpSignalling } from '../link/signalling/http.js';
 export type {
   Answerer,
+  RoomEvents,
   Signalling,
   SignallingListener,
   SignallingRoom,

@@ -2,6 +2,7 @@
  * Cases of `differential.test.ts`: each is a short program that writes down what it sees. They
  * cover the methods, events, errors and orders of callbacks of `node:dgram`.
  */
+import cluster from 'node:cluster';
 import type nodeDgram from 'node:dgram';
 import { EventEmitter, once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -550,10 +551,13 @@ export const CASES: readonly Case[] = [
       early.bind(0, here);
       stage.call('close', () => early.close() === early);
       await turns();
-      const late = dgram.createSocket('udp4');
-      late.on('close', () => note('close'));
-      late.bind(0, here, () => late.close());
-      await turns();
+      // In a worker of node:cluster Node itself asks a socket for its address that it has closed.
+      if (!cluster.isWorker) {
+        const late = dgram.createSocket('udp4');
+        late.on('close', () => note('close'));
+        late.bind(0, here, () => late.close());
+        await turns();
+      }
       const never = dgram.createSocket('udp4');
       never.close(() => note('never bound'));
       await turns();
