@@ -9,7 +9,7 @@
 import { checkKeys } from '../base/options.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
-import { ControlKind, buildControl, groupOf, keyOf, type Control } from './control.js';
+import { ControlKind, NO_DATA, buildControl, groupOf, keyOf, type Control } from './control.js';
 import { MeshError } from './mesh-error.js';
 import type { MeshPeer } from './mesh-peer.js';
 import {
@@ -85,6 +85,18 @@ class Call {
     await Promise.race([Promise.all(arrived), this.failed]);
   }
 
+  /** Fails when a peer gives up this call. */
+  watch(): void {
+    const key = keyOf(giveUpOf(this));
+    for (const peer of this.peers) {
+      this.#keys.push([peer, key]);
+      void peer.expect(key).then(() => {
+        const sentence = `${this.operation}: ${peer.id} gave up this call (timeout, abort or error)`;
+        this.fail(new MeshError('ECANCELED', `${sentence}; call again at all members`, [peer.id]));
+      });
+    }
+  }
+
   end(): void {
     for (const [peer, key] of this.#keys) peer.forget(key);
   }
@@ -107,6 +119,7 @@ export class Collectives {
   readonly #calls = new Set<Call>();
   /** Calls of one member are executed one after the other. */
   #last: Promise<unknown> = Promise.resolve();
+  #isClosed = false;
 
   constructor(mesh: Members) {
     this.#mesh = mesh;
@@ -143,11 +156,18 @@ export class Collectives {
     });
   }
 
+  /** Rejects calls from now on. */
+  #closedError(operation: string): MeshError {
+    return new MeshError('ECONNRESET', `${operation}: the mesh was closed`, [this.#mesh.self]);
+  }
+
   /** A member has left: calls in which it takes part end. */
   left(peer: MeshPeer, reason: Error | undefined): void {
     const why = reason ? `was lost: ${reason.message}` : 'has left';
     for (const [group, { members }] of this.#sequences) {
-      if (members.includes(peer.id)) this.#sequences.delete(group);
+      if (!members.includes(peer.id)) continue;
+      this.#sequences.delete(group);
+      for (const other of this.#mesh.peers.values()) other.forgetGroup(group);
     }
     for (const call of this.#calls) {
       if (!call.peers.includes(peer)) continue;
@@ -158,19 +178,18 @@ export class Collectives {
 
   /** The mesh is closed. */
   close(): void {
-    for (const call of this.#calls) {
-      const sentence = `${call.operation}: the mesh was closed`;
-      call.fail(new MeshError('ECONNRESET', sentence, [this.#mesh.self]));
-    }
+    this.#isClosed = true;
+    for (const call of this.#calls) call.fail(this.#closedError(call.operation));
   }
 
-  #queue<T>(
+  async #queue<T>(
     operation: string,
     options: CollectiveOptions,
     work: (call: Call) => Promise<T>,
   ): Promise<T> {
     checkKeys(operation, options, 'timeout signal members');
     checkLimits(options);
+    if (this.#isClosed) throw this.#closedError(operation);
     const { members = [this.#mesh.self, ...this.#mesh.peers.keys()] } = options;
     const result = this.#last.then(() => this.#run(operation, members, options, work));
     this.#last = result.catch(() => undefined);
@@ -183,6 +202,7 @@ export class Collectives {
     { timeout = TIMEOUT_MILLIS, signal }: CollectiveOptions,
     work: (call: Call) => Promise<T>,
   ): Promise<T> {
+    if (this.#isClosed) throw this.#closedError(operation);
     signal?.throwIfAborted();
     const call = this.#start(operation, members);
     const late = (): Error => {
@@ -193,9 +213,15 @@ export class Collectives {
       return new MeshError('ETIMEDOUT', `${operation}: ${rule}; ${remedy}`, names);
     };
     this.#calls.add(call);
+    call.watch();
     try {
       const limits = { timeout, ...(signal && { signal }) };
       return await withinLimits(Promise.race([work(call), call.failed]), limits, late);
+    } catch (error) {
+      const { code } = error as Partial<MeshError>;
+      // All members see a leave, or a peer that gives up, themselves.
+      if (code !== 'ECONNRESET' && code !== 'ECANCELED') giveUp(call);
+      throw error;
     } finally {
       this.#calls.delete(call);
       call.fail(new MeshError('ECONNRESET', `${operation}: the call has ended`, []));
@@ -298,7 +324,15 @@ export class Collectives {
   }
 }
 
-const NO_DATA = { kind: 0, op: 0, type: 0, segment: 0, count: 0 };
+function giveUpOf(call: Call): Control {
+  return { ...NO_DATA, kind: ControlKind.GIVE_UP, ...numbersOf(call) };
+}
+
+/** The call keeps its number: the next ones of all members belong together. */
+function giveUp(call: Call): void {
+  const bytes = buildControl(giveUpOf(call));
+  for (const { remote } of call.peers) remote.send(bytes).catch(() => undefined);
+}
 
 function numbersOf({ sequence, group }: Call): { sequence: number; group: bigint } {
   return { sequence, group };

@@ -4,6 +4,7 @@
  */
 import { timerMillis } from '../base/timer.js';
 import type { DataChannelLink } from '../link/channel/data-channel.js';
+import type { LinkError } from '../errors/errors.js';
 import type { Signalling, SignallingRoom } from '../link/signalling/signalling.js';
 
 /** A member that was there offers within that time. */
@@ -23,6 +24,7 @@ export class Meeting {
   readonly #timers = new Set<() => void>();
   #leave: (() => void) | undefined;
   #isOver = false;
+  #lastError: LinkError | undefined;
 
   constructor(link: DataChannelLink, room: SignallingRoom) {
     this.#link = link;
@@ -30,8 +32,21 @@ export class Meeting {
     this.#self = `${link.info.local.gid}`;
   }
 
-  /** Joins the room. */
-  start(): void {
+  /** Why this member is not in the room at the moment. */
+  get lastError(): LinkError | undefined {
+    return this.#lastError;
+  }
+
+  /** Resolves when this member is in the room. Rejects with LinkError if the server refuses it. */
+  start(): Promise<void> {
+    if (!this.#room.reportsJoin) {
+      this.#join();
+      return Promise.resolve();
+    }
+    return new Promise((resolve, reject) => this.#join(resolve, reject));
+  }
+
+  #join(resolve?: () => void, reject?: (error: LinkError) => void): void {
     this.#leave = this.#room.join(
       this.#self,
       this.#link.answer,
@@ -42,6 +57,15 @@ export class Meeting {
       {
         present: (way, name) => this.#add(name, way, PRESENT_MILLIS),
         left: (name) => this.#ways.delete(name),
+        joined: () => {
+          this.#lastError = undefined;
+          resolve?.();
+        },
+        failed: (error) => (this.#lastError = error),
+        refused: (error) => {
+          this.#lastError = error;
+          reject?.(error);
+        },
       },
     );
   }

@@ -39,13 +39,14 @@ const OPEN = 1;
 /** A room of a signalling server at a ws: or wss: URL. */
 export class RoomSignalling implements SignallingRoom {
   readonly name: string;
-  readonly #url: string | URL;
+  readonly reportsJoin = true;
+  readonly #url: URL;
   readonly #room: string;
   readonly #options: RoomOptions;
 
   /**
    * `url` is that of `createSignallingServer`, in a page also relative. Throws MisuseError for a
-   * room name that is empty or has more than 128 characters.
+   * URL that is not ws: or wss:, and for a room name that is empty or has more than 128 characters.
    */
   constructor(url: string | URL, room: string, options: RoomOptions = {}) {
     checkKeys('RoomSignalling', options, 'pingMillis retryMillisMax onRefused');
@@ -55,7 +56,7 @@ export class RoomSignalling implements SignallingRoom {
     const { pingMillis = PING_MILLIS, retryMillisMax = RETRY_MILLIS_MAX } = options;
     checkMillis('pingMillis', pingMillis, 1);
     checkMillis('retryMillisMax', retryMillisMax, 1);
-    this.#url = url;
+    this.#url = webSocketUrl(url);
     this.#room = room;
     this.#options = options;
     this.name = `the room "${room}" at ${String(url)}`;
@@ -80,6 +81,35 @@ export class RoomSignalling implements SignallingRoom {
   }
 }
 
+/** Throws MisuseError. */
+function webSocketUrl(given: string | URL): URL {
+  const url = absolute(given);
+  if (url && /^wss?:$/.test(url.protocol) && url.hash === '') return url;
+  throw new MisuseError('url', `must be a ws:// or wss:// URL without #, got ${String(given)}`);
+}
+
+/** Undefined: not a URL. A relative one belongs to the server of the page. */
+function absolute(given: string | URL): URL | undefined {
+  try {
+    return new URL(given);
+  } catch {
+    const { location } = globalThis as { readonly location?: { readonly href: string } };
+    if (!location || typeof given !== 'string') return undefined;
+    try {
+      return new URL(new URL(given, location.href).href.replace(/^http/, 'ws'));
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+/** The status with which the server refused the upgrade: ws names it, a browser does not. */
+function refusedStatus(sentence: string): boolean {
+  const status = Number(/server response: (\d+)/.exec(sentence)?.[1]);
+  // 408, 429 and 5xx pass.
+  return status >= 400 && status < 500 && status !== 408 && status !== 429;
+}
+
 interface Exchange {
   readonly to: string;
   readonly resolve: (answer: unknown) => void;
@@ -91,7 +121,7 @@ class Member {
   answer: Answerer = () => Promise.reject(new LinkError('ECONNREFUSED', 'the room is left'));
   newcomer: (signalling: Signalling, name?: string) => void = () => {};
   events: RoomEvents = {};
-  readonly #url: string | URL;
+  readonly #url: URL;
   readonly #room: string;
   readonly #name: string;
   readonly #options: RoomOptions;
@@ -104,11 +134,12 @@ class Member {
   #count = 0;
   #socket: Socket | undefined;
   #isJoined = false;
+  #wasJoined = false;
   #isOver = false;
   #retryMillis = RETRY_MILLIS;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(url: string | URL, room: string, name: string, options: RoomOptions) {
+  constructor(url: URL, room: string, name: string, options: RoomOptions) {
     this.#url = url;
     this.#room = room;
     this.#name = name;
@@ -129,10 +160,14 @@ class Member {
   }
 
   #use(socket: Socket): void {
-    if (this.#isOver) return socket.close();
+    if (this.#isOver) {
+      // ws reports a connection that is closed before it is established as an error.
+      socket.onerror = () => undefined;
+      return socket.close();
+    }
     this.#socket = socket;
-    const lost = (): void => {
-      if (this.#socket === socket) this.#lost();
+    const lost = ({ message }: { readonly message?: string }): void => {
+      if (this.#socket === socket) this.#lost(message);
     };
     const join = (): void => {
       const said = { kind: 'join', room: this.#room, name: this.#name, key: this.#key };
@@ -152,7 +187,7 @@ class Member {
   /** The server must send a message within that time. */
   #watch(millis: number): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#lost(), timerMillis(millis));
+    this.#timer = setTimeout(() => this.#lost('it does not respond'), timerMillis(millis));
   }
 
   #heard(): void {
@@ -164,13 +199,16 @@ class Member {
     }, timerMillis(pingMillis));
   }
 
-  #lost(): void {
+  #lost(why = 'the WebSocket was closed or not accepted'): void {
     const socket = this.#socket;
     this.#socket = undefined;
     this.#isJoined = false;
     socket?.close();
     clearTimeout(this.#timer);
     if (this.#isOver) return;
+    const error = new LinkError('ECONNREFUSED', `the server at ${this.#url.href}: ${why}`);
+    if (!this.#wasJoined && refusedStatus(why)) return this.#refused(error);
+    this.events.failed?.(error);
     this.#timer = setTimeout(() => this.open(), timerMillis(this.#retryMillis));
     const { retryMillisMax = RETRY_MILLIS_MAX } = this.#options;
     this.#retryMillis = Math.min(2 * this.#retryMillis, retryMillisMax);
@@ -178,6 +216,7 @@ class Member {
 
   #refused(error: LinkError): void {
     this.#end(error);
+    this.events.refused?.(error);
     this.#options.onRefused?.(error);
   }
 
@@ -228,6 +267,7 @@ class Member {
 
   #welcome(members: readonly string[]): void {
     this.#isJoined = true;
+    this.#wasJoined = true;
     this.#retryMillis = RETRY_MILLIS;
     const there = new Set(members);
     // Members may have left while the WebSocket was lost.
@@ -236,6 +276,7 @@ class Member {
     }
     for (const name of members) this.#meet(name, this.events.present);
     for (const [id, message] of this.#waiting) if (this.#say(message)) this.#waiting.delete(id);
+    this.events.joined?.();
   }
 
   #meet(name: string, report?: (signalling: Signalling, name: string) => void): void {
