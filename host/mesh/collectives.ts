@@ -10,7 +10,7 @@ import { checkKeys } from '../base/options.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
 import { ControlKind, NO_DATA, buildControl, groupOf, keyOf, type Control } from './control.js';
-import { MeshError } from './mesh-error.js';
+import { MeshError, closedError } from './mesh-error.js';
 import type { MeshPeer } from './mesh-peer.js';
 import {
   OPERATIONS,
@@ -91,8 +91,8 @@ class Call {
     for (const peer of this.peers) {
       this.#keys.push([peer, key]);
       void peer.expect(key).then(() => {
-        const sentence = `${this.operation}: ${peer.id} gave up this call (timeout, abort or error)`;
-        this.fail(new MeshError('ECANCELED', `${sentence}; call again at all members`, [peer.id]));
+        const sentence = `${this.operation}: ${peer.id} gave up this call`;
+        this.fail(new MeshError('ECANCELED', `${sentence}; call again at all`, [peer.id]));
       });
     }
   }
@@ -156,11 +156,6 @@ export class Collectives {
     });
   }
 
-  /** Rejects calls from now on. */
-  #closedError(operation: string): MeshError {
-    return new MeshError('ECONNRESET', `${operation}: the mesh was closed`, [this.#mesh.self]);
-  }
-
   /** A member has left: calls in which it takes part end. */
   left(peer: MeshPeer, reason: Error | undefined): void {
     const why = reason ? `was lost: ${reason.message}` : 'has left';
@@ -179,7 +174,7 @@ export class Collectives {
   /** The mesh is closed. */
   close(): void {
     this.#isClosed = true;
-    for (const call of this.#calls) call.fail(this.#closedError(call.operation));
+    for (const call of this.#calls) call.fail(closedError(call.operation, this.#mesh.self));
   }
 
   async #queue<T>(
@@ -189,7 +184,7 @@ export class Collectives {
   ): Promise<T> {
     checkKeys(operation, options, 'timeout signal members');
     checkLimits(options);
-    if (this.#isClosed) throw this.#closedError(operation);
+    if (this.#isClosed) throw closedError(operation, this.#mesh.self);
     const { members = [this.#mesh.self, ...this.#mesh.peers.keys()] } = options;
     const result = this.#last.then(() => this.#run(operation, members, options, work));
     this.#last = result.catch(() => undefined);
@@ -202,7 +197,7 @@ export class Collectives {
     { timeout = TIMEOUT_MILLIS, signal }: CollectiveOptions,
     work: (call: Call) => Promise<T>,
   ): Promise<T> {
-    if (this.#isClosed) throw this.#closedError(operation);
+    if (this.#isClosed) throw closedError(operation, this.#mesh.self);
     signal?.throwIfAborted();
     const call = this.#start(operation, members);
     const late = (): Error => {
@@ -220,7 +215,9 @@ export class Collectives {
     } catch (error) {
       const { code } = error as Partial<MeshError>;
       // All members see a leave, or a peer that gives up, themselves.
-      if (code !== 'ECONNRESET' && code !== 'ECANCELED') giveUp(call);
+      if (code !== 'ECONNRESET' && code !== 'ECANCELED') {
+        giveUp(call, code === 'EPROTO' ? (error as MeshError).members : []);
+      }
       throw error;
     } finally {
       this.#calls.delete(call);
@@ -328,10 +325,15 @@ function giveUpOf(call: Call): Control {
   return { ...NO_DATA, kind: ControlKind.GIVE_UP, ...numbersOf(call) };
 }
 
-/** The call keeps its number: the next ones of all members belong together. */
-function giveUp(call: Call): void {
+/**
+ * The call keeps its number: the next ones of all members belong together. `except`: members that
+ * see the error themselves.
+ */
+function giveUp(call: Call, except: readonly string[]): void {
   const bytes = buildControl(giveUpOf(call));
-  for (const { remote } of call.peers) remote.send(bytes).catch(() => undefined);
+  for (const { id, remote } of call.peers) {
+    if (!except.includes(id)) remote.send(bytes).catch(() => undefined);
+  }
 }
 
 function numbersOf({ sequence, group }: Call): { sequence: number; group: bigint } {

@@ -39,35 +39,27 @@ export class Meeting {
 
   /** Resolves when this member is in the room. Rejects with LinkError if the server refuses it. */
   start(): Promise<void> {
-    if (!this.#room.reportsJoin) {
-      this.#join();
-      return Promise.resolve();
-    }
-    return new Promise((resolve, reject) => this.#join(resolve, reject));
-  }
-
-  #join(resolve?: () => void, reject?: (error: LinkError) => void): void {
-    this.#leave = this.#room.join(
-      this.#self,
-      this.#link.answer,
-      (way, name) => {
+    return new Promise((resolve, reject) => {
+      const newcomer = (way: Signalling, name?: string): void => {
         if (name === undefined) void this.#greet(way);
         else this.#add(name, way, 0);
-      },
-      {
+      };
+      const failed = (error: LinkError): void => void (this.#lastError = error);
+      this.#leave = this.#room.join(this.#self, this.#link.answer, newcomer, {
         present: (way, name) => this.#add(name, way, PRESENT_MILLIS),
         left: (name) => this.#ways.delete(name),
         joined: () => {
           this.#lastError = undefined;
-          resolve?.();
+          resolve();
         },
-        failed: (error) => (this.#lastError = error),
+        failed,
         refused: (error) => {
-          this.#lastError = error;
-          reject?.(error);
+          failed(error);
+          reject(error);
         },
-      },
-    );
+      });
+      if (!this.#room.reportsJoin) resolve();
+    });
   }
 
   stop(): void {

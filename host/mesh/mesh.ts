@@ -26,7 +26,7 @@ import { openDevice } from '../verbs/open-device.js';
 import type { AuthOptions } from '../cm/auth-option.js';
 import { Collectives, type CollectiveOptions } from './collectives.js';
 import { Meeting } from './meeting.js';
-import { MeshError } from './mesh-error.js';
+import { MeshError, closedError } from './mesh-error.js';
 import { KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN, MeshPeer, SCRATCH } from './mesh-peer.js';
 import type { ReduceOperation, ReducibleArray } from './reduce.js';
 
@@ -151,7 +151,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
 
   /** @internal Resolves when this member is in the room. */
   async start({ timeout = JOIN_MILLIS, signal }: WaitLimits): Promise<void> {
-    const clientsMax = (): number => this.#peersMax - this.#outgoing();
+    const clientsMax = (): number => this.#incomingMax;
     const { pd, shared } = this.#parts;
     this.#server = (await share(`rdma://[${this.self.id}]:${PORT}`, shared, {
       pd,
@@ -170,17 +170,16 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
       onError: () => undefined,
     })) as RemoteServer<unknown>;
     void this.#watchLink();
-    const late = (): Error => {
-      const rule = `this member is not in the room after ${timeout} ms${this.#why}`;
-      return new MeshError('ETIMEDOUT', `joinMesh: ${rule}; check url and server`, []);
-    };
+    const late = (): Error => this.#late('joinMesh', 'not in the room', timeout);
     await withinLimits(this.#meeting.start(), { timeout, ...(signal && { signal }) }, late);
   }
 
-  /** Of messages: why this member is not in the room at the moment. */
-  get #why(): string {
+  /** Says also why this member is not in the room at the moment. */
+  #late(operation: string, rule: string, millis?: number): MeshError {
     const { lastError } = this.#meeting;
-    return lastError ? ` (${lastError.message})` : '';
+    const why = lastError ? ` (${lastError.message})` : '';
+    const sentence = `${operation}: ${rule} after ${millis} ms${why}; check room and server`;
+    return new MeshError('ETIMEDOUT', sentence, [], lastError);
   }
 
   /** Joins and leaves from now on, until the mesh is closed. */
@@ -203,19 +202,17 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     checkWhole('count', count, 0, 65536);
     checkKeys('waitForPeers', limits, 'timeout signal');
     checkLimits(limits);
-    const closed = (): Error =>
-      new MeshError('ECONNRESET', 'waitForPeers: the mesh was closed', [this.self.id]);
-    if (this.#closing) throw closed();
+    if (this.#closing) throw closedError('waitForPeers', this.self.id);
     const reader = new EventReader<Named>();
     this.#readers.add(reader);
     const late = (): Error => {
-      const rule = `${this.#peers.size} of ${count} peers joined within ${limits.timeout} ms${this.#why}`;
-      return new MeshError('ETIMEDOUT', `waitForPeers: ${rule}; check room and server`, []);
+      const rule = `${this.#peers.size} of ${count} peers joined`;
+      return this.#late('waitForPeers', rule, limits.timeout);
     };
     const enough = async (): Promise<void> => {
       while (this.#peers.size < count) {
         if (await reader.next()) continue;
-        throw closed();
+        throw closedError('waitForPeers', this.self.id);
       }
     };
     try {
@@ -229,7 +226,8 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   /**
    * Resolves when all members have called it: writes that they made before are visible then. All
    * must make the same calls in the same order. Rejects with MeshError ECONNRESET (names a member
-   * that left), ETIMEDOUT (names members that did not arrive), MisuseError, the reason of `signal`.
+   * that left), ETIMEDOUT (names members that did not arrive), ECANCELED (names a
+   * member that gave up this call), MisuseError, the reason of `signal`.
    */
   barrier(options: CollectiveOptions = {}): Promise<void> {
     return this.#collectives.barrier(options);
@@ -277,20 +275,12 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     return this.#options.keepAliveMillis ?? KEEP_ALIVE_MILLIS;
   }
 
-  get #peersMax(): number {
-    return this.#options.peersMax ?? PEERS_MAX;
-  }
-
-  /** Peers that this side connects with, connected or not yet; the server counts the others. */
-  #outgoing(): number {
-    const ids = new Set(this.#connecting);
-    for (const id of this.#peers.keys()) if (this.self.id < id) ids.add(id);
-    return ids.size;
-  }
-
-  /** Also before `add`: an incoming connection may have been admitted meanwhile. */
-  #isFull(id: string): boolean {
-    return !this.#peers.has(id) && this.#peers.size >= this.#peersMax;
+  /** How many peers may connect; this side connects with the others. */
+  get #incomingMax(): number {
+    const { id: self } = this.self;
+    const outgoing = [...this.#peers.keys()].filter((id) => self < id);
+    const { size } = new Set([...this.#connecting, ...outgoing]);
+    return (this.#options.peersMax ?? PEERS_MAX) - size;
   }
 
   async #watchLink(): Promise<void> {
@@ -311,14 +301,9 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     this.#reached.add(id);
     let millis = RETRY_MILLIS;
     while (this.#isLinked(id) && !this.#peers.has(id)) {
-      const isFree = this.#server!.admitted + this.#outgoing() < this.#peersMax;
-      if (!isFree) {
-        // Until a peer leaves.
-        await pause(RETRY_MILLIS_MAX);
-        continue;
-      }
-      this.#connecting.add(id);
       try {
+        if (this.#server!.admitted >= this.#incomingMax) throw new RangeError();
+        this.#connecting.add(id);
         const { pd, shared } = this.#parts;
         const how = { pd, share: shared, timeout: CONNECT_MILLIS, signal: this.#stop.signal };
         const remote = await connect(`rdma://[${id}]:${PORT}`, { ...how, ...this.#common() });
@@ -326,7 +311,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
         this.#add(id, remote);
       } catch {
         this.#connecting.delete(id);
-        await pause(millis);
+        await new Promise((resolve) => setTimeout(resolve, timerMillis(millis)));
         millis = Math.min(2 * millis, RETRY_MILLIS_MAX);
       }
     }
@@ -334,8 +319,8 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   }
 
   #add(id: string, remote: Remote<unknown>): void {
-    if (this.#closing || this.#isFull(id)) return void remote.destroy();
     const before = this.#peers.get(id);
+    if (this.#closing) return void remote.destroy();
     const peer = new MeshPeer<Named>(id, remote, this.#keepAliveMillis);
     if (before) {
       // The member has ended that connection, and this side has not noticed yet.
@@ -361,10 +346,6 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   #tell(event: MeshEvent<Named>): void {
     for (const reader of this.#readers) reader.push(event);
   }
-}
-
-function pause(millis: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, timerMillis(millis)));
 }
 
 /** The events of one caller. */
@@ -402,8 +383,7 @@ function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom
   }
   if (signalling === undefined) return new RoomSignalling(url!, room ?? 'mesh');
   if (typeof (signalling as Partial<SignallingRoom> | null)?.join !== 'function') {
-    const rule = 'joinMesh: must be a room with a method join, as BroadcastSignalling';
-    throw new MisuseError('signalling', rule);
+    throw new MisuseError('signalling', 'joinMesh: must have a method join');
   }
   if (room === undefined) return signalling;
   throw new MisuseError('room', 'joinMesh: belongs to url; signalling has a room of its own');
@@ -430,8 +410,8 @@ function checkOptions(options: MeshOptions<never>): void {
  * Joins a room and connects with each of its members: their memory by name, barrier, all-reduce.
  * Resolves when this member is in the room; peers join afterwards (`onJoin`, `events`,
  * `waitForPeers`). For pages, Workers (`provideRtc`) and Node with node-datachannel. Rejects with
- * MisuseError, LinkError EOPNOTSUPP (no WebRTC), LinkError ECONNREFUSED (the server refuses), MeshError
- * ETIMEDOUT (names the last error), the reason of `signal`, RefusalError ENOMEM.
+ * MisuseError, LinkError EOPNOTSUPP (no WebRTC), LinkError ECONNREFUSED (the server refuses),
+ * MeshError ETIMEDOUT (names the last error), the reason of `signal`, RefusalError ENOMEM.
  */
 export async function joinMesh<const Named extends Regions = Record<never, never>>(
   options: MeshOptions<Named>,

@@ -68,10 +68,8 @@ export class RoomSignalling implements SignallingRoom {
     newcomer: (signalling: Signalling, name?: string) => void,
     events: RoomEvents = {},
   ): () => void {
-    const member = new Member(this.#url, this.#room, name, this.#options);
-    member.answer = answer;
-    member.newcomer = newcomer;
-    member.events = events;
+    const what = { ...events, answer, newcomer };
+    const member = new Member(this.#url, this.#room, name, this.#options, what);
     member.open();
     return () => member.close();
   }
@@ -81,34 +79,21 @@ export class RoomSignalling implements SignallingRoom {
   }
 }
 
-/** Throws MisuseError. */
+/** Throws MisuseError. In a page, a URL is relative to that of the page, and http: becomes ws:. */
 function webSocketUrl(given: string | URL): URL {
-  const url = absolute(given);
-  if (url && /^wss?:$/.test(url.protocol) && url.hash === '') return url;
-  throw new MisuseError('url', `must be a ws:// or wss:// URL without #, got ${String(given)}`);
-}
-
-/** Undefined: not a URL. A relative one belongs to the server of the page. */
-function absolute(given: string | URL): URL | undefined {
+  const { location } = globalThis as { readonly location?: { readonly href: string } };
   try {
-    return new URL(given);
+    const url = new URL(given, location?.href);
+    if (location) url.protocol = url.protocol.replace('http', 'ws');
+    if (/^wss?:$/.test(url.protocol) && !url.hash) return url;
   } catch {
-    const { location } = globalThis as { readonly location?: { readonly href: string } };
-    if (!location || typeof given !== 'string') return undefined;
-    try {
-      return new URL(new URL(given, location.href).href.replace(/^http/, 'ws'));
-    } catch {
-      return undefined;
-    }
+    // Said below.
   }
+  throw new MisuseError('url', `must be a ws:// or wss:// URL, got ${String(given)}`);
 }
 
-/** The status with which the server refused the upgrade: ws names it, a browser does not. */
-function refusedStatus(sentence: string): boolean {
-  const status = Number(/server response: (\d+)/.exec(sentence)?.[1]);
-  // 408, 429 and 5xx pass.
-  return status >= 400 && status < 500 && status !== 408 && status !== 429;
-}
+/** A refused upgrade, in the sentence of ws; browsers report no status. 408, 429, 5xx pass. */
+const REFUSED = /response: 4(?!08|29)/;
 
 interface Exchange {
   readonly to: string;
@@ -116,15 +101,18 @@ interface Exchange {
   readonly reject: (error: Error) => void;
 }
 
+interface MemberEvents extends RoomEvents {
+  readonly answer: Answerer;
+  readonly newcomer: (signalling: Signalling, name?: string) => void;
+}
+
 /** One member, and its WebSocket. */
 class Member {
-  answer: Answerer = () => Promise.reject(new LinkError('ECONNREFUSED', 'the room is left'));
-  newcomer: (signalling: Signalling, name?: string) => void = () => {};
-  events: RoomEvents = {};
   readonly #url: URL;
   readonly #room: string;
   readonly #name: string;
   readonly #options: RoomOptions;
+  readonly #events: MemberEvents;
   /** Proves to the server, after a loss, that this is the member of that name. */
   readonly #key = `${randomGid()}`;
   readonly #known = new Set<string>();
@@ -139,7 +127,8 @@ class Member {
   #retryMillis = RETRY_MILLIS;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(url: URL, room: string, name: string, options: RoomOptions) {
+  constructor(url: URL, room: string, name: string, options: RoomOptions, events: MemberEvents) {
+    this.#events = events;
     this.#url = url;
     this.#room = room;
     this.#name = name;
@@ -187,7 +176,7 @@ class Member {
   /** The server must send a message within that time. */
   #watch(millis: number): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#lost('it does not respond'), timerMillis(millis));
+    this.#timer = setTimeout(() => this.#lost('no response'), timerMillis(millis));
   }
 
   #heard(): void {
@@ -199,7 +188,7 @@ class Member {
     }, timerMillis(pingMillis));
   }
 
-  #lost(why = 'the WebSocket was closed or not accepted'): void {
+  #lost(why = 'no WebSocket'): void {
     const socket = this.#socket;
     this.#socket = undefined;
     this.#isJoined = false;
@@ -207,8 +196,8 @@ class Member {
     clearTimeout(this.#timer);
     if (this.#isOver) return;
     const error = new LinkError('ECONNREFUSED', `the server at ${this.#url.href}: ${why}`);
-    if (!this.#wasJoined && refusedStatus(why)) return this.#refused(error);
-    this.events.failed?.(error);
+    if (!this.#wasJoined && REFUSED.test(why)) return this.#refused(error);
+    this.#events.failed?.(error);
     this.#timer = setTimeout(() => this.open(), timerMillis(this.#retryMillis));
     const { retryMillisMax = RETRY_MILLIS_MAX } = this.#options;
     this.#retryMillis = Math.min(2 * this.#retryMillis, retryMillisMax);
@@ -216,7 +205,7 @@ class Member {
 
   #refused(error: LinkError): void {
     this.#end(error);
-    this.events.refused?.(error);
+    this.#events.refused?.(error);
     this.#options.onRefused?.(error);
   }
 
@@ -242,11 +231,11 @@ class Member {
       case 'welcome':
         return this.#welcome(message.members);
       case 'joined':
-        return this.#meet(message.name, this.newcomer);
+        return this.#meet(message.name, this.#events.newcomer);
       case 'present':
-        return this.#meet(message.name, this.events.present);
+        return this.#meet(message.name, this.#events.present);
       case 'left':
-        if (this.#known.delete(message.name)) this.events.left?.(message.name);
+        if (this.#known.delete(message.name)) this.#events.left?.(message.name);
         return;
       case 'offer':
         return void this.#answerOffer(message);
@@ -272,11 +261,11 @@ class Member {
     const there = new Set(members);
     // Members may have left while the WebSocket was lost.
     for (const name of [...this.#known]) {
-      if (!there.has(name) && this.#known.delete(name)) this.events.left?.(name);
+      if (!there.has(name) && this.#known.delete(name)) this.#events.left?.(name);
     }
-    for (const name of members) this.#meet(name, this.events.present);
+    for (const name of members) this.#meet(name, this.#events.present);
     for (const [id, message] of this.#waiting) if (this.#say(message)) this.#waiting.delete(id);
-    this.events.joined?.();
+    this.#events.joined?.();
   }
 
   #meet(name: string, report?: (signalling: Signalling, name: string) => void): void {
@@ -323,7 +312,7 @@ class Member {
   async #answerOffer({ from, id, description }: ExchangeMessage): Promise<void> {
     const to = from!;
     try {
-      this.#say({ kind: 'answer', to, id, description: await this.answer(description) });
+      this.#say({ kind: 'answer', to, id, description: await this.#events.answer(description) });
     } catch (error) {
       this.#say({ kind: 'refusal', to, id, reason: (error as Error).message });
     }

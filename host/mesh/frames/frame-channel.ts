@@ -122,7 +122,7 @@ export function checkFrameOptions(operation: string, options: FrameOptions): Che
 /** Throws MisuseError. */
 function checkContext(operation: string, context: unknown): void {
   if (typeof (context as Partial<Context> | undefined | null)?.allocPd === 'function') return;
-  throw new MisuseError('context', `${operation}: must be an open device (openDevice)`);
+  throw new MisuseError('context', `${operation}: must be an open device`);
 }
 
 /** What each side says about itself. */
