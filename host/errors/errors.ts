@@ -24,6 +24,7 @@ export type ErrnoName =
   | 'ECONNREFUSED'
   | 'ECONNRESET'
   | 'ETIMEDOUT'
+  | 'ECANCELED'
   | 'EMSGSIZE'
   | 'EIO'
   | 'EPROTO'

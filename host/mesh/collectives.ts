@@ -9,8 +9,8 @@
 import { checkKeys } from '../base/options.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
-import { ControlKind, buildControl, groupOf, keyOf, type Control } from './control.js';
-import { MeshError } from './mesh-error.js';
+import { ControlKind, NO_DATA, buildControl, groupOf, keyOf, type Control } from './control.js';
+import { MeshError, closedError } from './mesh-error.js';
 import type { MeshPeer } from './mesh-peer.js';
 import {
   OPERATIONS,
@@ -85,6 +85,18 @@ class Call {
     await Promise.race([Promise.all(arrived), this.failed]);
   }
 
+  /** Fails when a peer gives up this call. */
+  watch(): void {
+    const key = keyOf(giveUpOf(this));
+    for (const peer of this.peers) {
+      this.#keys.push([peer, key]);
+      void peer.expect(key).then(() => {
+        const sentence = `${this.operation}: ${peer.id} gave up this call`;
+        this.fail(new MeshError('ECANCELED', `${sentence}; call again at all`, [peer.id]));
+      });
+    }
+  }
+
   end(): void {
     for (const [peer, key] of this.#keys) peer.forget(key);
   }
@@ -107,6 +119,7 @@ export class Collectives {
   readonly #calls = new Set<Call>();
   /** Calls of one member are executed one after the other. */
   #last: Promise<unknown> = Promise.resolve();
+  #isClosed = false;
 
   constructor(mesh: Members) {
     this.#mesh = mesh;
@@ -147,7 +160,9 @@ export class Collectives {
   left(peer: MeshPeer, reason: Error | undefined): void {
     const why = reason ? `was lost: ${reason.message}` : 'has left';
     for (const [group, { members }] of this.#sequences) {
-      if (members.includes(peer.id)) this.#sequences.delete(group);
+      if (!members.includes(peer.id)) continue;
+      this.#sequences.delete(group);
+      for (const other of this.#mesh.peers.values()) other.forgetGroup(group);
     }
     for (const call of this.#calls) {
       if (!call.peers.includes(peer)) continue;
@@ -158,19 +173,18 @@ export class Collectives {
 
   /** The mesh is closed. */
   close(): void {
-    for (const call of this.#calls) {
-      const sentence = `${call.operation}: the mesh was closed`;
-      call.fail(new MeshError('ECONNRESET', sentence, [this.#mesh.self]));
-    }
+    this.#isClosed = true;
+    for (const call of this.#calls) call.fail(closedError(call.operation, this.#mesh.self));
   }
 
-  #queue<T>(
+  async #queue<T>(
     operation: string,
     options: CollectiveOptions,
     work: (call: Call) => Promise<T>,
   ): Promise<T> {
     checkKeys(operation, options, 'timeout signal members');
     checkLimits(options);
+    if (this.#isClosed) throw closedError(operation, this.#mesh.self);
     const { members = [this.#mesh.self, ...this.#mesh.peers.keys()] } = options;
     const result = this.#last.then(() => this.#run(operation, members, options, work));
     this.#last = result.catch(() => undefined);
@@ -183,6 +197,7 @@ export class Collectives {
     { timeout = TIMEOUT_MILLIS, signal }: CollectiveOptions,
     work: (call: Call) => Promise<T>,
   ): Promise<T> {
+    if (this.#isClosed) throw closedError(operation, this.#mesh.self);
     signal?.throwIfAborted();
     const call = this.#start(operation, members);
     const late = (): Error => {
@@ -193,9 +208,17 @@ export class Collectives {
       return new MeshError('ETIMEDOUT', `${operation}: ${rule}; ${remedy}`, names);
     };
     this.#calls.add(call);
+    call.watch();
     try {
       const limits = { timeout, ...(signal && { signal }) };
       return await withinLimits(Promise.race([work(call), call.failed]), limits, late);
+    } catch (error) {
+      const { code } = error as Partial<MeshError>;
+      // All members see a leave, or a peer that gives up, themselves.
+      if (code !== 'ECONNRESET' && code !== 'ECANCELED') {
+        giveUp(call, code === 'EPROTO' ? (error as MeshError).members : []);
+      }
+      throw error;
     } finally {
       this.#calls.delete(call);
       call.fail(new MeshError('ECONNRESET', `${operation}: the call has ended`, []));
@@ -298,7 +321,20 @@ export class Collectives {
   }
 }
 
-const NO_DATA = { kind: 0, op: 0, type: 0, segment: 0, count: 0 };
+function giveUpOf(call: Call): Control {
+  return { ...NO_DATA, kind: ControlKind.GIVE_UP, ...numbersOf(call) };
+}
+
+/**
+ * The call keeps its number: the next ones of all members belong together. `except`: members that
+ * see the error themselves.
+ */
+function giveUp(call: Call, except: readonly string[]): void {
+  const bytes = buildControl(giveUpOf(call));
+  for (const { id, remote } of call.peers) {
+    if (!except.includes(id)) remote.send(bytes).catch(() => undefined);
+  }
+}
 
 function numbersOf({ sequence, group }: Call): { sequence: number; group: bigint } {
   return { sequence, group };

@@ -14,8 +14,10 @@ export const ControlKind = {
   SCATTER: 2,
   /** The sender's reduced chunk is in the scratch region. */
   GATHER: 3,
-  /** The sender is there. */
+  /** The sender is there; `count`: its `keepAliveMillis`. */
   HEARTBEAT: 4,
+  /** The sender has given up this call. */
+  GIVE_UP: 5,
 } as const;
 
 export interface Control {
@@ -29,9 +31,12 @@ export interface Control {
   /** Hash of the members. */
   readonly group: bigint;
   readonly segment: number;
-  /** Elements of the whole array. */
+  /** Elements of the whole array; of a heartbeat: milliseconds. */
   readonly count: number;
 }
+
+/** Of a message that reports no data. */
+export const NO_DATA = { kind: 0, op: 0, type: 0, segment: 0, count: 0 };
 
 const CONTROL_BYTES = 32;
 const VERSION = 1;
@@ -52,7 +57,7 @@ export function buildControl(control: Control): Uint8Array {
 /** Undefined: the message has another format. */
 export function parseControl(bytes: Uint8Array): Control | undefined {
   const [version, kind = 0, op = 0, type = 0] = bytes;
-  const isKnown = kind >= ControlKind.BARRIER && kind <= ControlKind.HEARTBEAT;
+  const isKnown = kind >= ControlKind.BARRIER && kind <= ControlKind.GIVE_UP;
   if (bytes.length !== CONTROL_BYTES || version !== VERSION || !isKnown) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset);
   return {

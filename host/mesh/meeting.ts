@@ -4,6 +4,7 @@
  */
 import { timerMillis } from '../base/timer.js';
 import type { DataChannelLink } from '../link/channel/data-channel.js';
+import type { LinkError } from '../errors/errors.js';
 import type { Signalling, SignallingRoom } from '../link/signalling/signalling.js';
 
 /** A member that was there offers within that time. */
@@ -23,6 +24,7 @@ export class Meeting {
   readonly #timers = new Set<() => void>();
   #leave: (() => void) | undefined;
   #isOver = false;
+  #lastError: LinkError | undefined;
 
   constructor(link: DataChannelLink, room: SignallingRoom) {
     this.#link = link;
@@ -30,20 +32,34 @@ export class Meeting {
     this.#self = `${link.info.local.gid}`;
   }
 
-  /** Joins the room. */
-  start(): void {
-    this.#leave = this.#room.join(
-      this.#self,
-      this.#link.answer,
-      (way, name) => {
+  /** Why this member is not in the room at the moment. */
+  get lastError(): LinkError | undefined {
+    return this.#lastError;
+  }
+
+  /** Resolves when this member is in the room. Rejects with LinkError if the server refuses it. */
+  start(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const newcomer = (way: Signalling, name?: string): void => {
         if (name === undefined) void this.#greet(way);
         else this.#add(name, way, 0);
-      },
-      {
+      };
+      const failed = (error: LinkError): void => void (this.#lastError = error);
+      this.#leave = this.#room.join(this.#self, this.#link.answer, newcomer, {
         present: (way, name) => this.#add(name, way, PRESENT_MILLIS),
         left: (name) => this.#ways.delete(name),
-      },
-    );
+        joined: () => {
+          this.#lastError = undefined;
+          resolve();
+        },
+        failed,
+        refused: (error) => {
+          failed(error);
+          reject(error);
+        },
+      });
+      if (!this.#room.reportsJoin) resolve();
+    });
   }
 
   stop(): void {

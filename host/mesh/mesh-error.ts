@@ -13,3 +13,8 @@ export class MeshError extends RefusalError {
     this.members = members;
   }
 }
+
+/** What all calls of a closed mesh reject with. */
+export function closedError(operation: string, self: string): MeshError {
+  return new MeshError('ECONNRESET', `${operation}: the mesh was closed`, [self]);
+}

@@ -1,23 +1,29 @@
 /** Another member of a mesh, and its memory. */
+import { timerMillis } from '../base/timer.js';
 import type { Remote } from '../remote/remote.js';
 import { timeoutError, type RemoteError } from '../remote/remote-error.js';
 import type { RemoteRegion } from '../remote/remote-region.js';
 import type { MemoryByName } from '../remote/local-regions.js';
-import { ControlKind, buildControl, keyOf, parseControl, type Control } from './control.js';
+import {
+  ControlKind,
+  NO_DATA,
+  buildControl,
+  keyOf,
+  parseControl,
+  type Control,
+} from './control.js';
 
 /** The region for collective operations; applications do not see it. */
 export const SCRATCH = 'verbena.mesh';
 /** Messages of calls that this member has not made yet. */
 const EARLY_MAX = 256;
-const HEARTBEAT = buildControl({
-  kind: ControlKind.HEARTBEAT,
-  op: 0,
-  type: 0,
-  sequence: 0,
-  group: 0n,
-  segment: 0,
-  count: 0,
-});
+/** Signs of life within the keep-alive time. */
+const BEATS = 5;
+/** A timer of a busy process may fire this late. */
+const LATE_MILLIS = 250;
+/** Limits of `keepAliveMillis`. */
+export const KEEP_ALIVE_MILLIS_MIN = 100;
+export const KEEP_ALIVE_MILLIS_MAX = 86_400_000;
 
 /** The regions of a peer with the names that this member shares as well. */
 export type PeerMemory<Named> = { readonly [Name in keyof MemoryByName<Named>]: RemoteRegion };
@@ -39,18 +45,29 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   /** @internal */
   readonly remote: Remote<unknown>;
   #heardMillis = performance.now();
+  readonly #ownMillis: number;
+  #limitMillis = 0;
+  readonly #heartbeat: Uint8Array;
+  #beating: ReturnType<typeof setInterval> | undefined;
   #isBeating = false;
   #lost: RemoteError | undefined;
   readonly #early = new Map<string, Control>();
   readonly #waiting = new Map<string, (control: Control) => void>();
 
   /** @internal */
-  constructor(id: string, remote: Remote<unknown>) {
+  constructor(id: string, remote: Remote<unknown>, keepAliveMillis: number) {
     this.id = id;
+    this.#ownMillis = keepAliveMillis;
+    const beat = { kind: ControlKind.HEARTBEAT, count: keepAliveMillis };
+    this.#heartbeat = buildControl({ ...NO_DATA, ...beat, sequence: 0, group: 0n });
     this.remote = remote;
     const { [SCRATCH]: _scratch, ...memory } = remote.memory;
     this.memory = memory as never;
-    this.closed = remote.closed.then((reason) => this.#lost ?? reason);
+    this.closed = remote.closed.then((reason) => {
+      clearInterval(this.#beating);
+      return this.#lost ?? reason;
+    });
+    this.#watch(keepAliveMillis);
     void this.#receive();
   }
 
@@ -59,29 +76,45 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
     return this.remote.memory[SCRATCH];
   }
 
-  /** @internal Milliseconds since the last message of the peer. */
-  get silentMillis(): number {
-    return performance.now() - this.#heardMillis;
+  /**
+   * Sends a sign of life, and expects those of the peer. The keep-alive of a queue pair has no
+   * effect while requests are outstanding: then its retries decide, which take 17 s on data
+   * channels.
+   */
+  #watch(millis: number): void {
+    this.#limitMillis = millis;
+    clearInterval(this.#beating);
+    const step = millis / BEATS;
+    let last = performance.now();
+    this.#beating = setInterval(() => {
+      const now = performance.now();
+      // This process was stopped itself: the peer may have sent messages meanwhile.
+      if (now - last > 2 * step + LATE_MILLIS) this.#heardMillis = now;
+      last = now;
+      if (now - this.#heardMillis > millis) this.#lose();
+      else this.#beat();
+    }, timerMillis(step));
+    this.#beat();
   }
 
-  /** @internal This process was stopped itself: the peer may have sent messages meanwhile. */
-  excuse(): void {
-    this.#heardMillis = performance.now();
-  }
-
-  /** @internal Sends a sign of life, unless the one before is still on its way. */
-  beat(): void {
+  /** Nothing is sent while the sign of life before is still on its way. */
+  #beat(): void {
     if (this.#isBeating) return;
     this.#isBeating = true;
     const done = (): void => void (this.#isBeating = false);
-    this.remote.send(HEARTBEAT).then(done, done);
+    this.remote.send(this.#heartbeat).then(done, done);
   }
 
-  /** @internal The peer is silent for too long. */
-  lose(millis: number): void {
+  #lose(): void {
     const remedy = 'its process was stopped, suspended or killed, or the network is gone';
-    this.#lost = timeoutError(`peer ${this.id}`, millis, remedy);
+    this.#lost = timeoutError(`peer ${this.id}`, this.#limitMillis, remedy);
     void this.remote.destroy();
+  }
+
+  /** The smaller `keepAliveMillis` is in effect at both. */
+  #agree(millis: number): void {
+    const limit = Math.max(KEEP_ALIVE_MILLIS_MIN, Math.min(this.#ownMillis, millis));
+    if (limit !== this.#limitMillis) this.#watch(limit);
   }
 
   /** @internal Resolves with the message of this key, once, whenever it arrives. */
@@ -99,12 +132,20 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
     this.#waiting.delete(key);
   }
 
+  /** @internal Calls of this group are numbered anew. */
+  forgetGroup(group: bigint): void {
+    for (const key of this.#early.keys()) if (key.startsWith(`${group} `)) this.#early.delete(key);
+  }
+
   async #receive(): Promise<void> {
     for await (const message of this.remote) {
       this.#heardMillis = performance.now();
       const control = parseControl(message);
       if (!control) return void this.remote.destroy();
-      if (control.kind === ControlKind.HEARTBEAT) continue;
+      if (control.kind === ControlKind.HEARTBEAT) {
+        this.#agree(control.count);
+        continue;
+      }
       const key = keyOf(control);
       const resolve = this.#waiting.get(key);
       this.#waiting.delete(key);

@@ -26,8 +26,8 @@ import { openDevice } from '../verbs/open-device.js';
 import type { AuthOptions } from '../cm/auth-option.js';
 import { Collectives, type CollectiveOptions } from './collectives.js';
 import { Meeting } from './meeting.js';
-import { MeshError } from './mesh-error.js';
-import { MeshPeer, SCRATCH } from './mesh-peer.js';
+import { MeshError, closedError } from './mesh-error.js';
+import { KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN, MeshPeer, SCRATCH } from './mesh-peer.js';
 import type { ReduceOperation, ReducibleArray } from './reduce.js';
 
 /** Options of `joinMesh`. Exactly one of `url` (with `room`) and `signalling` is required. */
@@ -42,12 +42,12 @@ export interface MeshOptions<Named extends Regions = Regions> {
   readonly memory?: Named;
   /** Options of the link: `iceServers` (STUN, TURN), `connections` to each peer, limits. */
   readonly link?: Omit<DataChannelOptions, 'connector'>;
-  /** Peers at once. Default 64. */
+  /** Peers at once, in all; connections beyond them are refused. Default 64. */
   readonly peersMax?: number;
   /**
    * A peer that is silent for so long has left; it is noticed a fifth of that time later at most
-   * (100 to 86,400,000). Default 10,000: an ICE restart of a browser takes 7 s, and keeps its queue
-   * pairs.
+   * (100 to 86,400,000). The smaller value of both members is in effect. Default 10,000: an ICE
+   * restart of a browser takes 7 s, and keeps its queue pairs.
    */
   readonly keepAliveMillis?: number;
   /** Scratch memory for `allReduce`, the same at all members. Default 1 MiB. */
@@ -62,6 +62,10 @@ export interface MeshOptions<Named extends Regions = Regions> {
   readonly onJoin?: (peer: MeshPeer<Named>) => void;
   /** Called with each peer that leaves. `reason`: undefined if it closed its mesh. */
   readonly onLeave?: (peer: MeshPeer<Named>, reason: RemoteError | undefined) => void;
+  /** Milliseconds until this member must be in the room. Default 10,000. */
+  readonly timeout?: number;
+  /** Ends the attempt to join; `joinMesh` rejects with its reason. No effect afterwards. */
+  readonly signal?: AbortSignal;
 }
 
 /** A change among the peers. */
@@ -76,10 +80,6 @@ export interface MeshEvent<Named = Readonly<Record<string, unknown>>> {
 const PORT = 7473;
 const PEERS_MAX = 64;
 const KEEP_ALIVE_MILLIS = 10_000;
-/** Signs of life within that time. */
-const BEATS = 5;
-/** A timer of a busy process may fire this late. */
-const LATE_MILLIS = 250;
 const COLLECTIVE_BYTES = 2 ** 20;
 const COLLECTIVE_BYTES_MIN = 4096;
 const DEVICE_BYTES = 32 * 2 ** 20;
@@ -87,6 +87,7 @@ const DEVICE_BYTES = 32 * 2 ** 20;
 const PEER_BYTES = 2 ** 21;
 const MEMORY_BYTES_MAX = 2 ** 32 - 2 ** 16;
 const CONNECT_MILLIS = 3000;
+const JOIN_MILLIS = 10_000;
 const RETRY_MILLIS = 200;
 const RETRY_MILLIS_MAX = 2000;
 const EVENTS_KEPT = 1024;
@@ -123,9 +124,10 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   readonly #collectives: Collectives;
   readonly #meeting: Meeting;
   readonly #reached = new Set<string>();
+  /** Members to which a connection is being made. */
+  readonly #connecting = new Set<string>();
   readonly #readers = new Set<EventReader<Named>>();
   readonly #stop = new AbortController();
-  #beating: ReturnType<typeof setInterval> | undefined;
   #server: RemoteServer<unknown> | undefined;
   #closing: Promise<void> | undefined;
 
@@ -147,14 +149,17 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     });
   }
 
-  /** @internal */
-  async start(): Promise<void> {
+  /** @internal Resolves when this member is in the room. */
+  async start({ timeout = JOIN_MILLIS, signal }: WaitLimits): Promise<void> {
+    const clientsMax = (): number => this.#incomingMax;
     const { pd, shared } = this.#parts;
-    const { peersMax = PEERS_MAX } = this.#options;
     this.#server = (await share(`rdma://[${this.self.id}]:${PORT}`, shared, {
       pd,
       ...this.#common(),
-      clientsMax: peersMax,
+      // Read at each request.
+      get clientsMax() {
+        return clientsMax();
+      },
       onClient: (client) => {
         const id = client.connection.id.getPeerAddr()?.address;
         // The smaller identifier connects.
@@ -165,8 +170,16 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
       onError: () => undefined,
     })) as RemoteServer<unknown>;
     void this.#watchLink();
-    this.#beat();
-    this.#meeting.start();
+    const late = (): Error => this.#late('joinMesh', 'not in the room', timeout);
+    await withinLimits(this.#meeting.start(), { timeout, ...(signal && { signal }) }, late);
+  }
+
+  /** Says also why this member is not in the room at the moment. */
+  #late(operation: string, rule: string, millis?: number): MeshError {
+    const { lastError } = this.#meeting;
+    const why = lastError ? ` (${lastError.message})` : '';
+    const sentence = `${operation}: ${rule} after ${millis} ms${why}; check room and server`;
+    return new MeshError('ETIMEDOUT', sentence, [], lastError);
   }
 
   /** Joins and leaves from now on, until the mesh is closed. */
@@ -189,16 +202,17 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     checkWhole('count', count, 0, 65536);
     checkKeys('waitForPeers', limits, 'timeout signal');
     checkLimits(limits);
+    if (this.#closing) throw closedError('waitForPeers', this.self.id);
     const reader = new EventReader<Named>();
     this.#readers.add(reader);
     const late = (): Error => {
-      const rule = `${this.#peers.size} of ${count} peers joined within ${limits.timeout} ms`;
-      return new MeshError('ETIMEDOUT', `waitForPeers: ${rule}; check room and server`, []);
+      const rule = `${this.#peers.size} of ${count} peers joined`;
+      return this.#late('waitForPeers', rule, limits.timeout);
     };
     const enough = async (): Promise<void> => {
       while (this.#peers.size < count) {
         if (await reader.next()) continue;
-        throw new MeshError('ECONNRESET', 'waitForPeers: the mesh was closed', [this.self.id]);
+        throw closedError('waitForPeers', this.self.id);
       }
     };
     try {
@@ -212,7 +226,8 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   /**
    * Resolves when all members have called it: writes that they made before are visible then. All
    * must make the same calls in the same order. Rejects with MeshError ECONNRESET (names a member
-   * that left), ETIMEDOUT (names members that did not arrive), MisuseError, the reason of `signal`.
+   * that left), ETIMEDOUT (names members that did not arrive), ECANCELED (names a
+   * member that gave up this call), MisuseError, the reason of `signal`.
    */
   barrier(options: CollectiveOptions = {}): Promise<void> {
     return this.#collectives.barrier(options);
@@ -242,7 +257,6 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
 
   async #close(): Promise<void> {
     this.#meeting.stop();
-    clearInterval(this.#beating);
     this.#stop.abort();
     this.#collectives.close();
     await Promise.all([...this.#peers.values()].map(({ remote }) => remote.close()));
@@ -261,24 +275,12 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     return this.#options.keepAliveMillis ?? KEEP_ALIVE_MILLIS;
   }
 
-  /**
-   * The keep-alive of a queue pair has no effect while requests are outstanding: then its retries
-   * decide, which take 17 s on data channels. So the members send each other signs of life.
-   */
-  #beat(): void {
-    const millis = this.#keepAliveMillis;
-    const step = millis / BEATS;
-    let last = performance.now();
-    this.#beating = setInterval(() => {
-      const now = performance.now();
-      const wasStopped = now - last > 2 * step + LATE_MILLIS;
-      last = now;
-      for (const peer of [...this.#peers.values()]) {
-        if (wasStopped) peer.excuse();
-        if (peer.silentMillis > millis) peer.lose(millis);
-        else peer.beat();
-      }
-    }, timerMillis(step));
+  /** How many peers may connect; this side connects with the others. */
+  get #incomingMax(): number {
+    const { id: self } = this.self;
+    const outgoing = [...this.#peers.keys()].filter((id) => self < id);
+    const { size } = new Set([...this.#connecting, ...outgoing]);
+    return (this.#options.peersMax ?? PEERS_MAX) - size;
   }
 
   async #watchLink(): Promise<void> {
@@ -300,11 +302,15 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     let millis = RETRY_MILLIS;
     while (this.#isLinked(id) && !this.#peers.has(id)) {
       try {
+        if (this.#server!.admitted >= this.#incomingMax) throw new RangeError();
+        this.#connecting.add(id);
         const { pd, shared } = this.#parts;
         const how = { pd, share: shared, timeout: CONNECT_MILLIS, signal: this.#stop.signal };
         const remote = await connect(`rdma://[${id}]:${PORT}`, { ...how, ...this.#common() });
+        this.#connecting.delete(id);
         this.#add(id, remote);
       } catch {
+        this.#connecting.delete(id);
         await new Promise((resolve) => setTimeout(resolve, timerMillis(millis)));
         millis = Math.min(2 * millis, RETRY_MILLIS_MAX);
       }
@@ -313,9 +319,9 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   }
 
   #add(id: string, remote: Remote<unknown>): void {
-    if (this.#closing) return void remote.destroy();
     const before = this.#peers.get(id);
-    const peer = new MeshPeer<Named>(id, remote);
+    if (this.#closing) return void remote.destroy();
+    const peer = new MeshPeer<Named>(id, remote, this.#keepAliveMillis);
     if (before) {
       // The member has ended that connection, and this side has not noticed yet.
       void before.remote.destroy();
@@ -368,7 +374,7 @@ class EventReader<Named> {
 }
 
 const OPTIONS =
-  'url room signalling memory link peersMax keepAliveMillis collectiveBytes memoryBytes sharedArrayBuffer auth onJoin onLeave';
+  'url room signalling memory link peersMax keepAliveMillis collectiveBytes memoryBytes sharedArrayBuffer auth onJoin onLeave timeout signal';
 
 /** Throws MisuseError. */
 function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom {
@@ -376,27 +382,45 @@ function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom
     throw new MisuseError('url', 'joinMesh: exactly one of url and signalling is required');
   }
   if (signalling === undefined) return new RoomSignalling(url!, room ?? 'mesh');
+  if (typeof (signalling as Partial<SignallingRoom> | null)?.join !== 'function') {
+    throw new MisuseError('signalling', 'joinMesh: must have a method join');
+  }
   if (room === undefined) return signalling;
   throw new MisuseError('room', 'joinMesh: belongs to url; signalling has a room of its own');
+}
+
+/** Throws MisuseError. */
+function checkOptions(options: MeshOptions<never>): void {
+  const { collectiveBytes = COLLECTIVE_BYTES, peersMax = PEERS_MAX, memory = {} } = options;
+  const { keepAliveMillis = KEEP_ALIVE_MILLIS } = options;
+  checkWhole('collectiveBytes', collectiveBytes, COLLECTIVE_BYTES_MIN, 2 ** 28);
+  checkWhole('peersMax', peersMax, 1, 4096);
+  checkWhole('keepAliveMillis', keepAliveMillis, KEEP_ALIVE_MILLIS_MIN, KEEP_ALIVE_MILLIS_MAX);
+  checkLimits(options);
+  for (const name of ['onJoin', 'onLeave'] as const) {
+    const value: unknown = options[name];
+    if (value === undefined || typeof value === 'function') continue;
+    throw new MisuseError(name, `joinMesh: must be a function, got ${typeof value}`);
+  }
+  if (SCRATCH in memory)
+    throw new MisuseError(`memory.${SCRATCH}`, 'joinMesh: the name is reserved');
 }
 
 /**
  * Joins a room and connects with each of its members: their memory by name, barrier, all-reduce.
  * Resolves when this member is in the room; peers join afterwards (`onJoin`, `events`,
  * `waitForPeers`). For pages, Workers (`provideRtc`) and Node with node-datachannel. Rejects with
- * MisuseError, LinkError EOPNOTSUPP (no WebRTC), RefusalError ENOMEM.
+ * MisuseError, LinkError EOPNOTSUPP (no WebRTC), LinkError ECONNREFUSED (the server refuses),
+ * MeshError ETIMEDOUT (names the last error), the reason of `signal`, RefusalError ENOMEM.
  */
 export async function joinMesh<const Named extends Regions = Record<never, never>>(
   options: MeshOptions<Named>,
 ): Promise<Mesh<Named>> {
   checkKeys('joinMesh', options as MeshOptions, OPTIONS as never);
   const room = roomOf(options as MeshOptions);
+  checkOptions(options as never);
   const { collectiveBytes = COLLECTIVE_BYTES, peersMax = PEERS_MAX } = options;
-  checkWhole('collectiveBytes', collectiveBytes, COLLECTIVE_BYTES_MIN, 2 ** 28);
-  checkWhole('peersMax', peersMax, 1, 4096);
-  if (SCRATCH in (options.memory ?? {})) {
-    throw new MisuseError(`memory.${SCRATCH}`, 'joinMesh: the name is reserved');
-  }
+  options.signal?.throwIfAborted();
   // A multiple of 16, so that both halves are aligned.
   const scratchBytes = 2 * ((collectiveBytes + 15) & ~15);
   const named: Regions = { ...options.memory, [SCRATCH]: scratchBytes };
@@ -406,16 +430,20 @@ export async function joinMesh<const Named extends Regions = Record<never, never
   const shared = options.sharedArrayBuffer ? { sharedArrayBuffer: true } : {};
   const context = await openDevice({ link, memoryBytes, ...shared });
   let regions: LocalRegions | undefined;
+  let mesh: Mesh<Named> | undefined;
   try {
     const pd = context.allocPd();
     regions = await LocalRegions.open('joinMesh', pd, new LocalMemory(), named);
     const parts = { link, context, pd, regions, shared: registeredRegions(regions.descriptions) };
-    const mesh = new Mesh<Named>(parts, room, options as MeshOptions);
-    await mesh.start();
+    mesh = new Mesh<Named>(parts, room, options as MeshOptions);
+    await mesh.start(options);
     return mesh;
   } catch (error) {
-    await regions?.close();
-    await context.close();
+    if (mesh) await mesh.close();
+    else {
+      await regions?.close();
+      await context.close();
+    }
     throw error;
   }
 }

@@ -134,14 +134,18 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
     }
   }
 
+  /** @internal Clients, and those that are being admitted. */
+  get admitted(): number {
+    return this.#clients.size + this.#admitting.size;
+  }
+
   async #admit(request: RdmaRequest): Promise<void> {
     const { clientsMax = CLIENTS_MAX, clientsPerSource = clientsMax } = this.#options;
     const { address } = request.peer;
     if (!speaksProtocol(request.privateData)) {
       return request.reject(PROTOCOL, RejectReason.CONSUMER_DEFINED);
     }
-    const isFull = this.#clients.size + this.#admitting.size >= clientsMax;
-    if (isFull || this.#sources.of(address) >= clientsPerSource) {
+    if (this.admitted >= clientsMax || this.#sources.of(address) >= clientsPerSource) {
       return request.reject(undefined, RejectReason.NO_RESOURCES);
     }
     this.#sources.add(address);

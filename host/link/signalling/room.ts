@@ -39,13 +39,14 @@ const OPEN = 1;
 /** A room of a signalling server at a ws: or wss: URL. */
 export class RoomSignalling implements SignallingRoom {
   readonly name: string;
-  readonly #url: string | URL;
+  readonly reportsJoin = true;
+  readonly #url: URL;
   readonly #room: string;
   readonly #options: RoomOptions;
 
   /**
    * `url` is that of `createSignallingServer`, in a page also relative. Throws MisuseError for a
-   * room name that is empty or has more than 128 characters.
+   * URL that is not ws: or wss:, and for a room name that is empty or has more than 128 characters.
    */
   constructor(url: string | URL, room: string, options: RoomOptions = {}) {
     checkKeys('RoomSignalling', options, 'pingMillis retryMillisMax onRefused');
@@ -55,7 +56,7 @@ export class RoomSignalling implements SignallingRoom {
     const { pingMillis = PING_MILLIS, retryMillisMax = RETRY_MILLIS_MAX } = options;
     checkMillis('pingMillis', pingMillis, 1);
     checkMillis('retryMillisMax', retryMillisMax, 1);
-    this.#url = url;
+    this.#url = webSocketUrl(url);
     this.#room = room;
     this.#options = options;
     this.name = `the room "${room}" at ${String(url)}`;
@@ -67,10 +68,8 @@ export class RoomSignalling implements SignallingRoom {
     newcomer: (signalling: Signalling, name?: string) => void,
     events: RoomEvents = {},
   ): () => void {
-    const member = new Member(this.#url, this.#room, name, this.#options);
-    member.answer = answer;
-    member.newcomer = newcomer;
-    member.events = events;
+    const what = { ...events, answer, newcomer };
+    const member = new Member(this.#url, this.#room, name, this.#options, what);
     member.open();
     return () => member.close();
   }
@@ -80,21 +79,40 @@ export class RoomSignalling implements SignallingRoom {
   }
 }
 
+/** Throws MisuseError. In a page, a URL is relative to that of the page, and http: becomes ws:. */
+function webSocketUrl(given: string | URL): URL {
+  const { location } = globalThis as { readonly location?: { readonly href: string } };
+  try {
+    const url = new URL(given, location?.href);
+    if (location) url.protocol = url.protocol.replace('http', 'ws');
+    if (/^wss?:$/.test(url.protocol) && !url.hash) return url;
+  } catch {
+    // Said below.
+  }
+  throw new MisuseError('url', `must be a ws:// or wss:// URL, got ${String(given)}`);
+}
+
+/** A refused upgrade, in the sentence of ws; browsers report no status. 408, 429, 5xx pass. */
+const REFUSED = /response: 4(?!08|29)/;
+
 interface Exchange {
   readonly to: string;
   readonly resolve: (answer: unknown) => void;
   readonly reject: (error: Error) => void;
 }
 
+interface MemberEvents extends RoomEvents {
+  readonly answer: Answerer;
+  readonly newcomer: (signalling: Signalling, name?: string) => void;
+}
+
 /** One member, and its WebSocket. */
 class Member {
-  answer: Answerer = () => Promise.reject(new LinkError('ECONNREFUSED', 'the room is left'));
-  newcomer: (signalling: Signalling, name?: string) => void = () => {};
-  events: RoomEvents = {};
-  readonly #url: string | URL;
+  readonly #url: URL;
   readonly #room: string;
   readonly #name: string;
   readonly #options: RoomOptions;
+  readonly #events: MemberEvents;
   /** Proves to the server, after a loss, that this is the member of that name. */
   readonly #key = `${randomGid()}`;
   readonly #known = new Set<string>();
@@ -104,11 +122,13 @@ class Member {
   #count = 0;
   #socket: Socket | undefined;
   #isJoined = false;
+  #wasJoined = false;
   #isOver = false;
   #retryMillis = RETRY_MILLIS;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(url: string | URL, room: string, name: string, options: RoomOptions) {
+  constructor(url: URL, room: string, name: string, options: RoomOptions, events: MemberEvents) {
+    this.#events = events;
     this.#url = url;
     this.#room = room;
     this.#name = name;
@@ -129,10 +149,14 @@ class Member {
   }
 
   #use(socket: Socket): void {
-    if (this.#isOver) return socket.close();
+    if (this.#isOver) {
+      // ws reports a connection that is closed before it is established as an error.
+      socket.onerror = () => undefined;
+      return socket.close();
+    }
     this.#socket = socket;
-    const lost = (): void => {
-      if (this.#socket === socket) this.#lost();
+    const lost = ({ message }: { readonly message?: string }): void => {
+      if (this.#socket === socket) this.#lost(message);
     };
     const join = (): void => {
       const said = { kind: 'join', room: this.#room, name: this.#name, key: this.#key };
@@ -152,7 +176,7 @@ class Member {
   /** The server must send a message within that time. */
   #watch(millis: number): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#lost(), timerMillis(millis));
+    this.#timer = setTimeout(() => this.#lost('no response'), timerMillis(millis));
   }
 
   #heard(): void {
@@ -164,13 +188,16 @@ class Member {
     }, timerMillis(pingMillis));
   }
 
-  #lost(): void {
+  #lost(why = 'no WebSocket'): void {
     const socket = this.#socket;
     this.#socket = undefined;
     this.#isJoined = false;
     socket?.close();
     clearTimeout(this.#timer);
     if (this.#isOver) return;
+    const error = new LinkError('ECONNREFUSED', `the server at ${this.#url.href}: ${why}`);
+    if (!this.#wasJoined && REFUSED.test(why)) return this.#refused(error);
+    this.#events.failed?.(error);
     this.#timer = setTimeout(() => this.open(), timerMillis(this.#retryMillis));
     const { retryMillisMax = RETRY_MILLIS_MAX } = this.#options;
     this.#retryMillis = Math.min(2 * this.#retryMillis, retryMillisMax);
@@ -178,6 +205,7 @@ class Member {
 
   #refused(error: LinkError): void {
     this.#end(error);
+    this.#events.refused?.(error);
     this.#options.onRefused?.(error);
   }
 
@@ -203,11 +231,11 @@ class Member {
       case 'welcome':
         return this.#welcome(message.members);
       case 'joined':
-        return this.#meet(message.name, this.newcomer);
+        return this.#meet(message.name, this.#events.newcomer);
       case 'present':
-        return this.#meet(message.name, this.events.present);
+        return this.#meet(message.name, this.#events.present);
       case 'left':
-        if (this.#known.delete(message.name)) this.events.left?.(message.name);
+        if (this.#known.delete(message.name)) this.#events.left?.(message.name);
         return;
       case 'offer':
         return void this.#answerOffer(message);
@@ -228,14 +256,16 @@ class Member {
 
   #welcome(members: readonly string[]): void {
     this.#isJoined = true;
+    this.#wasJoined = true;
     this.#retryMillis = RETRY_MILLIS;
     const there = new Set(members);
     // Members may have left while the WebSocket was lost.
     for (const name of [...this.#known]) {
-      if (!there.has(name) && this.#known.delete(name)) this.events.left?.(name);
+      if (!there.has(name) && this.#known.delete(name)) this.#events.left?.(name);
     }
-    for (const name of members) this.#meet(name, this.events.present);
+    for (const name of members) this.#meet(name, this.#events.present);
     for (const [id, message] of this.#waiting) if (this.#say(message)) this.#waiting.delete(id);
+    this.#events.joined?.();
   }
 
   #meet(name: string, report?: (signalling: Signalling, name: string) => void): void {
@@ -282,7 +312,7 @@ class Member {
   async #answerOffer({ from, id, description }: ExchangeMessage): Promise<void> {
     const to = from!;
     try {
-      this.#say({ kind: 'answer', to, id, description: await this.answer(description) });
+      this.#say({ kind: 'answer', to, id, description: await this.#events.answer(description) });
     } catch (error) {
       this.#say({ kind: 'refusal', to, id, reason: (error as Error).message });
     }

@@ -2,6 +2,7 @@
  * Signalling: how an offer gets to the other side and its answer back, once for every connection.
  * It never travels on the connection that it is about.
  */
+import type { LinkError } from '../../errors/errors.js';
 import type { Description } from '../rtc/connection.js';
 
 /** The offering side of signalling. */
@@ -30,10 +31,18 @@ export interface RoomEvents {
   readonly present?: (signalling: Signalling, name: string) => void;
   /** A member has left the room, or was away for too long. */
   readonly left?: (name: string) => void;
+  /** This member is in the room, again after each loss of the server. */
+  readonly joined?: () => void;
+  /** An attempt to reach the server failed; another one follows. */
+  readonly failed?: (error: LinkError) => void;
+  /** The server refuses this member; no attempt follows. */
+  readonly refused?: (error: LinkError) => void;
 }
 
 /** A room in which each member finds all others. */
 export interface SignallingRoom extends SignallingListener {
+  /** `join` reports `joined`, `failed` and `refused`. Absent: `join` enters the room at once. */
+  readonly reportsJoin?: boolean;
   /**
    * As `listen`, and announces this member; `newcomer` is called for each later announcement of
    * another member, with its name if the room knows it. `name`: unique name of this member, the

@@ -119,6 +119,12 @@ export function checkFrameOptions(operation: string, options: FrameOptions): Che
   return checked;
 }
 
+/** Throws MisuseError. */
+function checkContext(operation: string, context: unknown): void {
+  if (typeof (context as Partial<Context> | undefined | null)?.allocPd === 'function') return;
+  throw new MisuseError('context', `${operation}: must be an open device`);
+}
+
 /** What each side says about itself. */
 interface Hello {
   readonly bytesMax: number;
@@ -523,6 +529,7 @@ export async function listenFrames(
   const { address, port } = parseUrl('listenFrames', url);
   checkKeys('listenFrames', options, `context ${NAMES}` as never);
   const own = checkFrameOptions('listenFrames', options);
+  checkContext('listenFrames', options.context);
   const { context } = options;
   const listener = await listenQueuePairs({ address, port }, { context });
   return new FrameListener(listener, context.allocPd(), own);
@@ -539,6 +546,7 @@ export async function connectFrames(
   const { address, port, udpPort } = parseUrl('connectFrames', url);
   checkKeys('connectFrames', options, `context timeout signal ${NAMES}` as never);
   const own = checkFrameOptions('connectFrames', options);
+  checkContext('connectFrames', options.context);
   const { context, timeout, signal } = options;
   const pd = context.allocPd();
   const receives = new Receives(pd);

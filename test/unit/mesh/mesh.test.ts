@@ -2,10 +2,20 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { BroadcastSignalling, MisuseError, RemoteError } from '../../../host/index.js';
-import { MeshError, joinMesh, type Mesh, type MeshOptions } from '../../../host/mesh/index.js';
+import {
+  MeshError,
+  RoomSignalling,
+  connectFrames,
+  joinMesh,
+  listenFrames,
+  type Mesh,
+  type MeshOptions,
+} from '../../../host/mesh/index.js';
 import type { Regions } from '../../../host/index.js';
 import { releaseDataChannels } from '../../support/channel-mesh.js';
-import { eventually } from '../../support/receiver.js';
+import { MeshServer } from '../../support/mesh-process.js';
+import { freePort } from '../../support/processes.js';
+import { eventually, settle } from '../../support/receiver.js';
 
 const test = suite('unit/mesh/mesh');
 const WAIT = { timeout: 20_000 };
@@ -160,17 +170,162 @@ test('a member that closes its mesh leaves, and calls that wait for it end with 
   );
 });
 
+test('a closed mesh rejects calls, and its pending calls name the close', async () => {
+  const [a, b] = (await members(2, { table: 64 })) as unknown as [Mesh, Mesh];
+  const pending = [
+    failure<MeshError>(a.barrier(WAIT)),
+    failure<MeshError>(a.allReduce(Int32Array.of(1), 'sum', WAIT)),
+    failure<MeshError>(a.waitForPeers(5)),
+  ];
+  await settle(50);
+  const closing = a.close();
+  const during = [failure<MeshError>(a.barrier()), failure<MeshError>(a.waitForPeers(0))];
+  await closing;
+  const after = [
+    failure<MeshError>(a.barrier()),
+    failure<MeshError>(a.allReduce(Int32Array.of(1), 'sum')),
+    failure<MeshError>(a.waitForPeers(0)),
+    failure<MeshError>(a.waitForPeers(1)),
+  ];
+  for (const { code, message, members: named } of await Promise.all([
+    ...pending,
+    ...during,
+    ...after,
+  ])) {
+    assert.equal([code, named], ['ECONNRESET', [a.self.id]]);
+    assert.match(message, /the mesh was closed/);
+  }
+  await eventually(() => b.peers.size === 0);
+});
+
+test('members with different keepAliveMillis keep each other, with the smaller one', async () => {
+  const room = `mesh ${process.pid} ${++rooms}`;
+  let leaves = 0;
+  const join = (keepAliveMillis: number) =>
+    joinMesh({
+      signalling: new BroadcastSignalling(room),
+      keepAliveMillis,
+      onLeave: () => leaves++,
+    });
+  const made = await Promise.all([join(60_000), join(500)]);
+  meshes.push(...(made as unknown as Mesh<never>[]));
+  await Promise.all(made.map((mesh) => mesh.waitForPeers(1, WAIT)));
+  await settle(2500);
+  assert.is(leaves, 0);
+});
+
+test('peersMax limits incoming and outgoing connections together', async () => {
+  const room = `mesh ${process.pid} ${++rooms}`;
+  let most = 0;
+  let leaves = 0;
+  const hub = await joinMesh({
+    signalling: new BroadcastSignalling(room),
+    peersMax: 2,
+    onJoin: () => (most = Math.max(most, hub.peers.size)),
+    onLeave: () => leaves++,
+  });
+  meshes.push(hub as unknown as Mesh<never>);
+  const others = await Promise.all(
+    Array.from({ length: 5 }, () =>
+      joinMesh({ signalling: new BroadcastSignalling(room), onLeave: () => leaves++ }),
+    ),
+  );
+  meshes.push(...(others as unknown as Mesh<never>[]));
+  await Promise.all(others.map((mesh) => mesh.waitForPeers(4, WAIT)));
+  await hub.waitForPeers(2, WAIT);
+  await settle(1500);
+  assert.equal([most, hub.peers.size, leaves], [2, 2, 0]);
+  assert.is(others.filter(({ peers }) => peers.has(hub.self.id)).length, 2);
+});
+
+test('joinMesh resolves in the room, and rejects with the reason that keeps it out', async () => {
+  const server = await MeshServer.open({ authorize: (_, { room }) => room !== 'private' });
+  const { url } = server;
+  // A member that is closed while its WebSocket is being opened is quiet.
+  const faults: Error[] = [];
+  const note = (error: Error): void => void faults.push(error);
+  process.on('uncaughtException', note);
+  new RoomSignalling(url, 'quick').listen(() => Promise.reject(new Error('no')))();
+  const mesh = await joinMesh({ url });
+  assert.is(server.rooms.counters.joined, 1);
+  await mesh.close();
+  const refused = await failure<MeshError>(joinMesh({ url, room: 'private' }));
+  assert.is(refused.code, 'ECONNREFUSED');
+  assert.match(refused.message, /not authorized/);
+  const lost = await failure<MeshError>(joinMesh({ url: `${url}/no` }));
+  assert.is(lost.code, 'ECONNREFUSED');
+  assert.match(lost.message, /404/);
+  const nowhere = `ws://127.0.0.1:${await freePort()}/rooms`;
+  const late = await failure<MeshError>(joinMesh({ url: nowhere, timeout: 300 }));
+  assert.is(late.code, 'ETIMEDOUT');
+  assert.match(late.message, /after 300 ms.*ECONNREFUSED/);
+  const stop = new AbortController();
+  const aborted = failure<Error>(joinMesh({ url: nowhere, signal: stop.signal }));
+  setTimeout(() => stop.abort(new Error('enough')), 100);
+  assert.is((await aborted).message, 'enough');
+  const kept = await joinMesh({ url });
+  await server.close();
+  await eventually(() => server.rooms.sessions === 0);
+  const waited = await failure<MeshError>(kept.waitForPeers(1, { timeout: 1000 }));
+  assert.match(waited.message, /ECONNREFUSED/);
+  await kept.close();
+  await settle(50);
+  process.off('uncaughtException', note);
+  assert.equal(faults, []);
+});
+
+test('members are in step again after a call that one of them gave up', async () => {
+  const [a, b] = (await members(2, { table: 64 })) as unknown as [Mesh, Mesh];
+  assert.is((await failure<MeshError>(a.barrier({ timeout: 100 }))).code, 'ETIMEDOUT');
+  const stopped = await failure<MeshError>(b.barrier(WAIT));
+  assert.equal([stopped.code, stopped.members], ['ECANCELED', [a.self.id]]);
+  const stop = new AbortController();
+  const aborted = failure<Error>(
+    a.allReduce(Float32Array.of(1), 'sum', { ...WAIT, signal: stop.signal }),
+  );
+  setTimeout(() => stop.abort(new Error('enough')), 50);
+  assert.is((await aborted).message, 'enough');
+  assert.is(
+    (await failure<MeshError>(b.allReduce(Float32Array.of(2), 'sum', WAIT))).code,
+    'ECANCELED',
+  );
+  for (let round = 1; round < 4; round++) {
+    const sums = await Promise.all(
+      [a, b].map((mesh) => mesh.allReduce(Int32Array.of(round), 'sum', WAIT)),
+    );
+    assert.equal(sums, [Int32Array.of(2 * round), Int32Array.of(2 * round)]);
+  }
+});
+
 test('options are checked', async () => {
   const signalling = new BroadcastSignalling('x');
-  for (const options of [
-    {},
-    { url: 'ws://127.0.0.1', signalling },
-    { signalling, room: 'x' },
-    { signalling, collectiveBytes: 1 },
-    { signalling, memory: { 'verbena.mesh': 64 } },
-    { signalling, nope: 1 },
-  ]) {
-    assert.instance(await failure(joinMesh(options as never)), MisuseError);
+  for (const [argument, options] of [
+    ['url', {}],
+    ['url', { url: 'ws://127.0.0.1', signalling }],
+    ['url', { url: 'http://127.0.0.1/rooms' }],
+    ['url', { url: 'rooms' }],
+    ['url', { url: 5 }],
+    ['room', { signalling, room: 'x' }],
+    ['signalling', { signalling: {} }],
+    ['signalling', { signalling: null }],
+    ['collectiveBytes', { signalling, collectiveBytes: 1 }],
+    ['memory.verbena.mesh', { signalling, memory: { 'verbena.mesh': 64 } }],
+    ['keepAliveMillis', { signalling, keepAliveMillis: 0 }],
+    ['keepAliveMillis', { signalling, keepAliveMillis: 99 }],
+    ['onJoin', { signalling, onJoin: 5 }],
+    ['onLeave', { signalling, onLeave: {} }],
+    ['timeout', { signalling, timeout: -1 }],
+    ['signal', { signalling, signal: {} }],
+    ['nope', { signalling, nope: 1 }],
+  ] as const) {
+    const error = await failure<MisuseError>(joinMesh(options as never));
+    assert.instance(error, MisuseError);
+    assert.is(error.argument, argument);
+  }
+  for (const open of [connectFrames, listenFrames]) {
+    const error = await failure<MisuseError>(open('rdma://[fd00::1]:7475', {} as never));
+    assert.instance(error, MisuseError);
+    assert.is(error.argument, 'context');
   }
 });
 
