@@ -75,23 +75,9 @@ export { createEp } from './cm/create-ep.js';
 export type { EndPoint, EpInitAttributes, JoinMcAttributes } from './cm/end-point.js';
 export type { CmAddress } from './cm/address.js';
 export type { CmOptions } from './cm/agreement.js';
-export { connect } from './remote/connect.js';
-export type { CommonOptions, ReconnectOptions, RemoteOptions } from './remote/connect.js';
-export { share } from './remote/share.js';
-export type { RemoteServer, ServerOptions } from './remote/share.js';
-export type { Remote } from './remote/remote.js';
-export type { RemoteRegion, RequestOptions } from './remote/remote-region.js';
-export { RemoteError } from './remote/remote-error.js';
-export type { DeviceChoice } from './remote/devices.js';
-export type {
-  MemoryByName,
-  RegionOptions,
-  RegionSource,
-  Regions,
-  RegisteredRegion,
-  Right,
-  TypedArray,
-} from './remote/local-regions.js';
+export * from './remote/index.js';
+// By name, as there is a `connect` of verbs, too.
+export { connect } from './remote/index.js';
 export * as rpma from './rpma/index.js';
 export { NvmeTarget } from './nvme/target.js';
 export type { IoCounters as NvmeIoCounters } from './nvme/io.js';

@@ -6,23 +6,9 @@
 import { fetchModule } from '../engine/module-bytes.js';
 
 export * from './shared-index.js';
-export { connect } from '../remote/connect.js';
-export type { CommonOptions, ReconnectOptions, RemoteOptions } from '../remote/connect.js';
-export { share } from '../remote/share.js';
-export type { RemoteServer, ServerOptions } from '../remote/share.js';
-export type { Remote } from '../remote/remote.js';
-export type { RemoteRegion, RequestOptions } from '../remote/remote-region.js';
-export { RemoteError } from '../remote/remote-error.js';
-export type { DeviceChoice } from '../remote/devices.js';
-export type {
-  MemoryByName,
-  RegionOptions,
-  RegionSource,
-  Regions,
-  RegisteredRegion,
-  Right,
-  TypedArray,
-} from '../remote/local-regions.js';
+export * from '../remote/index.js';
+// By name, as there is a `connect` of verbs, too.
+export { connect } from '../remote/index.js';
 export type { LinkOpenOptions } from '../verbs/open-device.js';
 export type { LinkOpenOptions as OpenOptions } from '../verbs/open-device.js';
 export { defaultConnector } from '../link/rtc/default.js';
