@@ -8,6 +8,7 @@ import * as library from '../../host/index.js';
 import type * as Verbena from '../../host/browser/index.js';
 import { Browser, missingBrowser, type Tab } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
+import { eventually } from '../support/receiver.js';
 import { NodePeer } from './node-peer.js';
 import { PAGE, openTab, type TabState } from './tab-device.js';
 
@@ -101,7 +102,8 @@ class Writer {
       },
       PORT,
     );
-    assert.ok(link.peers.some(({ gid }) => `${gid}` === address));
+    // The tab's end of the channels may open first.
+    await eventually(() => link.peers.some(({ gid }) => `${gid}` === address));
     const pd = context.allocPd();
     const memory = context.alloc(BYTES);
     const mr = pd.regMr(memory, library.AccessFlag.LOCAL_WRITE);
