@@ -23,6 +23,7 @@ import {
   WcStatus,
   WrOpcode,
   createLoopbackPair,
+  type LoopbackNetwork,
   openDevice,
   type CacheCounters,
   type CacheModelOptions,
@@ -151,52 +152,69 @@ function lookupsOf({ context }: Process, from: number): Lookups {
   return { trace, from, counters: model.counters(), keys };
 }
 
-/** Runs `fetches` to warm up, and as many that count. */
-export async function runBlockService(options: BlockServiceOptions): Promise<BlockServiceResult> {
-  const { a, b, network } = createLoopbackPair({ auto: false });
-  const clock = new VirtualClock();
-  const servers = await openNode(a, clock, options.servers, options.serverBytes, options);
-  const processes = await openNode(b, clock, options.clients, options.clientBytes, options);
-  const byNumber = new Map<number, Client>();
-  const clients = processes.map((process, index): Client => {
-    const server = servers[index % servers.length]!;
-    const make = ({ pd, cq }: Process): QueuePair =>
-      pd.createQp({ sendCq: cq, recvCq: cq, cap: CAP });
-    const [qp, serverQp] = [make(process), make(server)];
-    const mtu = Mtu.MTU_4096;
-    const end = ({ context, pd, cq, common }: Process, mine: QueuePair): Side =>
-      ({ context, pd, cq, qp: mine, mr: common, buffer: common.buffer }) as Side;
-    connect(qp, end(server, serverQp), 1, 1, { mtu, attributes: ONE_ATOMIC });
-    connect(serverQp, end(process, qp), 1, 1, { mtu, attributes: ONE_ATOMIC });
-    const client = { process, qp, server, serverQp, frame: 0 };
-    byNumber.set(serverQp.qpNum, client);
-    for (let posted = 0; posted < 2; posted++) receive(serverQp, server);
-    return client;
-  });
+/** Fetches under way, by random clients: a request, the block by WRITE, an answer, a status. */
+class Fetches {
+  readonly #options: BlockServiceOptions;
+  readonly #servers: readonly Process[];
+  readonly #network: LoopbackNetwork;
+  readonly #byNumber: ReadonlyMap<number, Client>;
+  readonly #random: Random;
+  readonly #frames: number[];
+  readonly #idle: Client[];
+  readonly #active = new Set<Client>();
+  readonly #blocks: number;
+  /** Clients whose request has arrived: the next message is their status. */
+  readonly #arrived = new Set<Client>();
+  #begun = 0;
+  #ended = 0;
 
-  const random = new Random(options.clients);
-  const frames = Array.from({ length: options.underWay }, (_, index) => index);
-  const idle = [...clients];
-  const active = new Set<Client>();
-  const blocks = Math.floor(options.serverBytes / BLOCK_BYTES);
-  let begun = 0;
-  let ended = 0;
+  constructor(
+    options: BlockServiceOptions,
+    servers: readonly Process[],
+    clients: readonly Client[],
+    network: LoopbackNetwork,
+  ) {
+    this.#options = options;
+    this.#servers = servers;
+    this.#network = network;
+    this.#byNumber = new Map(clients.map((client) => [client.serverQp.qpNum, client]));
+    this.#random = new Random(options.clients);
+    this.#frames = Array.from({ length: options.underWay }, (_, index) => index);
+    this.#idle = [...clients];
+    this.#blocks = Math.floor(options.serverBytes / BLOCK_BYTES);
+  }
 
-  const begin = (): void => {
-    const at = random.below(idle.length);
-    const client = idle[at]!;
-    idle[at] = idle.at(-1)!;
-    idle.pop();
+  /** Until this many have ended, since the first. */
+  run(until: number): void {
+    const { underWay } = this.#options;
+    while (this.#ended < until) {
+      while (this.#begun < until && this.#active.size < underWay && this.#idle.length > 0) {
+        this.#begin();
+      }
+      this.#network.deliver();
+      for (const server of this.#servers) this.#pollServer(server);
+      for (const client of this.#active) this.#pollClient(client);
+    }
+    while (this.#network.deliver() > 0);
+  }
+
+  #begin(): void {
+    const at = this.#random.below(this.#idle.length);
+    const client = this.#idle[at]!;
+    this.#idle[at] = this.#idle.at(-1)!;
+    this.#idle.pop();
     // The frame that was freed last: the frames under way stay few.
-    client.frame = frames.pop()!;
-    active.add(client);
-    begun++;
+    client.frame = this.#frames.pop()!;
+    this.#active.add(client);
+    this.#begun++;
     receive(client.qp, client.process);
     send(client.qp, client.process.send, 0);
-  };
-  const serve = ({ process, server, serverQp, frame }: Client): void => {
-    const isHot = random.below(10_000) < options.hotShare * 10_000;
-    const block = random.below(isHot ? options.hotBlocks : blocks);
+  }
+
+  #serve({ process, server, serverQp, frame }: Client): void {
+    const { hotShare, hotBlocks } = this.#options;
+    const isHot = this.#random.below(10_000) < hotShare * 10_000;
+    const block = this.#random.below(isHot ? hotBlocks : this.#blocks);
     serverQp.postSend({
       opcode: WrOpcode.RDMA_WRITE,
       sgList: [
@@ -212,50 +230,64 @@ export async function runBlockService(options: BlockServiceOptions): Promise<Blo
       },
     });
     send(serverQp, server.send, 0);
-  };
+  }
+
   /** Requests are answered; status messages end a fetch. */
-  const arrived = new Map<Client, number>();
-  const pollServer = (server: Process): void => {
+  #pollServer(server: Process): void {
     for (const { status, opcode, qpNum } of server.cq.poll(64)) {
       if (status !== WcStatus.SUCCESS) throw new Error(`server: completion status ${status}`);
       if (opcode !== WcOpcode.RECV) continue;
-      const client = byNumber.get(qpNum)!;
+      const client = this.#byNumber.get(qpNum)!;
       receive(client.serverQp, server);
-      const isRequest = !arrived.delete(client);
-      if (isRequest) {
-        arrived.set(client, 1);
-        serve(client);
+      if (!this.#arrived.delete(client)) {
+        this.#arrived.add(client);
+        this.#serve(client);
         continue;
       }
-      active.delete(client);
-      frames.push(client.frame);
-      idle.push(client);
-      ended++;
+      this.#active.delete(client);
+      this.#frames.push(client.frame);
+      this.#idle.push(client);
+      this.#ended++;
     }
-  };
-  const pollClient = (client: Client): void => {
+  }
+
+  #pollClient(client: Client): void {
     for (const { status, opcode } of client.process.cq.poll(8)) {
       if (status !== WcStatus.SUCCESS) throw new Error(`client: completion status ${status}`);
       if (opcode === WcOpcode.RECV) send(client.qp, client.process.send, PAGE_BYTES);
     }
-  };
-  const run = (until: number): void => {
-    while (ended < until) {
-      while (begun < until && active.size < options.underWay && idle.length > 0) begin();
-      network.deliver();
-      for (const server of servers) pollServer(server);
-      for (const client of active) pollClient(client);
-    }
-    while (network.deliver() > 0);
-  };
+  }
+}
 
-  run(options.fetches);
+/** Runs `fetches` to warm up, and as many that count. */
+export async function runBlockService(options: BlockServiceOptions): Promise<BlockServiceResult> {
+  const { a, b, network } = createLoopbackPair({ auto: false });
+  const clock = new VirtualClock();
+  const servers = await openNode(a, clock, options.servers, options.serverBytes, options);
+  const processes = await openNode(b, clock, options.clients, options.clientBytes, options);
+  const clients = processes.map((process, index): Client => {
+    const server = servers[index % servers.length]!;
+    const make = ({ pd, cq }: Process): QueuePair =>
+      pd.createQp({ sendCq: cq, recvCq: cq, cap: CAP });
+    const [qp, serverQp] = [make(process), make(server)];
+    const mtu = Mtu.MTU_4096;
+    const end = ({ context, pd, cq, common }: Process, mine: QueuePair): Side =>
+      ({ context, pd, cq, qp: mine, mr: common, buffer: common.buffer }) as Side;
+    connect(qp, end(server, serverQp), 1, 1, { mtu, attributes: ONE_ATOMIC });
+    connect(serverQp, end(process, qp), 1, 1, { mtu, attributes: ONE_ATOMIC });
+    const client = { process, qp, server, serverQp, frame: 0 };
+    for (let posted = 0; posted < 2; posted++) receive(serverQp, server);
+    return client;
+  });
+
+  const fetches = new Fetches(options, servers, clients, network);
+  fetches.run(options.fetches);
   const models = [servers[0]!, processes[0]!].map(
     ({ context }) => context.device.arena.cacheModel!,
   );
   const [serverFrom, clientFrom] = models.map(({ accesses }) => accesses) as [number, number];
   const watch = new Stopwatch();
-  run(2 * options.fetches);
+  fetches.run(2 * options.fetches);
   const cpuMicros = (watch.cpuSeconds() * 1e6) / options.fetches;
   const result = {
     server: lookupsOf(servers[0]!, serverFrom),

@@ -25,11 +25,14 @@ const HEAPS = [
 ];
 const [LARGE, STOCK] = BUFFERS as [(typeof BUFFERS)[0], (typeof BUFFERS)[0]];
 
-async function run(pace: Pace): Promise<BenchResult> {
-  const seconds = SECONDS * pace.share;
-  const log = new TripLog();
-  const trips = { bytes: 64, count: TRIPS * pace.share };
-  const flow = (name: string, receiveBufferBytes: number, thereOptions: string[]): Variant[] => [
+/** The pump by itself, and the stack over the link, with as large a socket buffer. */
+function flow(
+  seconds: number,
+  name: string,
+  receiveBufferBytes: number,
+  thereOptions: string[],
+): Variant[] {
+  return [
     async () =>
       flowFigures(
         `dgram_pump_${name}`,
@@ -50,11 +53,17 @@ async function run(pace: Pace): Promise<BenchResult> {
         }),
       ),
   ];
+}
+
+async function run(pace: Pace): Promise<BenchResult> {
+  const seconds = SECONDS * pace.share;
+  const log = new TripLog();
+  const trips = { bytes: 64, count: TRIPS * pace.share };
   const flows = [
     ...HEAPS.flatMap(({ heap, thereOptions }) =>
-      flow(LARGE.name + heap, LARGE.bytes, thereOptions),
+      flow(seconds, LARGE.name + heap, LARGE.bytes, thereOptions),
     ),
-    ...flow(STOCK.name, STOCK.bytes, []),
+    ...flow(seconds, STOCK.name, STOCK.bytes, []),
   ];
   const rounds = await interleave(
     'dgram',

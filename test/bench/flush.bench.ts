@@ -12,7 +12,7 @@ import { FLUSH_ACCESS } from '../support/durable.js';
 import { connect, type Side } from '../support/pair.js';
 import type { SlowStoreData } from '../support/slow-store.js';
 import { atLeast, atMost, interleave, median, medianOf, medians, Stopwatch } from './harness.js';
-import type { Bench, BenchResult, Figures, Pace } from './harness.js';
+import type { Bar, Bench, BenchResult, Figures, Pace } from './harness.js';
 
 const { GLOBAL, PERSISTENT } = PlacementType;
 const SLOW_STORE = new URL('../support/slow-store.js', import.meta.url);
@@ -218,37 +218,37 @@ async function run(pace: Pace): Promise<BenchResult> {
       ],
       pace,
     );
-    const ratio = (one: string, other: string): number =>
-      medianOf(rounds, (figures) => figures[one]! / figures[other]!);
-    const depth = `remote_${DEPTH}_kps`;
-    return {
-      rounds,
-      figures: medians(rounds),
-      bars: [
-        atLeast(
-          `remote WRITE and FLUSH of ${BYTES} B, ${DEPTH} pending, against local, as many a sync`,
-          ratio(depth, 'local_same_grouping_kps'),
-          0.7,
-        ),
-        atLeast(`the same against local, ${DEPTH} a sync`, ratio(depth, `local_${DEPTH}_kps`), 0.7),
-        atLeast(`${DEPTH} pending against one`, ratio(depth, 'remote_1_kps'), 8),
-        atMost(
-          'FLUSH for visibility against a READ of 8 B, p50',
-          ratio('flush_global_p50_us', 'read_8_p50_us'),
-          1.2,
-        ),
-        atMost(
-          `READ of another queue pair beside a store that takes ${SLOW_MILLIS} ms, p50`,
-          ratio('read_beside_slow_store_p50_us', 'read_alone_p50_us'),
-          1.2,
-        ),
-      ],
-    };
+    return { rounds, figures: medians(rounds), bars: barsOf(rounds) };
   } finally {
     await fast.close();
     await slow.close();
     rmSync(folder, { recursive: true });
   }
+}
+
+function barsOf(rounds: readonly Figures[]): Bar[] {
+  const ratio = (one: string, other: string): number =>
+    medianOf(rounds, (figures) => figures[one]! / figures[other]!);
+  const depth = `remote_${DEPTH}_kps`;
+  return [
+    atLeast(
+      `remote WRITE and FLUSH of ${BYTES} B, ${DEPTH} pending, against local, as many a sync`,
+      ratio(depth, 'local_same_grouping_kps'),
+      0.7,
+    ),
+    atLeast(`the same against local, ${DEPTH} a sync`, ratio(depth, `local_${DEPTH}_kps`), 0.7),
+    atLeast(`${DEPTH} pending against one`, ratio(depth, 'remote_1_kps'), 8),
+    atMost(
+      'FLUSH for visibility against a READ of 8 B, p50',
+      ratio('flush_global_p50_us', 'read_8_p50_us'),
+      1.2,
+    ),
+    atMost(
+      `READ of another queue pair beside a store that takes ${SLOW_MILLIS} ms, p50`,
+      ratio('read_beside_slow_store_p50_us', 'read_alone_p50_us'),
+      1.2,
+    ),
+  ];
 }
 
 export const bench: Bench = {

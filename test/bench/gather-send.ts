@@ -35,11 +35,32 @@ export interface GatherOptions {
   readonly runs: number;
 }
 
+/** The kernel cuts a message to 16 bytes of address into packets. */
+function asRun(words: Uint32Array, { header, control }: { header: number; control: number }) {
+  words[(header >> 2) + HEADER.nameLength] = 16;
+  words[(header >> 2) + HEADER.controlLength] = CONTROL_BYTES;
+  words[(control >> 2) + CONTROL.length] = CONTROL_HEADER_BYTES + SEGMENT_SIZE_BYTES;
+  words[(control >> 2) + CONTROL.level] = sys.SOL_UDP;
+  words[(control >> 2) + CONTROL.type] = sys.UDP_SEGMENT;
+  words[(control >> 2) + CONTROL.data] = PACKET;
+}
+
+/** Of processor time, for one of `runs` after a warm-up. */
+function nanosOf(one: (run: number) => void, runs: number): number {
+  for (let run = 0; run < runs / 10; run++) one(run);
+  const start = process.cpuUsage();
+  for (let run = 0; run < runs; run++) one(run);
+  const { user, system } = process.cpuUsage(start);
+  return ((user + system) * 1000) / runs;
+}
+
 /** Nanoseconds of processor time per packet, both ends. */
-export async function gatherShuttle(options: GatherOptions, gathers: boolean): Promise<number> {
+export async function gatherShuttle(
+  { sourceBytes, runs }: GatherOptions,
+  gathers: boolean,
+): Promise<number> {
   const { posix, reason } = await sys.loadPosix();
   if (!posix) throw new Error(reason);
-  const { sourceBytes, runs } = options;
   const memory = new Uint8Array(sourceBytes + 4 * 65536);
   const words = new Uint32Array(memory.buffer);
   const base = posix.addressOf(memory.buffer);
@@ -54,7 +75,7 @@ export async function gatherShuttle(options: GatherOptions, gathers: boolean): P
     posix.setOption(to, sys.SOL_UDP, sys.UDP_GRO, 1);
     let next = headers;
     const take = (bytes: number): number => (next += bytes) - bytes;
-    const message = (iovecs: number) => {
+    const addMessage = (iovecs: number) => {
       const parts = {
         header: take(HEADER_BYTES),
         name: take(NAME_BYTES),
@@ -69,15 +90,10 @@ export async function gatherShuttle(options: GatherOptions, gathers: boolean): P
       writePointer(words, (iovec >> 2) + IOVEC.base, base + address);
       words[(iovec >> 2) + IOVEC.length] = length;
     };
-    const out = message(gathers ? 2 * SEGMENTS + 1 : 1);
+    const out = addMessage(gathers ? 2 * SEGMENTS + 1 : 1);
     memory.set(posix.socketAddress(ADDRESS, posix.localPort(to), ''), out.name);
-    words[(out.header >> 2) + HEADER.nameLength] = 16;
-    words[(out.header >> 2) + HEADER.controlLength] = CONTROL_BYTES;
-    words[(out.control >> 2) + CONTROL.length] = CONTROL_HEADER_BYTES + SEGMENT_SIZE_BYTES;
-    words[(out.control >> 2) + CONTROL.level] = sys.SOL_UDP;
-    words[(out.control >> 2) + CONTROL.type] = sys.UDP_SEGMENT;
-    words[(out.control >> 2) + CONTROL.data] = PACKET;
-    const into = message(1);
+    asRun(words, out);
+    const into = addMessage(1);
     piece(into.iovec, arrival, 65536);
     const sources = Math.floor(sourceBytes / (SEGMENTS * PAYLOAD));
     const one = (run: number): void => {
@@ -102,11 +118,7 @@ export async function gatherShuttle(options: GatherOptions, gathers: boolean): P
         throw new Error(`a run got lost: ${sent}, ${received}, ${length} bytes`);
       }
     };
-    for (let run = 0; run < runs / 10; run++) one(run);
-    const start = process.cpuUsage();
-    for (let run = 0; run < runs; run++) one(run);
-    const { user, system } = process.cpuUsage(start);
-    return ((user + system) * 1000) / (runs * SEGMENTS);
+    return nanosOf(one, runs) / SEGMENTS;
   } finally {
     posix.close(from);
     posix.close(to);

@@ -14,6 +14,7 @@ import {
   WrOpcode,
   openDevice,
   rds,
+  type QueuePair,
 } from '../../host/index.js';
 import { AcknowledgedUdp } from './acknowledged-udp.js';
 import { check } from './stack.js';
@@ -209,43 +210,19 @@ async function openVerbs(
   ];
   const receive = (wrId: number): void => qp.postRecv({ wrId, sgList: sge(wrId, bytesMax) });
   const [SENT, LOCAL] = [1_000_000, cap.maxRecvWr];
+  const { local, device } = context;
   let [room, turn] = [UNDER_WAY, 0];
   let rdma: { readonly remoteAddr: number; readonly rkey: number };
   let next: (() => void) | undefined;
   const end: MessageEnd = {
-    where: [
-      context.local.port,
-      qp.qpNum,
-      context.device.info.receiveBufferBytes,
-      Number(mr.addr),
-      mr.rkey,
-    ],
+    where: [local.port, qp.qpNum, device.info.receiveBufferBytes, Number(mr.addr), mr.rkey],
     bytes: bytesMax,
     heard: () => {},
     connect: async ([port, destQpNum, receiveBufferBytes, addr, rkey]) => {
       rdma = { remoteAddr: addr!, rkey: rkey! };
-      const { gid } = Endpoint.parse(ADDRESS, port!);
       qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: access });
       for (let index = 0; index < cap.maxRecvWr; index++) receive(index);
-      const ahAttr = {
-        dgid: gid,
-        port: port!,
-        receiveBufferBytes: receiveBufferBytes!,
-        reorderPackets: 64,
-        ownKind: true,
-      };
-      qp.modify({
-        qpState: QpState.RTR,
-        ahAttr,
-        pathMtu: Mtu.MTU_4096,
-        destQpNum: destQpNum!,
-        rqPsn: 1000,
-        maxDestRdAtomic: 1,
-        minRnrTimer: 1,
-      });
-      // A busy machine is no dead peer.
-      const patience = { timeout: 18, retryCnt: 7, rnrRetry: 7 };
-      qp.modify({ qpState: QpState.RTS, sqPsn: 1000, ...patience, maxRdAtomic: 1 });
+      makeReady(qp, port!, destQpNum!, receiveBufferBytes!);
     },
     send: () => {
       if (room === 0) {
@@ -265,7 +242,7 @@ async function openVerbs(
       const completions = await cq.wait(64).catch(() => []);
       if (completions.length === 0) return;
       for (const { status, wrId } of completions) {
-        if (context.device.closed) return;
+        if (device.closed) return;
         check(status);
         if (Number(wrId) === SENT) room++;
         else {
@@ -280,6 +257,23 @@ async function openVerbs(
     }
   })();
   return end;
+}
+
+/** From INIT to RTS. */
+function makeReady(qp: QueuePair, port: number, destQpNum: number, receiveBufferBytes: number) {
+  const { gid } = Endpoint.parse(ADDRESS, port);
+  qp.modify({
+    qpState: QpState.RTR,
+    ahAttr: { dgid: gid, port, receiveBufferBytes, reorderPackets: 64, ownKind: true },
+    pathMtu: Mtu.MTU_4096,
+    destQpNum,
+    rqPsn: 1000,
+    maxDestRdAtomic: 1,
+    minRnrTimer: 1,
+  });
+  // A busy machine is no dead peer.
+  const patience = { timeout: 18, retryCnt: 7, rnrRetry: 7 };
+  qp.modify({ qpState: QpState.RTS, sqPsn: 1000, ...patience, maxRdAtomic: 1 });
 }
 
 /** Messages; directed: what they are about is written into the peer's memory in front of them. */

@@ -186,33 +186,11 @@ export async function runScarce(
     world.clock.at(world.clock.now() + 1e6 / MODEST.stormsPerSecond, storm);
   };
   world.clock.at(world.clock.now() + 0.5e6 / MODEST.stormsPerSecond, storm);
-  const lines: Record<string, [number, number][]> = { modest: [], free: [] };
-  const inUse = GREEDY.weights.map(() => 0);
-  const startMicros = world.clock.now();
-  let samples = 0;
-  for (let at = startMicros + FINE_MICROS; at <= load.endMicros; at += FINE_MICROS) {
-    await world.runUntil(at);
-    const second = (at - startMicros) / 1e6;
-    const { free, inBuckets } = world.pool.stats;
-    lines['modest']!.push([
-      second,
-      Math.max(
-        1,
-        sum(modest, (volume) => volume.inUse),
-      ),
-    ]);
-    lines['free']!.push([second, Math.max(1, free + inBuckets)]);
-    for (const [index, volume] of greedy.entries()) {
-      const name = `${volume.name}, the ${index % 2 === 0 ? 'first' : 'second'}`;
-      (lines[name] ??= []).push([second, Math.max(1, volume.inUse)]);
-      inUse[index]! += volume.inUse;
-    }
-    samples++;
-  }
+  const { lines, inUse } = await sampleScarce(world, modest, greedy, load.endMicros);
   await world.runUntil(load.endMicros + REST_MICROS);
   const outcome = {
     modest: totals(modest),
-    greedyInUse: inUse.map((value) => value / samples),
+    greedyInUse: inUse,
     greedyWaits: sum(greedy, (volume) => volume.regionWaits),
     reclaimed: world.pool.stats.reclaimed,
     lentAtEnd: sum(world.volumes, (volume) => volume.nvme.stats.regions.lent),
@@ -221,4 +199,32 @@ export async function runScarce(
   };
   await world.close();
   return outcome;
+}
+
+/** Runs until `endMicros`; the regions in use over time, and how many each greedy volume had. */
+async function sampleScarce(
+  world: NvmeVolumes,
+  modest: readonly LoadedVolume[],
+  greedy: readonly LoadedVolume[],
+  endMicros: number,
+): Promise<{ lines: Record<string, [number, number][]>; inUse: number[] }> {
+  const lines: Record<string, [number, number][]> = { modest: [], free: [] };
+  const inUse = GREEDY.weights.map(() => 0);
+  const startMicros = world.clock.now();
+  let samples = 0;
+  for (let at = startMicros + FINE_MICROS; at <= endMicros; at += FINE_MICROS) {
+    await world.runUntil(at);
+    const second = (at - startMicros) / 1e6;
+    const { free, inBuckets } = world.pool.stats;
+    const inModest = sum(modest, (volume) => volume.inUse);
+    lines['modest']!.push([second, Math.max(1, inModest)]);
+    lines['free']!.push([second, Math.max(1, free + inBuckets)]);
+    for (const [index, volume] of greedy.entries()) {
+      const name = `${volume.name}, the ${index % 2 === 0 ? 'first' : 'second'}`;
+      (lines[name] ??= []).push([second, Math.max(1, volume.inUse)]);
+      inUse[index]! += volume.inUse;
+    }
+    samples++;
+  }
+  return { lines, inUse: inUse.map((value) => value / samples) };
 }

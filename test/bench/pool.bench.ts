@@ -14,11 +14,12 @@ import {
   createFmrPool,
   openDevice,
   type FmrDesc,
+  type FmrPool,
   type FmrPoolUser,
   type MemoryRegion,
   type SendWorkRequest,
 } from '../../host/index.js';
-import { makePair, type Side } from '../support/pair.js';
+import { makePair, type Pair, type Side } from '../support/pair.js';
 import type { PoolThreadData } from '../support/pool-thread.js';
 import {
   Stopwatch,
@@ -39,6 +40,7 @@ const BATCH = 8;
 const BYTES = 4096;
 const THREADS = 4;
 const COMMAND_BYTES = 16;
+const ACCESS = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
 
 /** Nanoseconds of processor time for a turn, when four threads take from one pool and give back. */
 async function contended(bucketMrs: number, turns: number): Promise<number> {
@@ -88,178 +90,206 @@ interface Registration {
   end(index: number): void;
 }
 
-async function run(pace: Pace): Promise<BenchResult> {
-  const pair = await makePair({ qp: { cap: { maxInlineData: COMMAND_BYTES } } });
-  const { context, qp, pd, buffer } = pair.a;
-  const pool = createFmrPool(context, undefined, { maxLength: BYTES, mrsMax: 256, mrsMin: 64 });
-  const rich = pool.createUser(8);
-  const poor = pool.createUser(0);
-  const turns = Math.round(TURNS * pace.share);
-  const getAndPut = (name: string, user: FmrPoolUser) => (): Figures => {
+/** One adapter's requests with regions of a pool, and what the same costs without the pool. */
+class PoolLoad {
+  readonly #pair: Pair;
+  readonly #pool: FmrPool;
+  readonly #turns: number;
+  readonly #requests: number;
+  readonly #memory: Uint8Array;
+  readonly #command = new Uint8Array(COMMAND_BYTES);
+  readonly #held: FmrDesc[] = [];
+  readonly #registered: MemoryRegion[] = [];
+  readonly rich: FmrPoolUser;
+  readonly poor: FmrPoolUser;
+
+  constructor(pair: Pair, { share }: Pace) {
+    this.#pair = pair;
+    this.#pool = createFmrPool(pair.a.context, undefined, {
+      maxLength: BYTES,
+      mrsMax: 256,
+      mrsMin: 64,
+    });
+    this.rich = this.#pool.createUser(8);
+    this.poor = this.#pool.createUser(0);
+    this.#turns = Math.round(TURNS * share);
+    this.#requests = Math.round(REGISTRATIONS * share);
+    this.#memory = pair.a.buffer.subarray(0, BYTES);
+    for (let index = 0; index < 2 * BATCH; index++) [pair.a, pair.b].forEach(receive);
+  }
+
+  getAndPut(name: string, user: FmrPoolUser): Figures {
     const watch = new Stopwatch();
-    for (let turn = 0; turn < turns; turn++) user.putMr(user.getMr()!);
-    return { [`get_put_${name}_ns`]: (watch.cpuSeconds() * 1e9) / turns };
+    for (let turn = 0; turn < this.#turns; turn++) user.putMr(user.getMr()!);
+    return { [`get_put_${name}_ns`]: (watch.cpuSeconds() * 1e9) / this.#turns };
+  }
+
+  /** A command without a registration. */
+  readonly bare: Registration = {
+    begin: () => {
+      this.#pair.a.qp.postSend(this.#send());
+      return 0;
+    },
+    end: () => {},
   };
-  const memory = buffer.subarray(0, BYTES);
-  const access = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
-  const requests = Math.round(REGISTRATIONS * pace.share);
-  const receive = ({ qp, mr }: Side): void => {
-    const sgList = [{ addr: Number(mr.addr) + BYTES, length: COMMAND_BYTES, lkey: mr.lkey }];
-    qp.postRecv({ sgList });
+
+  readonly byWorkRequest: Registration = {
+    begin: (index) => {
+      const desc = (this.#held[index] = this.rich.getMr()!);
+      const regMr = desc.regMr(this.#memory, ACCESS);
+      this.#pair.a.qp.postSend([{ opcode: WrOpcode.REG_MR, sendFlags: 0, regMr }, this.#send()]);
+      return regMr.key;
+    },
+    end: (index) => this.rich.putMr(this.#held[index]!),
   };
-  for (let index = 0; index < 2 * BATCH; index++) [pair.a, pair.b].forEach(receive);
-  const command = new Uint8Array(COMMAND_BYTES);
-  const drain = (side: Side): number => {
-    let received = 0;
-    for (const { status, opcode } of side.cq.poll(4 * BATCH)) {
-      if (status !== WcStatus.SUCCESS) throw new Error(`a request ended with ${status}`);
-      if (opcode !== WcOpcode.RECV) continue;
-      received++;
-      receive(side);
-    }
-    return received;
+
+  readonly byVerbs: Registration = {
+    begin: (index) => {
+      const { pd, qp } = this.#pair.a;
+      const mr = (this.#registered[index] = pd.regMr(this.#memory, ACCESS));
+      qp.postSend(this.#send());
+      return mr.rkey;
+    },
+    end: (index) => this.#registered[index]!.dereg(),
   };
-  /** Commands and their answers, a batch at a time; microseconds for one. */
-  const exchange =
-    (name: string, { begin, end }: Registration, invalidates: boolean) =>
-    () => {
-      const watch = new Stopwatch();
-      const keys: number[] = [];
-      for (let done = 0; done < requests; done += BATCH) {
-        for (let index = 0; index < BATCH; index++) keys[index] = begin(index);
-        pair.settle();
-        if (drain(pair.b) !== BATCH) throw new Error('a command did not arrive');
-        for (const key of keys) {
-          const answer = { sendFlags: SendFlag.SIGNALED | SendFlag.INLINE, inline: command };
-          pair.b.qp.postSend(
-            invalidates
-              ? { opcode: WrOpcode.SEND_WITH_INV, invalidateRkey: key, ...answer }
-              : { opcode: WrOpcode.SEND, ...answer },
-          );
-        }
-        pair.settle();
-        if (drain(pair.a) !== BATCH) throw new Error('an answer did not arrive');
-        drain(pair.b);
-        for (let index = 0; index < BATCH; index++) end(index);
-      }
-      return { [`request_${name}_us`]: (watch.cpuSeconds() * 1e6) / requests };
+
+  #send(): SendWorkRequest {
+    return {
+      opcode: WrOpcode.SEND,
+      inline: this.#command,
+      sendFlags: SendFlag.SIGNALED | SendFlag.INLINE,
     };
-  const send = { opcode: WrOpcode.SEND, inline: command };
-  const sendFlags = SendFlag.SIGNALED | SendFlag.INLINE;
-  const held: FmrDesc[] = [];
-  const registered: MemoryRegion[] = [];
-  const bare = exchange(
-    'bare',
-    {
-      begin: () => {
-        qp.postSend({ ...send, sendFlags });
-        return 0;
-      },
-      end: () => {},
-    },
-    false,
-  );
-  const byWorkRequest = exchange(
-    'reg_mr',
-    {
-      begin: (index) => {
-        const desc = (held[index] = rich.getMr()!);
-        const regMr = desc.regMr(memory, access);
-        qp.postSend([
-          { opcode: WrOpcode.REG_MR, sendFlags: 0, regMr },
-          { ...send, sendFlags },
-        ]);
-        return regMr.key;
-      },
-      end: (index) => rich.putMr(held[index]!),
-    },
-    true,
-  );
-  const byVerbs = exchange(
-    'verbs',
-    {
-      begin: (index) => {
-        const mr = (registered[index] = pd.regMr(memory, access));
-        qp.postSend({ ...send, sendFlags });
-        return mr.rkey;
-      },
-      end: (index) => registered[index]!.dereg(),
-    },
-    false,
-  );
-  /** Without a peer: REG_MR, LOCAL_INV, and the completion of the last of a batch. */
-  const turnOver = (): Figures => {
+  }
+
+  /** Commands and their answers, a batch at a time; microseconds for one. */
+  exchange(name: string, { begin, end }: Registration, invalidates: boolean): Figures {
+    const { a, b } = this.#pair;
     const watch = new Stopwatch();
-    for (let done = 0; done < requests; done += BATCH) {
-      for (let index = 0; index < BATCH; index++) {
-        const desc = rich.getMr()!;
-        const regMr = desc.regMr(memory, access);
-        const last = index === BATCH - 1 ? SendFlag.SIGNALED : 0;
-        qp.postSend([
-          { opcode: WrOpcode.REG_MR, sendFlags: 0, regMr },
-          { opcode: WrOpcode.LOCAL_INV, sendFlags: last, invalidateRkey: regMr.key },
-        ]);
-        rich.putMr(desc);
+    const keys: number[] = [];
+    for (let done = 0; done < this.#requests; done += BATCH) {
+      for (let index = 0; index < BATCH; index++) keys[index] = begin(index);
+      this.#pair.settle();
+      if (drain(b) !== BATCH) throw new Error('a command did not arrive');
+      for (const key of keys) {
+        b.qp.postSend(
+          invalidates
+            ? { ...this.#send(), opcode: WrOpcode.SEND_WITH_INV, invalidateRkey: key }
+            : this.#send(),
+        );
       }
-      for (let seen = 0; seen === 0;) {
-        for (const { status } of pair.a.cq.poll(BATCH)) {
-          if (status !== WcStatus.SUCCESS) throw new Error(`a request ended with ${status}`);
-          seen++;
-        }
+      this.#pair.settle();
+      if (drain(a) !== BATCH) throw new Error('an answer did not arrive');
+      drain(b);
+      for (let index = 0; index < BATCH; index++) end(index);
+    }
+    return { [`request_${name}_us`]: (watch.cpuSeconds() * 1e6) / this.#requests };
+  }
+
+  /** REG_MR and LOCAL_INV of one region; the last of a batch has a completion. */
+  #registerAndInvalidate(index: number): SendWorkRequest[] {
+    const desc = (this.#held[index] = this.rich.getMr()!);
+    const regMr = desc.regMr(this.#memory, ACCESS);
+    const sendFlags = index === BATCH - 1 ? SendFlag.SIGNALED : 0;
+    return [
+      { opcode: WrOpcode.REG_MR, sendFlags: 0, regMr },
+      { opcode: WrOpcode.LOCAL_INV, sendFlags, invalidateRkey: regMr.key },
+    ];
+  }
+
+  /** Waits for the completion of a batch. */
+  #awaitBatch(): void {
+    for (let seen = 0; seen === 0;) {
+      for (const { status } of this.#pair.a.cq.poll(BATCH)) {
+        if (status !== WcStatus.SUCCESS) throw new Error(`a request ended with ${status}`);
+        seen++;
       }
     }
-    return { reg_mr_local_inv_us: (watch.cpuSeconds() * 1e6) / requests };
-  };
-  /** The same, each batch posted as one list. */
-  const turnOverInLists = (): Figures => {
+  }
+
+  /** Without a peer: REG_MR, LOCAL_INV, and the completion of the last of a batch. */
+  turnOver(): Figures {
+    const { qp } = this.#pair.a;
     const watch = new Stopwatch();
-    for (let done = 0; done < requests; done += BATCH) {
+    for (let done = 0; done < this.#requests; done += BATCH) {
+      for (let index = 0; index < BATCH; index++) {
+        qp.postSend(this.#registerAndInvalidate(index));
+        this.rich.putMr(this.#held[index]!);
+      }
+      this.#awaitBatch();
+    }
+    return { reg_mr_local_inv_us: (watch.cpuSeconds() * 1e6) / this.#requests };
+  }
+
+  /** The same, each batch posted as one list. */
+  turnOverInLists(): Figures {
+    const { qp } = this.#pair.a;
+    const watch = new Stopwatch();
+    for (let done = 0; done < this.#requests; done += BATCH) {
       const list: SendWorkRequest[] = [];
       for (let index = 0; index < BATCH; index++) {
-        const desc = (held[index] = rich.getMr()!);
-        const regMr = desc.regMr(memory, access);
-        const last = index === BATCH - 1 ? SendFlag.SIGNALED : 0;
-        list.push({ opcode: WrOpcode.REG_MR, sendFlags: 0, regMr });
-        list.push({ opcode: WrOpcode.LOCAL_INV, sendFlags: last, invalidateRkey: regMr.key });
+        list.push(...this.#registerAndInvalidate(index));
       }
       qp.postSend(list);
-      for (let index = 0; index < BATCH; index++) rich.putMr(held[index]!);
-      for (let seen = 0; seen === 0;) {
-        for (const { status } of pair.a.cq.poll(BATCH)) {
-          if (status !== WcStatus.SUCCESS) throw new Error(`a request ended with ${status}`);
-          seen++;
-        }
-      }
+      for (let index = 0; index < BATCH; index++) this.rich.putMr(this.#held[index]!);
+      this.#awaitBatch();
     }
-    return { reg_mr_local_inv_list_us: (watch.cpuSeconds() * 1e6) / requests };
-  };
-  const turnOverByVerbs = (): Figures => {
+    return { reg_mr_local_inv_list_us: (watch.cpuSeconds() * 1e6) / this.#requests };
+  }
+
+  turnOverByVerbs(): Figures {
+    const { pd } = this.#pair.a;
     const watch = new Stopwatch();
-    for (let done = 0; done < requests; done++) pd.regMr(memory, access).dereg();
-    return { reg_mr_dereg_mr_us: (watch.cpuSeconds() * 1e6) / requests };
-  };
+    for (let done = 0; done < this.#requests; done++) pd.regMr(this.#memory, ACCESS).dereg();
+    return { reg_mr_dereg_mr_us: (watch.cpuSeconds() * 1e6) / this.#requests };
+  }
+}
+
+function receive({ qp, mr }: Side): void {
+  const sgList = [{ addr: Number(mr.addr) + BYTES, length: COMMAND_BYTES, lkey: mr.lkey }];
+  qp.postRecv({ sgList });
+}
+
+/** How many messages arrived; their receives are posted anew. */
+function drain(side: Side): number {
+  let received = 0;
+  for (const { status, opcode } of side.cq.poll(4 * BATCH)) {
+    if (status !== WcStatus.SUCCESS) throw new Error(`a request ended with ${status}`);
+    if (opcode !== WcOpcode.RECV) continue;
+    received++;
+    receive(side);
+  }
+  return received;
+}
+
+async function run(pace: Pace): Promise<BenchResult> {
+  const pair = await makePair({ qp: { cap: { maxInlineData: COMMAND_BYTES } } });
+  const load = new PoolLoad(pair, pace);
   const many = Math.round((TURNS / 10) * pace.share);
-  const threads = async (): Promise<Figures> => ({
-    get_put_4_threads_bucket_ns: await contended(16, many),
-    get_put_4_threads_pool_ns: await contended(0, many),
-  });
   const rounds = await interleave(
     'pool',
     [
-      getAndPut('l1', rich),
-      getAndPut('l2', poor),
-      threads,
-      bare,
-      byWorkRequest,
-      byVerbs,
-      turnOver,
-      turnOverInLists,
-      turnOverByVerbs,
+      () => load.getAndPut('l1', load.rich),
+      () => load.getAndPut('l2', load.poor),
+      async () => ({
+        get_put_4_threads_bucket_ns: await contended(16, many),
+        get_put_4_threads_pool_ns: await contended(0, many),
+      }),
+      () => load.exchange('bare', load.bare, false),
+      () => load.exchange('reg_mr', load.byWorkRequest, true),
+      () => load.exchange('verbs', load.byVerbs, false),
+      () => load.turnOver(),
+      () => load.turnOverInLists(),
+      () => load.turnOverByVerbs(),
     ],
     pace,
   );
   await pair.a.context.close();
   await pair.b.context.close();
+  return judged(rounds);
+}
+
+/** Medians of the rounds, and the bars that they meet or miss. */
+function judged(rounds: readonly Figures[]): BenchResult {
   // What a registration adds: the exchange itself is the same.
   const added = (f: Figures, name: string): number =>
     f[`request_${name}_us`]! - f['request_bare_us']!;
@@ -270,31 +300,26 @@ async function run(pace: Pace): Promise<BenchResult> {
     registration_verbs_us: medianOf(rounds, (f) => added(f, 'verbs')),
     verbs_to_work_requests_ratio: ratio,
   };
-  return {
-    rounds,
-    figures,
-    bars: [
-      atMost('get and put, the user’s own (L1), ns', figures['get_put_l1_ns']!, 60),
-      atMost('get and put, of a bucket (L2), ns', figures['get_put_l2_ns']!, 150),
-      atMost(
-        'get and put, 4 threads, each its bucket, ns',
-        figures['get_put_4_threads_bucket_ns']!,
-        400,
-      ),
-      atMost('get and put, 4 threads, one list, ns', figures['get_put_4_threads_pool_ns']!, 400),
-      atLeast('REG_MR in the path of a request against regMr and deregMr', ratio, 10),
-      atLeast(
-        'REG_MR and LOCAL_INV against regMr and deregMr',
-        medianOf(rounds, (f) => f['reg_mr_dereg_mr_us']! / f['reg_mr_local_inv_us']!),
-        10,
-      ),
-      atLeast(
-        'REG_MR and LOCAL_INV, a list of 8 of each, against regMr and deregMr',
-        medianOf(rounds, (f) => f['reg_mr_dereg_mr_us']! / f['reg_mr_local_inv_list_us']!),
-        10,
-      ),
-    ],
-  };
+  const ofVerbs = (name: string): number =>
+    medianOf(rounds, (f) => f['reg_mr_dereg_mr_us']! / f[name]!);
+  const bars = [
+    atMost('get and put, the user’s own (L1), ns', figures['get_put_l1_ns']!, 60),
+    atMost('get and put, of a bucket (L2), ns', figures['get_put_l2_ns']!, 150),
+    atMost(
+      'get and put, 4 threads, each its bucket, ns',
+      figures['get_put_4_threads_bucket_ns']!,
+      400,
+    ),
+    atMost('get and put, 4 threads, one list, ns', figures['get_put_4_threads_pool_ns']!, 400),
+    atLeast('REG_MR in the path of a request against regMr and deregMr', ratio, 10),
+    atLeast('REG_MR and LOCAL_INV against regMr and deregMr', ofVerbs('reg_mr_local_inv_us'), 10),
+    atLeast(
+      'REG_MR and LOCAL_INV, a list of 8 of each, against regMr and deregMr',
+      ofVerbs('reg_mr_local_inv_list_us'),
+      10,
+    ),
+  ];
+  return { rounds, figures, bars };
 }
 
 export const bench: Bench = {

@@ -158,6 +158,23 @@ async function measure(
   };
 }
 
+/** All ends of both pairs in process `one`, on one processor. */
+async function openAll(one: Member): Promise<void> {
+  // Before there are threads: they inherit it.
+  execFileSync('taskset', ['-a', '-p', '-c', PROCESSOR, String(one.pid)], { stdio: 'ignore' });
+  await one.run(
+    async (world, addresses) => {
+      const kept = world.kept as unknown as Record<string, unknown>;
+      for (const [name, address] of addresses) {
+        kept[name] = await world.verbena.openDevice({ address, port: 0 });
+      }
+    },
+    PAIRS.flatMap((pair) => [`context-client-${pair}`, `context-server-${pair}`]).map(
+      (name, at) => [name, `127.1.6.${10 + at}`] as const,
+    ),
+  );
+}
+
 async function run(pace: Pace): Promise<BenchResult> {
   const device = (address: string): OpenOptions => ({
     name: freshName(),
@@ -173,19 +190,7 @@ async function run(pace: Pace): Promise<BenchResult> {
     }
     const one = await Member.start();
     members.push(one);
-    // Before there are threads: they inherit it.
-    execFileSync('taskset', ['-a', '-p', '-c', PROCESSOR, String(one.pid)], { stdio: 'ignore' });
-    await one.run(
-      async (world, addresses) => {
-        const kept = world.kept as unknown as Record<string, unknown>;
-        for (const [name, address] of addresses) {
-          kept[name] = await world.verbena.openDevice({ address, port: 0 });
-        }
-      },
-      PAIRS.flatMap((pair) => [`context-client-${pair}`, `context-server-${pair}`]).map(
-        (name, at) => [name, `127.1.6.${10 + at}`] as const,
-      ),
-    );
+    await openAll(one);
     const [c0, s0, c1, s1] = members as [Member, Member, Member, Member];
     await connectPair(c0, s0, 0);
     await connectPair(c1, s1, 1);

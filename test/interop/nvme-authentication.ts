@@ -15,7 +15,7 @@ import {
   type NvmeHostDhchap,
 } from '../../host/index.js';
 import type { Program } from '../support/processes.js';
-import type { GuestGroup } from './group.js';
+import type { GuestGroup, Report } from './group.js';
 import { guestTools } from './rxe/image.js';
 import type { Lab } from './rxe/lab.js';
 
@@ -51,74 +51,10 @@ export const nvmeAuthenticationGroup: GuestGroup = {
         const terms = `${hash}, ${group}, secrets of transform ${transform}, ${ways}`;
         const secret = makeDhchapSecret(transform);
         const controllerSecret = isMutual ? makeDhchapSecret(transform) : undefined;
-        await report.check(`Linux authenticates to our target: ${terms}`, () =>
-          withTarget(lab, { secret, controllerSecret, hash, group }, async (target) => {
-            const own = isMutual ? ` --dhchap-ctrl-secret=${controllerSecret}` : '';
-            await attach(lab, ` --dhchap-secret=${secret}${own}`);
-            await lab.guest.run(
-              `dd if=/dev/urandom of=/tmp/data bs=64k count=4 2>/dev/null
-               dd if=/tmp/data of=${DISK} bs=64k oflag=direct 2>/dev/null &&
-               dd if=${DISK} bs=64k count=4 iflag=direct 2>/dev/null | cmp - /tmp/data`,
-              SECONDS,
-            );
-            const log = await lab.guest.run('dmesg | tail -20');
-            assert.match(
-              log,
-              new RegExp(`authenticated with hash hmac\\(${hash}\\) dhgroup ${group}`),
-            );
-            if (isMutual) assert.match(log, /controller authenticated/);
-            assert.match(target.stdout, /queue 1/);
-            await detach(lab);
-          }),
-        );
-        await report.check(`our initiator authenticates to nvmet: ${terms}`, async () => {
-          await serve(lab, { secret, controllerSecret, hash, group });
-          const dhchap = { secret, ...(controllerSecret !== undefined && { controllerSecret }) };
-          await readAndWrite(lab, dhchap);
-        });
+        await authenticates(report, lab, terms, { secret, controllerSecret, hash, group });
       }
     }
-    await report.check(
-      'a wrong secret, or none, is refused by our target, and Linux says so',
-      () => {
-        const terms = { secret: makeDhchapSecret(), hash: 'sha256', group: 'ffdhe2048' } as const;
-        return withTarget(lab, terms, async (target) => {
-          const wrong = ` --dhchap-secret=${makeDhchapSecret()}`;
-          for (const words of ['', wrong]) {
-            await assert.rejects(attach(lab, words), 'connected');
-          }
-          assert.match(target.stderr, /the host does not have the secret/);
-          await attach(lab, ` --dhchap-secret=${terms.secret}`);
-          await detach(lab);
-        });
-      },
-    );
-    await report.check('Linux refuses our target when the controller has another secret', () => {
-      const secret = makeDhchapSecret();
-      const controllerSecret = makeDhchapSecret();
-      const terms = { secret, controllerSecret, hash: 'sha256', group: 'ffdhe2048' } as const;
-      return withTarget(lab, terms, async (target) => {
-        const other = `--dhchap-ctrl-secret=${makeDhchapSecret()}`;
-        await assert.rejects(attach(lab, ` --dhchap-secret=${secret} ${other}`));
-        assert.match(target.stderr, /the host refuses the controller/);
-      });
-    });
-    await report.check(
-      'nvmet refuses a wrong secret; we refuse an nvmet with another one',
-      async () => {
-        const secret = makeDhchapSecret();
-        const controllerSecret = makeDhchapSecret();
-        await serve(lab, { secret, controllerSecret, hash: 'sha256', group: 'ffdhe2048' });
-        await assert.rejects(
-          readAndWrite(lab, { secret: makeDhchapSecret() }),
-          /refuses this host/,
-        );
-        await assert.rejects(readAndWrite(lab, undefined), /asks .* for authentication/);
-        const other = { secret, controllerSecret: makeDhchapSecret() };
-        await assert.rejects(readAndWrite(lab, other), /does not have its secret/);
-        await readAndWrite(lab, { secret, controllerSecret });
-      },
-    );
+    await refuses(report, lab);
   },
 };
 
@@ -127,6 +63,73 @@ interface Terms {
   readonly controllerSecret?: string | undefined;
   readonly hash: DhchapHash;
   readonly group: DhchapGroup;
+}
+
+/** Linux to our target and ours to nvmet, by these terms, which `name` says. */
+async function authenticates(report: Report, lab: Lab, name: string, terms: Terms): Promise<void> {
+  const { secret, controllerSecret, hash, group } = terms;
+  const isMutual = controllerSecret !== undefined;
+  await report.check(`Linux authenticates to our target: ${name}`, () =>
+    withTarget(lab, terms, async (target) => {
+      const own = isMutual ? ` --dhchap-ctrl-secret=${controllerSecret}` : '';
+      await attach(lab, ` --dhchap-secret=${secret}${own}`);
+      await lab.guest.run(
+        `dd if=/dev/urandom of=/tmp/data bs=64k count=4 2>/dev/null
+         dd if=/tmp/data of=${DISK} bs=64k oflag=direct 2>/dev/null &&
+         dd if=${DISK} bs=64k count=4 iflag=direct 2>/dev/null | cmp - /tmp/data`,
+        SECONDS,
+      );
+      const log = await lab.guest.run('dmesg | tail -20');
+      assert.match(log, new RegExp(`authenticated with hash hmac\\(${hash}\\) dhgroup ${group}`));
+      if (isMutual) assert.match(log, /controller authenticated/);
+      assert.match(target.stdout, /queue 1/);
+      await detach(lab);
+    }),
+  );
+  await report.check(`our initiator authenticates to nvmet: ${name}`, async () => {
+    await serve(lab, terms);
+    const dhchap = { secret, ...(controllerSecret !== undefined && { controllerSecret }) };
+    await readAndWrite(lab, dhchap);
+  });
+}
+
+/** Wrong secrets, on either side. */
+async function refuses(report: Report, lab: Lab): Promise<void> {
+  await report.check('a wrong secret, or none, is refused by our target, and Linux says so', () => {
+    const terms = { secret: makeDhchapSecret(), hash: 'sha256', group: 'ffdhe2048' } as const;
+    return withTarget(lab, terms, async (target) => {
+      const wrong = ` --dhchap-secret=${makeDhchapSecret()}`;
+      for (const words of ['', wrong]) {
+        await assert.rejects(attach(lab, words), 'connected');
+      }
+      assert.match(target.stderr, /the host does not have the secret/);
+      await attach(lab, ` --dhchap-secret=${terms.secret}`);
+      await detach(lab);
+    });
+  });
+  await report.check('Linux refuses our target when the controller has another secret', () => {
+    const secret = makeDhchapSecret();
+    const controllerSecret = makeDhchapSecret();
+    const terms = { secret, controllerSecret, hash: 'sha256', group: 'ffdhe2048' } as const;
+    return withTarget(lab, terms, async (target) => {
+      const other = `--dhchap-ctrl-secret=${makeDhchapSecret()}`;
+      await assert.rejects(attach(lab, ` --dhchap-secret=${secret} ${other}`));
+      assert.match(target.stderr, /the host refuses the controller/);
+    });
+  });
+  await report.check(
+    'nvmet refuses a wrong secret; we refuse an nvmet with another one',
+    async () => {
+      const secret = makeDhchapSecret();
+      const controllerSecret = makeDhchapSecret();
+      await serve(lab, { secret, controllerSecret, hash: 'sha256', group: 'ffdhe2048' });
+      await assert.rejects(readAndWrite(lab, { secret: makeDhchapSecret() }), /refuses this host/);
+      await assert.rejects(readAndWrite(lab, undefined), /asks .* for authentication/);
+      const other = { secret, controllerSecret: makeDhchapSecret() };
+      await assert.rejects(readAndWrite(lab, other), /does not have its secret/);
+      await readAndWrite(lab, { secret, controllerSecret });
+    },
+  );
 }
 
 async function withTarget(

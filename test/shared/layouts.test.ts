@@ -290,6 +290,14 @@ function makeLayouts(context: Context): { layouts: LayoutMemoryRegion[]; program
   return { layouts: [list, box, vertex, uneven, nested], programs };
 }
 
+/** Changes one word of a program. */
+function spoil(words: Uint32Array, [start, size]: readonly [number, number], random: Random) {
+  // Heads decide most.
+  const word = random.below(random.below(2) === 0 ? Math.min(size, 192) >> 2 : size >> 2);
+  const values = [0, 1, 0xffffffff, 0x80000000, random.below(64), random.below(2 ** 32)];
+  words[(start >> 2) + word] = random.pick(values);
+}
+
 test('programs full of chance are walked nowhere but in the regions, and to an end', async () => {
   const options = at('127.1.8.6');
   const survivor = await openDevice(options);
@@ -319,13 +327,7 @@ test('programs full of chance are walked nowhere but in the regions, and to an e
       join(qp, client.context, peer);
       join(peer, survivor, qp);
       programs.forEach(([start], index) => bytes.set(whole[index]!, start));
-      for (let count = round % 4; count > 0; count--) {
-        const [start, size] = random.pick(programs);
-        // Heads decide most.
-        const word = random.below(random.below(2) === 0 ? Math.min(size, 192) >> 2 : size >> 2);
-        const values = [0, 1, 0xffffffff, 0x80000000, random.below(64), random.below(2 ** 32)];
-        words[(start >> 2) + word] = random.pick(values);
-      }
+      for (let count = round % 4; count > 0; count--) spoil(words, random.pick(programs), random);
       const { key, length } = random.pick(keys);
       const from = random.below(length);
       const size = 1 + random.below(length - from);

@@ -220,61 +220,67 @@ class World {
   }
 }
 
+/** What one member does next. */
+async function randomStep(world: World): Promise<void> {
+  const { random, counts, members, holders } = world;
+  const member = members[random.below(members.length)]!;
+  const user = member.users[random.below(Math.max(1, member.users.length))];
+  const regions = [...holders.keys()];
+  const region = regions[random.below(Math.max(1, regions.length))];
+  switch (random.below(16)) {
+    case 0:
+      if (random.below(20) === 0 && members.length < MEMBERS_MAX) await world.join();
+      break;
+    case 1:
+      if (random.below(60) === 0 && member !== members[0]) await world.kill(member);
+      break;
+    case 2:
+      if (random.below(8) > 0 || member.users.length === USERS_MAX) break;
+      try {
+        const reclaim = (wanted: number): number => random.below(2 * wanted + 2) - 1;
+        const weight = 1 + random.below(3);
+        member.users.push(member.pool.createUser(random.below(8), { weight, reclaim }));
+        counts.came++;
+      } catch (error) {
+        assert.instance(error, RefusalError);
+        counts.refused++;
+      }
+      break;
+    case 3:
+      if (user && random.below(40) === 0) world.leave(member, user);
+      break;
+    case 4:
+      world.clock.advance(random.below(random.below(50) === 0 ? 20_000 : 200));
+      break;
+    case 5:
+      if (region === undefined || !user || holders.get(region)!.user === user) break;
+      if (random.below(10) > 0) break;
+      world.refused('EINVAL', () => user.putMr(holders.get(region)!.desc));
+      break;
+    case 6:
+    case 7:
+      if (region !== undefined && !world.opened.has(region)) world.register(region);
+      break;
+    case 8:
+      if (region !== undefined && world.opened.has(region)) world.invalidate(region);
+      break;
+    case 9:
+    case 10:
+    case 11:
+    case 12:
+      if (user) world.get(member, user);
+      break;
+    default:
+      if (region !== undefined) world.put(region);
+  }
+}
+
 test(`${STEPS} random steps of members that come, take regions, register them, and die`, async () => {
   const world = new World();
-  const { random, counts, members, holders } = world;
+  const { counts, members } = world;
   await world.join();
   for (let step = 0; step < STEPS; step++) {
-    const member = members[random.below(members.length)]!;
-    const user = member.users[random.below(Math.max(1, member.users.length))];
-    const regions = [...holders.keys()];
-    const region = regions[random.below(Math.max(1, regions.length))];
-    switch (random.below(16)) {
-      case 0:
-        if (random.below(20) === 0 && members.length < MEMBERS_MAX) await world.join();
-        break;
-      case 1:
-        if (random.below(60) === 0 && member !== members[0]) await world.kill(member);
-        break;
-      case 2:
-        if (random.below(8) > 0 || member.users.length === USERS_MAX) break;
-        try {
-          const reclaim = (wanted: number): number => random.below(2 * wanted + 2) - 1;
-          const weight = 1 + random.below(3);
-          member.users.push(member.pool.createUser(random.below(8), { weight, reclaim }));
-          counts.came++;
-        } catch (error) {
-          assert.instance(error, RefusalError);
-          counts.refused++;
-        }
-        break;
-      case 3:
-        if (user && random.below(40) === 0) world.leave(member, user);
-        break;
-      case 4:
-        world.clock.advance(random.below(random.below(50) === 0 ? 20_000 : 200));
-        break;
-      case 5:
-        if (region === undefined || !user || holders.get(region)!.user === user) break;
-        if (random.below(10) > 0) break;
-        world.refused('EINVAL', () => user.putMr(holders.get(region)!.desc));
-        break;
-      case 6:
-      case 7:
-        if (region !== undefined && !world.opened.has(region)) world.register(region);
-        break;
-      case 8:
-        if (region !== undefined && world.opened.has(region)) world.invalidate(region);
-        break;
-      case 9:
-      case 10:
-      case 11:
-      case 12:
-        if (user) world.get(member, user);
-        break;
-      default:
-        if (region !== undefined) world.put(region);
-    }
+    await randomStep(world);
     if (step % 500 === 0) world.audit();
   }
   world.audit();
