@@ -112,7 +112,7 @@ import {
 import { noteRefusal } from './transport/requester/path-mtu';
 import { resumePath, seedRoundTrip } from './transport/shared/path-control';
 import { earliestDeadline, scheduleDueFences } from './transport/shared/invalidation-fence';
-import { lookForLife } from './transport/shared/keep-alive';
+import { probePeer } from './transport/shared/keep-alive';
 import { PACKET_AUTH, rotateSendKey, setPacketAuth } from './transport/shared/packet-auth';
 import {
   QueuePair,
@@ -546,7 +546,7 @@ export function nextDeadline(context: Context): f64 {
 }
 
 /** The same for delayed acknowledgements: `advance` may be a millisecond or two later. */
-export function nextOwed(context: Context): f64 {
+export function nextDelayedAck(context: Context): f64 {
   return <f64>context.delayedAckMicros;
 }
 
@@ -601,10 +601,10 @@ export function aeadOpen(
   return 1;
 }
 
-/** Checks whether the peer of a queue pair sent a packet; if not, sends a probe. Returns a Life. */
+/** Checks whether the peer of a queue pair sent a packet; if not, sends a probe: a PeerState. */
 export function postProbe(context: Context, qp: QueuePair, now: f64): u32 {
   context.now = max<u64>(context.now, <u64>now);
-  return lookForLife(context, qp);
+  return probePeer(context, qp);
 }
 
 /** Takes part in a pool of regions as PoolParameters say, or makes it. An Errno. */

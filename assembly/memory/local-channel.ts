@@ -35,7 +35,7 @@ export class LocalMessage {
   state: u32;
   targetQpn: u32;
   sourceQpn: u32;
-  /** Life of the target (arena.ts `nextBinding`). */
+  /** Incarnation of the target (arena.ts `nextBinding`). */
   binding: u32;
   /** After a refusal the target refuses all messages of the same run. */
   run: u32;

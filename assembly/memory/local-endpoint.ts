@@ -19,7 +19,7 @@ export class LocalEndpoint {
   /** Number of the queue pair that may address it. */
   peerQpn: u32;
   pd: u32;
-  /** Life of the queue pair (arena.ts `nextBinding`). */
+  /** Incarnation of the queue pair (arena.ts `nextBinding`). */
   binding: u32;
   /** Bits of AccessFlag. */
   access: u32;

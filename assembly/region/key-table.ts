@@ -8,7 +8,7 @@
  * saw it change starts over, a bounded number of times. Taking a slot is one compare-and-swap on
  * the sequence, so registering needs no lock.
  *
- * Life of a slot: FREE -> LIVE -> (INVALID) -> DYING -> FREE; lookups find a key in LIVE only.
+ * States of a slot: FREE -> LIVE -> (INVALID) -> DYING -> FREE; lookups find a key in LIVE only.
  * An invalidated key is dead, but its region still belongs to its owner. A dying slot names
  * an epoch (arena.ts) and is not used again before that epoch has passed. Windows and regions for
  * REG_MR begin in INVALID, and go to and fro between that and LIVE (memory-window.ts,

@@ -19,7 +19,7 @@ import {
 } from './pool';
 
 /** Checks of active members before the repair gives up for now. */
-const PATIENCE: u32 = 10000;
+const SPINS_MAX: u32 = 10000;
 
 /** Removes a dead slot from all pools. The caller holds the lock. */
 export function leavePools(arena: Arena, slot: u32): void {
@@ -51,7 +51,7 @@ function allOut(arena: Arena): bool {
   for (let slot: u32 = 0; slot < arena.contextsMax; slot++) {
     const place = changetype<usize>(contextSlot(arena, slot)) + offsetof<ContextSlot>('pooling');
     let turn: u32 = 0;
-    while (atomic.load<u32>(place) != 0) if (++turn > PATIENCE) return false;
+    while (atomic.load<u32>(place) != 0) if (++turn > SPINS_MAX) return false;
   }
   return true;
 }

@@ -32,7 +32,7 @@ import { isOrphan, isPooled, leavePools, repairPools } from './pool-repair';
 import { detachDead } from './protection-domain';
 
 /** Checks of the other engines before this gives up for now: they are busy, or stopped. */
-const PATIENCE: u32 = 10000;
+const SPINS_MAX: u32 = 10000;
 
 /** No slot has this number. */
 const NO_SLOT: u32 = 0xffffffff;
@@ -49,7 +49,7 @@ enum Taken {
 /** Has every living context left the call that it is in now? */
 function settled(arena: Arena): bool {
   const epoch = nextEpoch(arena);
-  for (let turn: u32 = 0; turn < PATIENCE; turn++) if (allQuiesced(arena, epoch)) return true;
+  for (let turn: u32 = 0; turn < SPINS_MAX; turn++) if (allQuiesced(arena, epoch)) return true;
   return false;
 }
 

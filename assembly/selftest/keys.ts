@@ -1,4 +1,4 @@
-/** Checks of region/key-table.ts: access rights, and the life of a key. */
+/** Checks of region/key-table.ts: access rights, and the states of a key. */
 import { Arena } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import { AccessFlag } from '../region/access-flag';
@@ -24,7 +24,7 @@ const ALL: u32 =
   AccessFlag.REMOTE_ATOMIC;
 
 export function checkKeys(): void {
-  checkLife();
+  checkStates();
   checkFlags();
   checkAddressing();
   checkBounds();
@@ -32,7 +32,7 @@ export function checkKeys(): void {
   checkFull();
 }
 
-function checkLife(): void {
+function checkStates(): void {
   begin('a key is found from its registration to its kill, and its slot is free when released');
   const arena = freshArena(16);
   const pd = allocProtectionDomain(arena, 0);

@@ -334,8 +334,8 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
 }
 
 function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): void {
-  const told = a.receiveBufferBytes / 2;
-  const holds = told == 0 ? context.windowCharge : told;
+  const announced = a.receiveBufferBytes / 2;
+  const holds = announced == 0 ? context.windowCharge : announced;
   qp.windowCharge = min<u32>(holds, context.windowChargeMax);
   qp.reorderPeer = min<u32>(a.reorderPackets, qp.flightMax);
   leavePath(qp, pathOf(qp));

@@ -31,7 +31,7 @@ import {
   addressBeside,
   connectSentence,
   formatServerAddress,
-  whileNobodyAnswers,
+  whileUnanswered,
 } from './base/server-address.js';
 
 export interface RpingOptions extends PskOptions {
@@ -100,7 +100,7 @@ class Buffers {
     view.setUint32(12, part.length);
   }
 
-  told(): Remote {
+  advertised(): Remote {
     const view = new DataView(this.inbox.buffer, this.inbox.byteOffset);
     return {
       remoteAddr: view.getBigUint64(0),
@@ -139,7 +139,7 @@ class Side {
         `rping: a message of ${completion.byteLen} bytes arrived in place of 16`,
       );
     }
-    const remote = this.buffers.told();
+    const remote = this.buffers.advertised();
     this.postReceive();
     return remote;
   }
@@ -239,7 +239,7 @@ async function runClient(options: RpingOptions, way: Way): Promise<void> {
   const server = { host: address, port };
   const connecting = connect({ address, port }, { ...PARAM, ...way, udpPort: peerUdpPort });
   const place = formatServerAddress(server);
-  const connection = await whileNobodyAnswers('rping', place, SERVER_COMMAND, connecting).catch(
+  const connection = await whileUnanswered('rping', place, SERVER_COMMAND, connecting).catch(
     (error: unknown) => {
       throw connectSentence(pskRefusal(error, place), server, SERVER_COMMAND);
     },

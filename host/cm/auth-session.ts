@@ -161,7 +161,7 @@ export class AuthSession {
     return join(head, nonceA, nonceB);
   }
 
-  /** Once REQ and REP have told both queue pair numbers. */
+  /** Once both queue pair numbers are known from REQ and REP. */
   packetKeys(localQpn: number, remoteQpn: number): PacketKeys {
     const { nonceA, nonceB } = this.#exchange;
     const salt = join(nonceA, nonceB, this.#nonceC!);

@@ -17,7 +17,7 @@ export interface PendingRequest {
 
 /** Keep-alive state of a connection. */
 export interface Watch {
-  /** Checks whether the queue pair's peer sent a packet; if not, sends a probe. Returns a Life. */
+  /** Checks whether the queue pair's peer sent a packet; if not, sends a probe. Returns a PeerState. */
   readonly look: () => number;
   /** Microseconds between two checks; 0: checked only while the connection is doubted. */
   readonly stepMicros: number;

@@ -3,7 +3,7 @@
  * connection sends keep-alive probes (transport/shared/keep-alive.ts). The peer's transport
  * answers, whatever its application does. Sans-IO, as the state machine that calls it.
  */
-import { Life } from '#build/abi.js';
+import { PeerState } from '#build/abi.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { idsOf, type Connection, type Watch } from './connection.js';
 import type { CmProtocol } from './protocol.js';
@@ -26,16 +26,16 @@ const LATE_MICROS = 250e3;
 /** Checks fall on a time grid, so that many connections share one timer. */
 const GRIDS = 64;
 
-/** Checks this queue pair for a sign of life: a `Life`; SILENT if it is no longer connected. */
+/** Checks this queue pair for a sign of life: a `PeerState`; SILENT if it is no longer connected. */
 export function lookFor(qp: QueuePair | undefined): number {
-  if (!qp || qp.incarnation === 0) return Life.SILENT;
+  if (!qp || qp.incarnation === 0) return PeerState.SILENT;
   const { device } = qp.pd.context;
   // Packets that already arrived count as a sign of life.
   device.settle();
   const { arena, engine, clock } = device;
-  const life = arena.exports.postProbe(engine.context, qp.handle, clock.now());
+  const peerState = arena.exports.postProbe(engine.context, qp.handle, clock.now());
   engine.drain();
-  return life;
+  return peerState;
 }
 
 /** `limitMillis`: a connection ends after this time without a sign of life; 0: no keep-alive. */
@@ -85,7 +85,7 @@ export function doubt(core: CmProtocol, now: number, connection: Connection): vo
   if (!watch || watch.isDoubted) return;
   watch.isDoubted = true;
   // Earlier packets do not count. While requests are outstanding, the transport's retries decide.
-  const isSilent = watch.look() === Life.SILENT || watch.look() === Life.SILENT;
+  const isSilent = watch.look() === PeerState.SILENT || watch.look() === PeerState.SILENT;
   watch.silent = isSilent ? 1 : 0;
   plan(core, connection, now + DOUBT_MICROS);
 }
@@ -96,12 +96,12 @@ export function lookAfter(core: CmProtocol, now: number, connection: Connection)
   // A process that was itself stopped or busy received no packets: it must not end connections.
   const step = watch.isDoubted ? DOUBT_MICROS : watch.stepMicros;
   const isLate = now - watch.nextMicros > step + LATE_MICROS;
-  const life = watch.look();
-  if (life !== Life.NOT_READY) watch.notReady = 0;
-  if (life !== Life.SILENT || isLate) {
+  const peerState = watch.look();
+  if (peerState !== PeerState.NOT_READY) watch.notReady = 0;
+  if (peerState !== PeerState.SILENT || isLate) {
     watch.silent = 0;
     watch.isDoubted = false;
-    if (life === Life.NOT_READY && watch.notReady++ === NOT_READY_CHECKS) {
+    if (peerState === PeerState.NOT_READY && watch.notReady++ === NOT_READY_CHECKS) {
       return endLost(core, now, connection);
     }
   } else if (watch.silent++ === PROBES) {

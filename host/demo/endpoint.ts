@@ -50,9 +50,9 @@ export function writtenBy(
   address: string,
   context: Context,
   pd: ProtectionDomain,
-  told: Omit<PrivateData, 'columnsKey'>,
+  memory: Omit<PrivateData, 'columnsKey'>,
 ): Promise<RdmaConnection> {
-  const privateData = encodePrivateData({ ...told, columnsKey: 0 });
+  const privateData = encodePrivateData({ ...memory, columnsKey: 0 });
   return connect({ address, port: PORT }, { context, pd, qp: SMALL_QP, privateData }, (qp) => {
     // For two WRITEs with immediate values, which bring nothing for a receive's memory.
     qp.postRecv([{ sgList: [] }, { sgList: [] }]);
@@ -135,8 +135,8 @@ export class DemoEndpoint {
   /** A connection by which the peer WRITEs record after record into `region` (records.ts). */
   recorded(peer: Endpoint, pd: ProtectionDomain, region: MemoryRegion): Promise<RdmaConnection> {
     const { rkey, addr } = region;
-    const told = { role: Role.RECORD, kind: this.kind, rkey, addr };
-    return writtenBy(`${peer.gid}`, this.context, pd, told);
+    const privateData = { role: Role.RECORD, kind: this.kind, rkey, addr };
+    return writtenBy(`${peer.gid}`, this.context, pd, privateData);
   }
 
   /** `bytes` of memory of our own, registered. */
@@ -209,34 +209,34 @@ export class DemoEndpoint {
     const connection = await connect(target, options, (qp) => {
       if (role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
     });
-    const told = decodePrivateData(connection.privateData);
-    if (!told) throw new Error(`${peer.gid} is no peer of this demo`);
-    return { connection, told };
+    const privateData = decodePrivateData(connection.privateData);
+    if (!privateData) throw new Error(`${peer.gid} is no peer of this demo`);
+    return { connection, privateData };
   }
 
   async #serve(): Promise<void> {
     const target = { address: this.address, port: PORT };
     const listener = await listen(target, { context: this.context, backlog: 64 });
     for await (const request of listener) {
-      const told = decodePrivateData(request.privateData);
+      const privateData = decodePrivateData(request.privateData);
       const gid = `${request.peer.address}`;
       const peer = this.link.peers.find((other) => `${other.gid}` === gid);
-      if (!told || !peer || this.#connections >= CONNECTIONS_MAX) {
+      if (!privateData || !peer || this.#connections >= CONNECTIONS_MAX) {
         request.reject();
         continue;
       }
-      const inbox = told.role === Role.STAMP ? this.scratch(BOX_BYTES) : undefined;
-      const accepting = request.accept(this.#options(told.role), (qp) => {
+      const inbox = privateData.role === Role.STAMP ? this.scratch(BOX_BYTES) : undefined;
+      const accepting = request.accept(this.#options(privateData.role), (qp) => {
         if (inbox) postReceive(qp, inbox, 0);
-        if (told.role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
+        if (privateData.role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
       });
       this.#connections++;
       accepting.then(
         (connection) => {
-          if (inbox) this.#stamp({ connection, told }, inbox);
-          else if (told.role === Role.RECORD) this.#record({ connection, told });
-          else if (told.role === Role.SPARE) this.#keep(connection);
-          else this.#enter(peer, { connection, told });
+          if (inbox) this.#stamp({ connection, privateData }, inbox);
+          else if (privateData.role === Role.RECORD) this.#record({ connection, privateData });
+          else if (privateData.role === Role.SPARE) this.#keep(connection);
+          else this.#enter(peer, { connection, privateData });
         },
         () => this.#connections--,
       );
@@ -306,8 +306,8 @@ export class DemoEndpoint {
 
   #enter(peer: Endpoint, end: End): void {
     const meeting = this.#meeting(peer);
-    meeting.ends.set(end.told.role, end);
-    if (end.told.role === Role.MESSAGE) {
+    meeting.ends.set(end.privateData.role, end);
+    if (end.privateData.role === Role.MESSAGE) {
       takeMessages(end, this.#regionsFor(peer).inbox, this.memory).catch(() => undefined);
     } else {
       this.#countCallbacks(end.connection).catch(() => undefined);

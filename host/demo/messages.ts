@@ -41,11 +41,11 @@ export async function takeMessages(
 }
 
 /**
- * WRITEs a line of our picture to the memory that the other told of, whenever it sends something,
+ * WRITEs a line of our picture to the memory of the other side, whenever it sends something,
  * until it is refused or the connection is over.
  */
 export async function stampWhenAsked(
-  { connection: { qp, sendCq, recvCq }, told: { addr: remoteAddr, rkey } }: End,
+  { connection: { qp, sendCq, recvCq }, privateData: { addr: remoteAddr, rkey } }: End,
   inbox: MemoryRegion,
   ours: MemoryRegion,
 ): Promise<void> {

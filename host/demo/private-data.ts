@@ -1,4 +1,4 @@
-/** One queue pair of two peers of the demo, and what each told the other about its memory. */
+/** One queue pair of two peers of the demo, and where each has its memory: their private data. */
 import type { RdmaConnection } from '../cm/connect.js';
 import { WcStatus, WcStatusName } from '../verbs/enums.js';
 import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
@@ -33,10 +33,10 @@ export interface PrivateData {
   readonly columnsKey: number;
 }
 
-const TOLD_BYTES = 20;
+const PRIVATE_DATA_BYTES = 20;
 
 export function encodePrivateData({ role, kind, rkey, addr, columnsKey }: PrivateData): Uint8Array {
-  const bytes = new Uint8Array(TOLD_BYTES);
+  const bytes = new Uint8Array(PRIVATE_DATA_BYTES);
   const view = new DataView(bytes.buffer);
   view.setUint8(0, role);
   view.setUint8(1, kind === 'node' ? 1 : 0);
@@ -48,7 +48,8 @@ export function encodePrivateData({ role, kind, rkey, addr, columnsKey }: Privat
 
 /** Undefined if the bytes are not private data of the demo. */
 export function decodePrivateData(bytes: Uint8Array): PrivateData | undefined {
-  if (bytes.length < TOLD_BYTES || bytes[0]! > Role.RECORD || bytes[1]! > 1) return undefined;
+  const isWhole = bytes.length >= PRIVATE_DATA_BYTES;
+  if (!isWhole || bytes[0]! > Role.RECORD || bytes[1]! > 1) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   return {
     role: bytes[0] as Role,
@@ -62,12 +63,12 @@ export function decodePrivateData(bytes: Uint8Array): PrivateData | undefined {
 export interface End {
   readonly connection: RdmaConnection;
   /** The other's memory. */
-  readonly told: PrivateData;
+  readonly privateData: PrivateData;
 }
 
 /** Where something is in the other's memory. */
-export function at({ told }: End, offset: number): { remoteAddr: bigint; rkey: number } {
-  return { remoteAddr: told.addr + BigInt(offset), rkey: told.rkey };
+export function at({ privateData }: End, offset: number): { remoteAddr: bigint; rkey: number } {
+  return { remoteAddr: privateData.addr + BigInt(offset), rkey: privateData.rkey };
 }
 
 /** Throws for what did not succeed. */

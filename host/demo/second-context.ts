@@ -74,8 +74,8 @@ export class SecondContext implements SharingContext {
     const { handle, peer, kind, rkey, addr } = share;
     const isKept = isRefused(context, handle, SHARE_KEY + 1n);
     const pd = context.sharePd(handle, SHARE_KEY);
-    const told = { role: Role.STAMP, kind, rkey, addr };
-    return new SecondContext(context, isKept, pd, await writtenBy(peer, context, pd, told));
+    const privateData = { role: Role.STAMP, kind, rkey, addr };
+    return new SecondContext(context, isKept, pd, await writtenBy(peer, context, pd, privateData));
   }
 
   async ask(): Promise<Asked> {

@@ -40,7 +40,7 @@ export class Session {
   constructor(peer: Endpoint, ends: ReadonlyMap<Role, End>, regions: SessionRegions) {
     const paint = ends.get(Role.PAINT)!;
     this.peer = peer;
-    this.kind = paint.told.kind;
+    this.kind = paint.privateData.kind;
     this.regions = regions;
     this.view = new View(ends.get(Role.VIEW)!, regions.theirs, this.delays);
     this.#ours = new Layer(regions.ours);

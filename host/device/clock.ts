@@ -89,7 +89,7 @@ interface Timer {
   readonly fire: () => void;
 }
 
-/** Time that moves when told to. Timers of the same moment fire in the order they were set. */
+/** Time that moves by `advance`. Timers of the same moment fire in the order they were set. */
 export class VirtualClock implements Clock {
   #now: number;
   #order = 0;

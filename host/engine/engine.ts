@@ -43,7 +43,7 @@ export interface EngineOutput<Destination> {
    * When `advance` is to be called: microseconds on the clock, 0 for never; and when it is to be
    * called by and by: a millisecond or two later does no harm.
    */
-  deadline(micros: number, patient: number): void;
+  deadline(micros: number, delayedAck: number): void;
 }
 
 /** The earlier of two moments, of which 0 is never. */
@@ -145,7 +145,7 @@ export class Engine<Destination> {
   #owes = false;
   #starved = false;
   #deadline = 0;
-  #owed = 0;
+  #delayedAck = 0;
 
   /** `now`: monotonic microseconds. */
   constructor(
@@ -198,11 +198,11 @@ export class Engine<Destination> {
       this.#draining = false;
     }
     const deadline = this.exports.nextDeadline(this.context);
-    const owed = this.exports.nextOwed(this.context);
-    if (deadline !== this.#deadline || owed !== this.#owed) {
+    const delayedAck = this.exports.nextDelayedAck(this.context);
+    if (deadline !== this.#deadline || delayedAck !== this.#delayedAck) {
       this.#deadline = deadline;
-      this.#owed = owed;
-      this.#output.deadline(deadline, owed);
+      this.#delayedAck = delayedAck;
+      this.#output.deadline(deadline, delayedAck);
     }
   }
 

@@ -15,7 +15,7 @@ const QUORUM = 2;
 const RECORDS = 20;
 const OPTIONS = { bytes: 4096, volatile: true };
 
-interface Told {
+interface Announcement {
   readonly port: number;
   readonly udpPort: number;
   readonly descriptor: Uint8Array;
@@ -45,7 +45,7 @@ async function use(directory: string): Promise<void> {
   const pcfg = rpma.peerCfgNew();
   pcfg.setDirectWriteToPmem(true);
   const replicas: rpma.LogReplica[] = [];
-  for (const { port, udpPort, descriptor } of await processes.hear<Told>()) {
+  for (const { port, udpPort, descriptor } of await processes.hear<Announcement>()) {
     const conn = (await peer.connReqNew('127.0.0.1', port, cfg, udpPort)).connect();
     const event = await conn.nextEvent();
     if (event !== rpma.ConnEvent.ESTABLISHED) throw new Error(rpma.utilsConnEvent2str(event));

@@ -392,10 +392,10 @@ export class Association {
     name: CommandName,
     fields: Readonly<Record<string, number | bigint>>,
     sgl: Sgl,
-    isPatient = false,
+    isUntimed = false,
   ): Promise<Completion> {
     const completion = await new Promise<Completion>((resolve, reject) =>
-      queue.submit({ name, fields, sgl, isPatient, resolve, reject }),
+      queue.submit({ name, fields, sgl, isUntimed, resolve, reject }),
     );
     if (completion.status !== NvmeStatus.SUCCESS) throw new NvmeError(name, completion.status);
     return completion;

@@ -34,7 +34,7 @@ export interface Io {
   /** Where data are, if that is arranged already. */
   readonly sgl?: Sgl;
   /** Waits for as long as it takes. */
-  readonly isPatient?: boolean;
+  readonly isUntimed?: boolean;
   readonly resolve: (completion: Completion) => void;
   readonly reject: (error: Error) => void;
 }
@@ -139,7 +139,7 @@ export class HostQueue {
   get oldestMicros(): number | undefined {
     let oldest: number | undefined;
     for (const slot of this.#slots) {
-      if (slot && slot.io.isPatient !== true && slot.startMicros < (oldest ?? Infinity)) {
+      if (slot && slot.io.isUntimed !== true && slot.startMicros < (oldest ?? Infinity)) {
         oldest = slot.startMicros;
       }
     }

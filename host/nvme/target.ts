@@ -206,7 +206,7 @@ export class NvmeTarget {
       ...names,
     };
     const io = this.#io;
-    const told = (): Subsystem['discovered'] => this.#discovered();
+    const discovered = (): Subsystem['discovered'] => this.#discovered();
     return {
       serial: serial ?? names.serial,
       model,
@@ -217,7 +217,7 @@ export class NvmeTarget {
       mdts: MAX_TRANSFER_SHIFT,
       counters: io.counters,
       get discovered() {
-        return told();
+        return discovered();
       },
       get failure() {
         return io.failure;

@@ -22,9 +22,9 @@ import { writeNumber, writeWide } from './structure.js';
 export interface NvmeVolumeEvent {
   /**
    * `lost`: the target no longer answers. `reconnected`. `failed`: reconnecting was abandoned.
-   * `told`: the target reports an event, by type and information (Base 1.4 section 5.2).
+   * `reported`: the target reports an event, by type and information (Base 1.4 section 5.2).
    */
-  readonly kind: 'lost' | 'reconnected' | 'failed' | 'told';
+  readonly kind: 'lost' | 'reconnected' | 'failed' | 'reported';
   readonly reason: string;
 }
 
@@ -352,7 +352,7 @@ export class NvmeVolume {
       ...asked,
       // An association that was never established cannot be lost.
       onEnd: (reason) => made && this.#lost(made, reason),
-      onEvent: (type, info) => this.#event('told', `type ${type}, information ${info}`),
+      onEvent: (type, info) => this.#event('reported', `type ${type}, information ${info}`),
     });
     made = association;
     try {

@@ -14,7 +14,7 @@ const ANSWER_BYTES_MAX = 1 << 24;
 const ANSWER_MILLIS = 5000;
 
 /** One node's answer. */
-export interface DeskAnswer {
+export interface NodeAnswer {
   /** Address and UDP port of the node's device. */
   readonly node: string;
   readonly text: string;
@@ -137,10 +137,10 @@ function table(titles: readonly string[], rows: readonly (readonly string[])[]):
  * Asks all nodes of this user on this machine, or one: `question` is config, stats, info, counters,
  * sockets, connections, or "set parameter=value". Rejects with what the node refused.
  */
-export async function askNodes(question: string, only?: string): Promise<DeskAnswer[]> {
+export async function askNodes(question: string, only?: string): Promise<NodeAnswer[]> {
   const folder = directory();
   if (folder === undefined) return [];
-  const answers: DeskAnswer[] = [];
+  const answers: NodeAnswer[] = [];
   for (const name of readdirSync(folder).sort()) {
     const at = name.lastIndexOf('-');
     const [address, port] = [name.slice(0, at).replaceAll('_', ':'), name.slice(at + 1)];

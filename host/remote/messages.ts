@@ -127,7 +127,7 @@ export class Messages {
   /** Received frames that the peer has no credit for yet. */
   #held = 0;
   /** Credits that the next frame carries. */
-  #owed = 0;
+  #creditsToReturn = 0;
   #onHello: ((hello: Uint8Array) => void) | undefined;
 
   constructor(queue: RequestQueue, bytesMax: number) {
@@ -141,7 +141,7 @@ export class Messages {
     this.#inbox = inbox;
     this.#report = report;
     this.#credits = WINDOW;
-    this.#held = this.#owed = 0;
+    this.#held = this.#creditsToReturn = 0;
     this.#assembly = new Assembly();
     this.#hello = new Assembly();
     this.hasPeerClosed = false;
@@ -224,9 +224,9 @@ export class Messages {
 
   /** The header of a frame that leaves now. */
   #header(kind: number): number {
-    const owed = this.#owed;
-    this.#owed = 0;
-    return (kind << 16) | owed;
+    const credits = this.#creditsToReturn;
+    this.#creditsToReturn = 0;
+    return (kind << 16) | credits;
   }
 
   #control(kind: number, bytes = NOTHING): void {
@@ -363,7 +363,7 @@ export class Messages {
     // Frames of a former queue pair have no credit in this one.
     const count = Math.min(frames, this.#held);
     this.#held -= count;
-    this.#owed += count;
-    if (this.#owed >= WINDOW / 2 && this.#qp) this.#control(Kind.CREDIT);
+    this.#creditsToReturn += count;
+    if (this.#creditsToReturn >= WINDOW / 2 && this.#qp) this.#control(Kind.CREDIT);
   }
 }

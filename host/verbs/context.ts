@@ -108,8 +108,8 @@ export class Context {
   /**
    * A context of this device for another thread, which needs no koffi: post what this returns to a
    * Worker, and `openDevice({ threadShare })` there. It has a port of its own, at the same address; the
-   * same memory, protection domains (`pd.allocShpd`, `importPd`) and keys. `openDevice` must have
-   * been told of `threadsMax`. Throws MisuseError; RefusalError EOPNOTSUPP, EBUSY, ENOMEM.
+   * same memory, protection domains (`pd.allocShpd`, `importPd`) and keys. `openDevice` must
+   * have had `threadsMax`. Throws MisuseError; RefusalError EOPNOTSUPP, EBUSY, ENOMEM.
    */
   share(options: ShareOptions = {}): DeviceShare {
     this.checkOpen();

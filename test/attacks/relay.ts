@@ -9,11 +9,11 @@ import { MAD_BYTES, parseMad, type Message } from '../../host/cm/mad.js';
 import { Random } from '../simulation/random.js';
 import { Member } from '../support/member.js';
 import { Attacker } from './attacker.js';
-import type { AuthChoice, RemoteMemory, Station } from './station.js';
+import type { AuthChoice, RemoteMemory, AttackedEnd } from './attacked-end.js';
 
 const [BTH, DETH] = [12, 8];
 const UD_SEND_ONLY = 0x64;
-const STATION = 'build/test/attacks/station.js';
+const ATTACKED_END = 'build/test/attacks/attacked-end.js';
 export const SERVICE = 7474;
 
 export type Side = 'client' | 'server';
@@ -108,17 +108,17 @@ export class OnPath {
     ({ client: this.clientAddress, server: this.serverAddress } = addresses);
   }
 
-  async call<Name extends keyof Station>(
+  async call<Name extends keyof AttackedEnd>(
     side: Side,
     name: Name,
-    ...args: Parameters<Extract<Station[Name], (...args: never[]) => unknown>>
-  ): Promise<Awaited<ReturnType<Extract<Station[Name], (...args: never[]) => unknown>>>> {
+    ...args: Parameters<Extract<AttackedEnd[Name], (...args: never[]) => unknown>>
+  ): Promise<Awaited<ReturnType<Extract<AttackedEnd[Name], (...args: never[]) => unknown>>>> {
     return (await this[side].run(
       async ({ load }, file, method, values) => {
-        const { station } = (await load(file)) as { station: Record<string, Function> };
-        return (await station[method]!(...values)) as unknown;
+        const { attackedEnd } = (await load(file)) as { attackedEnd: Record<string, Function> };
+        return (await attackedEnd[method]!(...values)) as unknown;
       },
-      STATION,
+      ATTACKED_END,
       name as string,
       args as unknown[],
     )) as never;

@@ -12,7 +12,7 @@ const SEEN = 3;
 const PING = 4;
 const PONG = 5;
 /** Nothing seen for so long: what is under way is lost. */
-const PATIENCE_MILLIS = 50;
+const LIMIT_MILLIS = 50;
 
 export interface FloodResult {
   /** Messages that the other side has seen. */
@@ -77,7 +77,7 @@ export class BareChannel {
   }
 
   /** True: the other side said something; false: not in time. */
-  #change(limitMillis = PATIENCE_MILLIS): Promise<boolean> {
+  #change(limitMillis = LIMIT_MILLIS): Promise<boolean> {
     return new Promise((resolve) => {
       const timer = setTimeout(() => resolve(false), limitMillis);
       this.#woken = () => {

@@ -23,7 +23,7 @@ type Word =
 
 const WARM_UP_MILLIS = 100;
 /** Whatever takes longer does not come any more. */
-const PATIENCE_MILLIS = 20_000;
+const LIMIT_MILLIS = 20_000;
 const LOOK_MILLIS = 5;
 
 export class MessagePair {
@@ -116,7 +116,7 @@ export class MessagePair {
 
   /** Nothing is under way any more. */
   async #arrived(): Promise<void> {
-    const end = performance.now() + PATIENCE_MILLIS;
+    const end = performance.now() + LIMIT_MILLIS;
     while ((await this.#received()) < this.#sent) {
       if (performance.now() > end) throw new Error(`${this.#name}: messages are lost`);
       await new Promise((resolve) => setTimeout(resolve, LOOK_MILLIS));
@@ -128,7 +128,7 @@ async function inTime(name: string, work: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     const error = new Error(`${name}: nothing comes any more`);
-    timer = setTimeout(() => reject(error), PATIENCE_MILLIS);
+    timer = setTimeout(() => reject(error), LIMIT_MILLIS);
   });
   await Promise.race([work, late]);
   clearTimeout(timer);

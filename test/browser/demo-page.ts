@@ -9,7 +9,7 @@ import { Browser } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 
 /** A link gives signalling 10 s, and a connection 15 s more. */
-const PATIENCE_MILLIS = 30_000;
+const LIMIT_MILLIS = 30_000;
 
 export interface DemoPageOptions {
   readonly width?: number;
@@ -90,7 +90,7 @@ export class DemoPage {
       () => said.getAttribute('data-figures'),
       (text) => text !== null,
     );
-    if (figures === null) throw new Error(`${act} is not over after ${PATIENCE_MILLIS / 1000} s`);
+    if (figures === null) throw new Error(`${act} is not over after ${LIMIT_MILLIS / 1000} s`);
     if (figures === '{}') throw new Error(`${act}: ${await said.textContent()}`);
     return JSON.parse(figures) as Record<string, number>;
   }
@@ -142,7 +142,7 @@ export const saidOf = (act: string): string =>
   isMain(act) ? `#said-${act}` : `.act:has(#act-${act}) output.said`;
 
 async function eventuallyText(read: () => Promise<string | null>, wanted: RegExp): Promise<string> {
-  const deadline = performance.now() + PATIENCE_MILLIS;
+  const deadline = performance.now() + LIMIT_MILLIS;
   for (;;) {
     const text = (await read()) ?? '';
     if (wanted.test(text)) return text;
@@ -156,7 +156,7 @@ export async function until<Value>(
   read: () => Value | Promise<Value>,
   isSo: (value: Value) => boolean,
 ): Promise<Value> {
-  const deadline = performance.now() + PATIENCE_MILLIS;
+  const deadline = performance.now() + LIMIT_MILLIS;
   for (;;) {
     const value = await read();
     if (isSo(value) || performance.now() > deadline) return value;

@@ -1,6 +1,6 @@
 /** Answers that a blind attacker forges: it knows the queue pair number, and tries PSNs. */
 import * as assert from 'uvu/assert';
-import { Life, NakCode, Opcode } from '#build/abi.js';
+import { PeerState, NakCode, Opcode } from '#build/abi.js';
 import { lookFor } from '../../host/cm/keep-alive.js';
 import { QpState, SendFlag, WrOpcode } from '../../host/index.js';
 import { makePair } from '../support/pair.js';
@@ -117,10 +117,10 @@ test('an acknowledgement with another MSN is no sign of life', (wire) => {
     [FIRST - 5000, 0],
   ] as const) {
     answer(wire, psn, msn);
-    assert.is(lookFor(wire.qp), Life.SILENT, `PSN ${psn}, MSN ${msn}`);
+    assert.is(lookFor(wire.qp), PeerState.SILENT, `PSN ${psn}, MSN ${msn}`);
   }
   answer(wire, FIRST - 1, 0);
-  assert.is(lookFor(wire.qp), Life.HEARD);
+  assert.is(lookFor(wire.qp), PeerState.HEARD);
 });
 
 test('an honest NAK ends a queue pair at once', async () => {

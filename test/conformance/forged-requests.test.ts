@@ -1,6 +1,6 @@
 /** Requests of a hostile peer, or of an attacker that guesses PSNs; and silence as an answer. */
 import * as assert from 'uvu/assert';
-import { Life, NakCode, Opcode } from '#build/abi.js';
+import { PeerState, NakCode, Opcode } from '#build/abi.js';
 import { lookFor } from '../../host/cm/keep-alive.js';
 import { Mtu, QpState, QpType, SendFlag, WrOpcode } from '../../host/index.js';
 import { markOf, onWire, pattern } from '../support/wire.js';
@@ -106,18 +106,18 @@ test.with({})('a peer that is never ready is distinguished from a live one', (wi
   wire.post(WrOpcode.SEND, 8, { wrId: 1, ...SIGNALED });
   wire.takePackets();
   lookFor(wire.qp);
-  assert.is(lookFor(wire.qp), Life.HEARD, 'nothing was answered: retries decide');
+  assert.is(lookFor(wire.qp), PeerState.HEARD, 'nothing was answered: retries decide');
   for (let time = 0; time < 3; time++) {
     wire.acknowledge(OURS, 0x20 | 1);
-    assert.is(lookFor(wire.qp), Life.NOT_READY);
+    assert.is(lookFor(wire.qp), PeerState.NOT_READY);
     wire.clock.step();
-    assert.is(lookFor(wire.qp), Life.NOT_READY, 'between two RNR NAKs as well');
+    assert.is(lookFor(wire.qp), PeerState.NOT_READY, 'between two RNR NAKs as well');
   }
   wire.acknowledge(OURS);
-  assert.is(lookFor(wire.qp), Life.HEARD);
+  assert.is(lookFor(wire.qp), PeerState.HEARD);
   wire.post(WrOpcode.SEND, 8);
-  assert.is(lookFor(wire.qp), Life.HEARD);
-  assert.is(lookFor(wire.qp), Life.HEARD);
+  assert.is(lookFor(wire.qp), PeerState.HEARD);
+  assert.is(lookFor(wire.qp), PeerState.HEARD);
 });
 
 test('READ responses wait for a sign of the peer after a window of them', () =>

@@ -3,7 +3,7 @@
  * unchanged state of both sides.
  */
 import * as assert from 'uvu/assert';
-import { Life, Opcode } from '#build/abi.js';
+import { PeerState, Opcode } from '#build/abi.js';
 import { QpState, QpType, SendFlag, WrOpcode } from '../../host/index.js';
 import { lookFor } from '../../host/cm/keep-alive.js';
 import { makePair } from '../support/pair.js';
@@ -17,7 +17,7 @@ const OWN_KIND = { reorderPackets: 64, ownKind: true };
 
 /** Checks until no packet has arrived since the last check: a probe is sent. */
 function probe(wire: Wire, psn: number): void {
-  for (let looks = 0; lookFor(wire.qp) === Life.HEARD; looks++) {
+  for (let looks = 0; lookFor(wire.qp) === PeerState.HEARD; looks++) {
     assert.ok(looks < 3, 'a sign of life is reset');
     wire.expectSilence('a peer with a sign of life is not probed');
   }
@@ -27,8 +27,8 @@ function probe(wire: Wire, psn: number): void {
 
 test('a probe before any request has the PSN before the first, AckReq, and no memory address', () =>
   onWire({ sendPsn: 0x100 }, (wire) => {
-    assert.is(lookFor(wire.qp), Life.HEARD, 'the first check only records the state');
-    assert.is(lookFor(wire.qp), Life.SILENT);
+    assert.is(lookFor(wire.qp), PeerState.HEARD, 'the first check only records the state');
+    assert.is(lookFor(wire.qp), PeerState.SILENT);
     const packet = wire.expectPacket({ opcode: WRITE_ONLY, psn: 0xff, ackRequest: 1 });
     assert.equal([packet.virtualAddress, packet.key, packet.dmaLength], [0n, 0, 0]);
     assert.is(packet.bytes.length, 12 + 16 + 4);
@@ -45,8 +45,8 @@ test('the ACK of a probe is a sign of life, and has no other effect', () =>
     // Linux rxe that has executed nothing acknowledges PSN 0xffffff.
     for (const psn of [0xff, 0xffffff]) {
       wire.acknowledge(psn);
-      assert.is(lookFor(wire.qp), Life.HEARD, `${psn}`);
-      assert.is(lookFor(wire.qp), Life.SILENT, 'once');
+      assert.is(lookFor(wire.qp), PeerState.HEARD, `${psn}`);
+      assert.is(lookFor(wire.qp), PeerState.SILENT, 'once');
       wire.expectPacket({ opcode: WRITE_ONLY, psn: 0xff });
     }
     assert.is(wire.qp.query().sqPsn, 0x100);
@@ -63,7 +63,7 @@ test('the ACK of a probe is a sign of life, and has no other effect', () =>
 test('no probe is sent while requests are outstanding', (wire) => {
   wire.post(WrOpcode.RDMA_WRITE, 8);
   wire.takePackets();
-  for (let look = 0; look < 5; look++) assert.is(lookFor(wire.qp), Life.HEARD);
+  for (let look = 0; look < 5; look++) assert.is(lookFor(wire.qp), PeerState.HEARD);
   wire.expectSilence();
 });
 
@@ -72,11 +72,11 @@ test('a request of the peer is a sign of life, and so is its own probe', () =>
     probe(wire, 0xff);
     wire.receive(1);
     wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200 }, 8);
-    assert.is(lookFor(wire.qp), Life.HEARD);
+    assert.is(lookFor(wire.qp), PeerState.HEARD);
     probe(wire, 0xff);
     wire.sendPacket({ opcode: WRITE_ONLY, psn: 0x200, ackRequest: 1 });
     wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200 });
-    assert.is(lookFor(wire.qp), Life.HEARD);
+    assert.is(lookFor(wire.qp), PeerState.HEARD);
   }));
 
 for (const options of [{}, OWN_KIND]) {
@@ -106,13 +106,13 @@ for (const options of [{}, OWN_KIND]) {
 
 test('a probe is never sent if its ACK by Linux could acknowledge a later request', () =>
   onWire({ sendPsn: 0xfffff0 }, (wire) => {
-    for (let look = 0; look < 4; look++) assert.is(lookFor(wire.qp), Life.HEARD);
+    for (let look = 0; look < 4; look++) assert.is(lookFor(wire.qp), PeerState.HEARD);
     wire.expectSilence();
   }));
 
 test('a queue pair in ERR has no sign of life, and sends nothing', (wire) => {
   wire.qp.modify({ qpState: QpState.ERR });
-  assert.is(lookFor(wire.qp), Life.SILENT);
+  assert.is(lookFor(wire.qp), PeerState.SILENT);
   wire.expectSilence();
 });
 
@@ -123,17 +123,17 @@ test('one probe is a sign of life for both sides, unless one of them is dead', a
     const sides = [a, b];
     for (const { qp } of sides) for (let look = 0; look < 3; look++) lookFor(qp);
     pair.settle();
-    for (const { qp } of sides) assert.is(lookFor(qp), Life.HEARD);
-    assert.is(lookFor(a.qp), Life.SILENT);
+    for (const { qp } of sides) assert.is(lookFor(qp), PeerState.HEARD);
+    assert.is(lookFor(a.qp), PeerState.SILENT);
     pair.settle();
     pair.settle();
     assert.equal(
       sides.map(({ qp }) => lookFor(qp)),
-      [Life.HEARD, Life.HEARD],
+      [PeerState.HEARD, PeerState.HEARD],
     );
     b.qp.modify({ qpState: QpState.ERR });
     for (let look = 0; look < 3; look++) {
-      assert.is(lookFor(a.qp), Life.SILENT);
+      assert.is(lookFor(a.qp), PeerState.SILENT);
       pair.settle();
     }
   } finally {
@@ -143,7 +143,7 @@ test('one probe is a sign of life for both sides, unless one of them is dead', a
 
 test('an unreliable connection is not probed: UC has no acknowledgements', () =>
   onWire({ qp: { qpType: QpType.UC } }, (wire) => {
-    for (let look = 0; look < 3; look++) assert.is(lookFor(wire.qp), Life.HEARD);
+    for (let look = 0; look < 3; look++) assert.is(lookFor(wire.qp), PeerState.HEARD);
     wire.expectSilence();
   }));
 

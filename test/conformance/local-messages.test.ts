@@ -12,7 +12,7 @@ import {
   WrOpcode,
   type SendWorkRequest,
 } from '../../host/index.js';
-import { CarrierWorld } from '../support/carriers.js';
+import { CarrierWorld } from '../support/request-paths.js';
 import { LocalChannel } from '../support/local-channels.js';
 import { connect, makePair, type PairOptions } from '../support/pair.js';
 import { pattern } from '../support/wire.js';

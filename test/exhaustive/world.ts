@@ -28,7 +28,7 @@ const SLOT_LIVE = 'slot LIVE';
 export const Status = { READY: 0, SUSPENDED: 1, DONE: 2, KILLED: 3 } as const;
 
 /** Where a registration is. STUCK: its key cannot be killed, since a dead thread holds its slot. */
-const Life = {
+const PeerState = {
   NONE: 0,
   REGISTERING: 1,
   LIVE: 2,
@@ -233,7 +233,7 @@ export class World {
     if (this.scenario.regions.some(({ base }) => base !== undefined)) return checkBindings(machine);
     let live = 0;
     for (let region = 0; region < this.scenario.regions.length; region++) {
-      if (this.#life(region) === Life.LIVE) live++;
+      if (this.#life(region) === PeerState.LIVE) live++;
     }
     const left = this.remains();
     if (left.length !== live || left.some((one) => one !== SLOT_LIVE)) {
@@ -269,11 +269,11 @@ export class World {
         this.#ghosts[base + STATUS] = Status.DONE;
         return;
       }
-      const region = 'region' in operation ? this.#life(operation.region) : Life.NONE;
+      const region = 'region' in operation ? this.#life(operation.region) : PeerState.NONE;
       const pointless =
         (operation.kind === 'copy' && this.#ghosts[base + GRANTED] === 0) ||
-        (operation.kind === 'release' && region === Life.LIVE) ||
-        (operation.kind !== 'register' && region >= Life.REFUSED);
+        (operation.kind === 'release' && region === PeerState.LIVE) ||
+        (operation.kind !== 'register' && region >= PeerState.REFUSED);
       if (!pointless) return;
       this.#ghosts[base + PC]!++;
     }
@@ -281,8 +281,8 @@ export class World {
 
   #begin(thread: number, operation: Operation): void {
     const base = thread * THREAD_WORDS;
-    if (operation.kind === 'register') this.#setLife(operation.region, Life.REGISTERING);
-    if (operation.kind === 'kill') this.#setLife(operation.region, Life.KILLING);
+    if (operation.kind === 'register') this.#setLife(operation.region, PeerState.REGISTERING);
+    if (operation.kind === 'kill') this.#setLife(operation.region, PeerState.KILLING);
     if (operation.kind !== 'translate' && operation.kind !== 'translateRemote') return;
     let dead = 0;
     let live = 0;
@@ -290,8 +290,9 @@ export class World {
       const at = this.#regions + region * REGION_WORDS;
       const life = this.#ghosts[at + LIFE]!;
       const invalidated = this.#ghosts[at + INVALIDATED] === 1;
-      if (life === Life.DEAD || life === Life.RELEASED || invalidated) dead |= 1 << region;
-      else if (life === Life.LIVE) live |= 1 << region;
+      if (life === PeerState.DEAD || life === PeerState.RELEASED || invalidated)
+        dead |= 1 << region;
+      else if (life === PeerState.LIVE) live |= 1 << region;
     }
     this.#ghosts[base + DEAD_AT_BEGIN] = dead;
     this.#ghosts[base + LIVE_AT_BEGIN] = live;
@@ -371,7 +372,7 @@ export class World {
     if (errno !== 0) {
       const excused = this.scenario.competing || this.leftovers() & Leftover.SLOT;
       if (!excused) throw new Violation(`register refuses with errno ${errno}`);
-      this.#setLife(region, Life.REFUSED);
+      this.#setLife(region, PeerState.REFUSED);
       return;
     }
     const parameters = (PARAMETERS + region * PARAMETERS_BYTES) >> 2;
@@ -379,28 +380,28 @@ export class World {
     const mask = this.machine.keySlots - 1;
     for (let other = 0; other < this.scenario.regions.length; other++) {
       const life = this.#life(other);
-      const holds = life >= Life.LIVE && life <= Life.DEAD && other !== region;
+      const holds = life >= PeerState.LIVE && life <= PeerState.DEAD && other !== region;
       if (holds && ((this.#keyOf(other) >>> 8) & mask) === ((key >>> 8) & mask)) {
         throw new Violation('two registrations hold one slot');
       }
     }
     this.#ghosts[this.#regions + region * REGION_WORDS + KEY] = key;
-    this.#setLife(region, Life.LIVE);
+    this.#setLife(region, PeerState.LIVE);
   }
 
   #endKill(region: number, errno: number): boolean {
     if (errno === 0) {
-      this.#setLife(region, Life.DEAD);
+      this.#setLife(region, PeerState.DEAD);
       return true;
     }
     // A window is bound, or about to be.
     if (errno === EBUSY && this.scenario.regions.some(({ base }) => base === region)) {
       this.waited = this.scenario.unbinds ?? false;
-      if (!this.waited) this.#setLife(region, Life.LIVE);
+      if (!this.waited) this.#setLife(region, PeerState.LIVE);
       return !this.waited;
     }
     if (this.leftovers() & Leftover.SLOT) {
-      this.#setLife(region, Life.STUCK);
+      this.#setLife(region, PeerState.STUCK);
       return true;
     }
     // Another thread was at the slot: to be tried again.
@@ -415,7 +416,7 @@ export class World {
         throw new Violation(`released while ${this.scenario.threads[thread]!.name} may still copy`);
       }
     }
-    this.#setLife(region, Life.RELEASED);
+    this.#setLife(region, PeerState.RELEASED);
   }
 
   #endTranslate(thread: number, query: Query, address: number): void {
@@ -429,10 +430,10 @@ export class World {
       if (!allows(region, query)) continue;
       const owner = region.base ?? index;
       const life = this.#life(owner);
-      const existed = life >= Life.REGISTERING && life <= Life.RELEASED;
+      const existed = life >= PeerState.REGISTERING && life <= PeerState.RELEASED;
       const right = address === region.address + query.at - region.iova;
       if (right && existed && !(dead & (1 << owner))) granted = owner + 1;
-      const lives = live & (1 << index) && life === Life.LIVE;
+      const lives = live & (1 << index) && life === PeerState.LIVE;
       const excused = this.scenario.competing || this.leftovers() & Leftover.SLOT;
       if (address === 0 && lives && !excused) throw new Violation('a live key is refused');
     }
@@ -441,14 +442,14 @@ export class World {
     }
     this.#ghosts[base + GRANTED] = granted;
     // Released while the lookup ran: its call had been announced, so that must not happen.
-    if (granted > 0 && this.#life(granted - 1) === Life.RELEASED) {
+    if (granted > 0 && this.#life(granted - 1) === PeerState.RELEASED) {
       throw new Violation('granted a region that is released');
     }
   }
 
   #copy(thread: number): void {
     const region = this.#ghosts[thread * THREAD_WORDS + GRANTED]! - 1;
-    if (region >= 0 && this.#life(region) === Life.RELEASED) {
+    if (region >= 0 && this.#life(region) === PeerState.RELEASED) {
       throw new Violation('a copy touches memory of another owner');
     }
   }

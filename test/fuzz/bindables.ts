@@ -47,7 +47,7 @@ export class Bindables {
   readonly #context: Context;
   /** Memory that a peer with a right key may change. */
   readonly #buffer: Uint8Array;
-  readonly #carrier: MemoryRegion;
+  readonly #target: MemoryRegion;
   readonly #null: NullMemoryRegion;
   readonly #area: number;
   #list: readonly Bindable[];
@@ -59,7 +59,7 @@ export class Bindables {
     this.#context = context;
     this.#pd = pd;
     this.#buffer = context.alloc(BYTES);
-    this.#carrier = pd.regMr(this.#buffer, ALL);
+    this.#target = pd.regMr(this.#buffer, ALL);
     this.#null = pd.allocNullMr();
     this.#area = areaOf(context, context.allocations.find(this.#buffer.byteOffset, BYTES)!);
     this.#list = this.#make();
@@ -72,7 +72,7 @@ export class Bindables {
     if (layout && layout.access & ZERO_BASED) {
       return [layout.lkey, BigInt.asUintN(64, BigInt(offset))];
     }
-    const more = [this.#null.lkey, this.#carrier.rkey, this.#area];
+    const more = [this.#null.lkey, this.#target.rkey, this.#area];
     const key =
       layout?.lkey ??
       this.#list[index % BINDABLES]?.key.rkey ??
@@ -84,7 +84,7 @@ export class Bindables {
   binding(index: number, offset: number, length: number, rights: number): Binding {
     const { key, isWindow } = this.#list[index & (OPENED - 1)]!;
     // Now and then a window over a region that REG_MR has registered.
-    const over = rights & 64 ? this.#list[2]!.key.rkey : this.#carrier.lkey;
+    const over = rights & 64 ? this.#list[2]!.key.rkey : this.#target.lkey;
     const chosen = RIGHTS[rights & 3]!;
     return {
       target: key.rkey,
@@ -130,7 +130,7 @@ export class Bindables {
 
   /** A column, sources that end unevenly, a stencil, a layout on layouts; and one to be bound. */
   #makeLayouts(): readonly LayoutMemoryRegion[] {
-    const { lkey, addr } = this.#carrier;
+    const { lkey, addr } = this.#target;
     const sge = (offset: number, length: number, key = lkey) => ({
       addr: addr + BigInt(offset),
       length,

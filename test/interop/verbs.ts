@@ -19,7 +19,7 @@ import {
 } from '../../host/index.js';
 
 const BUFFER_BYTES = 65536;
-const PATIENCE_MILLIS = 10_000;
+const LIMIT_MILLIS = 10_000;
 const ACCESS =
   AccessFlag.LOCAL_WRITE |
   AccessFlag.REMOTE_WRITE |
@@ -94,7 +94,7 @@ const RECEIVE_ID = 1_000_000;
 /** One request after the other; one buffer takes all that is received. */
 async function exchange(from: Side, to: Side): Promise<number> {
   const all = requests(from, to);
-  const end = performance.now() + PATIENCE_MILLIS;
+  const end = performance.now() + LIMIT_MILLIS;
   for (const request of all) {
     if (TAKES_RECEIVE.has(request.opcode)) {
       const sgList = [{ addr: to.mr.addr, length: BUFFER_BYTES, lkey: to.mr.lkey }];

@@ -39,12 +39,12 @@ export class Bindings {
   readonly #random: Random;
   readonly #slots: readonly Slot[];
   /** What the windows are bound to. */
-  readonly #carrier: MemoryRegion;
+  readonly #target: MemoryRegion;
 
   constructor(pd: ProtectionDomain, area: Area, random: Random) {
     this.#area = area;
     this.#random = random;
-    this.#carrier = pd.regMr(area.actual, LOCAL_WRITE | MW_BIND);
+    this.#target = pd.regMr(area.actual, LOCAL_WRITE | MW_BIND);
     const { length } = area;
     const keys = [
       pd.allocMw(MwType.TYPE_2),
@@ -69,7 +69,7 @@ export class Bindings {
       if ('dealloc' in key) key.dealloc();
       else key.dereg();
     }
-    this.#carrier.dereg();
+    this.#target.dereg();
   }
 
   #open(slot: Slot): BindingPlan {
@@ -78,10 +78,10 @@ export class Bindings {
     const rkey = incRkey(key.rkey);
     const zeroBased = this.#random.chance(0.3);
     const { byteOffset, length } = this.#area.actual;
-    const base = zeroBased ? 0 : isWindow ? Number(this.#carrier.addr) : byteOffset;
+    const base = zeroBased ? 0 : isWindow ? Number(this.#target.addr) : byteOffset;
     slot.state = 'under way';
     const access = REMOTE | (zeroBased ? ZERO_BASED : 0);
-    const bindInfo = { mr: this.#carrier, addr: this.#carrier.addr, length };
+    const bindInfo = { mr: this.#target, addr: this.#target.addr, length };
     const buffer = this.#area.actual;
     return {
       kind: isWindow ? LOCAL_KINDS.bind : LOCAL_KINDS.register,

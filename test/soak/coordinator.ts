@@ -12,7 +12,7 @@ import { DATA_OFFSET } from '../../host/pmem/header.js';
 import { Random } from '../simulation/random.js';
 import { afterOwnSeconds } from '../support/own-time.js';
 import type { SmallDisk } from './disk.js';
-import { LEDGER_BYTES, judgeLedger } from './ledger.js';
+import { RECORD_RING_BYTES, judgeLedger } from './record-ring.js';
 import {
   ledgerPath,
   type MemoryUse,
@@ -209,7 +209,7 @@ export class Coordinator {
         this.#tell(member, { kind: 'peers', peers });
         break;
       }
-      case 'ledger': {
+      case 'ring': {
         const counts = this.#ledgers[message.owner]!;
         const before = counts[member.index]!;
         if (message.count <= before) {
@@ -222,7 +222,7 @@ export class Coordinator {
         const before = this.#ledgers[message.owner]![member.index]!;
         if (message.count >= before) break;
         const what = `${before} were acknowledged, ${message.count} are there`;
-        this.#complain(`ledger of ${member.index} at ${message.owner}: ${what}`);
+        this.#complain(`ring of ${member.index} at ${message.owner}: ${what}`);
         break;
       }
       case 'beat': {
@@ -307,9 +307,9 @@ export class Coordinator {
     this.#audits++;
     for (let writer = 0; writer < MEMBERS; writer++) {
       if (writer === owner) continue;
-      const ledger = bytes.subarray(writer * LEDGER_BYTES, (writer + 1) * LEDGER_BYTES);
-      const { complaint } = judgeLedger(ledger, writer, this.#ledgers[owner]![writer]!);
-      if (complaint) this.#complain(`ledger of ${writer} at ${owner}: ${complaint}`);
+      const ring = bytes.subarray(writer * RECORD_RING_BYTES, (writer + 1) * RECORD_RING_BYTES);
+      const { complaint } = judgeLedger(ring, writer, this.#ledgers[owner]![writer]!);
+      if (complaint) this.#complain(`ring of ${writer} at ${owner}: ${complaint}`);
     }
   }
 

@@ -21,7 +21,7 @@ import {
 import { RDMA_UDP_QKEY } from '../../host/cm/enums.js';
 import type { FaultLink } from '../../host/link/faults/fault.js';
 import { Random } from '../simulation/random.js';
-import { LEDGER_BYTES, fillPattern, hasPattern } from './ledger.js';
+import { RECORD_RING_BYTES, fillPattern, hasPattern } from './record-ring.js';
 import { ledgerPath, type Order, type PeerPlace, type Report, type Start } from './messages.js';
 import { Service } from './service.js';
 import { Session } from './session.js';
@@ -66,7 +66,7 @@ async function workWith(peer: number, context: Context, pool: ReturnType<typeof 
   const own = random.split('session', peer);
   const events = {
     ...{ done, violation },
-    acknowledged: (owner: number, count: number) => report({ kind: 'ledger', owner, count }),
+    acknowledged: (owner: number, count: number) => report({ kind: 'ring', owner, count }),
     found: (owner: number, count: number) => report({ kind: 'found', owner, count }),
   };
   while (!isOver) {
@@ -213,7 +213,7 @@ async function run(): Promise<void> {
     : { port: 0, memoryBytes: MEMORY_BYTES };
   const context = await openDevice(place);
   const pmem = await context.openPmem(ledgerPath(directory, member), {
-    bytes: members * LEDGER_BYTES,
+    bytes: members * RECORD_RING_BYTES,
     volatile: true,
   });
   const listener = await listen('127.0.0.1:0', { context });

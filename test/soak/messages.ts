@@ -27,9 +27,9 @@ export type Counts = Readonly<Record<string, number>>;
 
 export type Report =
   | ({ readonly kind: 'up' } & PeerPlace)
-  /** `count` records are in the ledger of `writer` at `owner`, and were flushed. */
-  | { readonly kind: 'ledger'; readonly owner: number; readonly count: number }
-  /** What the ledger said when the writer came back. */
+  /** `count` records are in the ring of `writer` at `owner`, and were flushed. */
+  | { readonly kind: 'ring'; readonly owner: number; readonly count: number }
+  /** What the ring said when the writer came back. */
   | { readonly kind: 'found'; readonly owner: number; readonly count: number }
   | {
       readonly kind: 'beat';
@@ -53,5 +53,5 @@ export interface Start {
 }
 
 export function ledgerPath(directory: string, member: number): string {
-  return `${directory}/ledger-${member}`;
+  return `${directory}/ring-${member}`;
 }

@@ -13,7 +13,7 @@ import {
   type RdmaListener,
   type RdmaRequest,
 } from '../../host/index.js';
-import { LEDGER_BYTES, fillPattern } from './ledger.js';
+import { RECORD_RING_BYTES, fillPattern } from './record-ring.js';
 
 export const SCRATCH_BYTES = 8192;
 /** A message: kind, number, and for POOL where an answer is to be written. */
@@ -90,8 +90,8 @@ export class Service {
     const regions = [scratch, counter, inbox, answer];
     let connection: RdmaConnection | undefined;
     try {
-      const ledger = this.#ledgers.addr + BigInt(writer * LEDGER_BYTES);
-      const told = [scratch, counter, this.#column, { addr: ledger, rkey: this.#ledgers.rkey }];
+      const ring = this.#ledgers.addr + BigInt(writer * RECORD_RING_BYTES);
+      const told = [scratch, counter, this.#column, { addr: ring, rkey: this.#ledgers.rkey }];
       const privateData = Buffer.alloc(told.length * 12);
       told.forEach(({ addr, rkey }, index) => {
         privateData.writeBigUInt64BE(BigInt(addr), index * 12);

@@ -14,8 +14,15 @@ import {
 } from '../../host/index.js';
 import { invalidateAll } from '../../host/nvme/reclaim.js';
 import { Random } from '../simulation/random.js';
-import { RECORD_BYTES, fillPattern, fillRecord, hasPattern, putWord, readWord } from './ledger.js';
-import { recordAt } from './ledger.js';
+import {
+  RECORD_BYTES,
+  fillPattern,
+  fillRecord,
+  hasPattern,
+  putWord,
+  readWord,
+} from './record-ring.js';
+import { recordAt } from './record-ring.js';
 import type { PeerPlace } from './messages.js';
 import { COLUMN, Kind, MESSAGE_BYTES, POOL_BYTES, SCRATCH_BYTES, SIDE } from './service.js';
 
@@ -50,7 +57,7 @@ export class Session {
   readonly #events: SessionEvents;
   readonly #local: MemoryRegion;
   readonly #told: readonly Remote[];
-  /** Records in our ledger there. */
+  /** Records in our ring there. */
   #count = 0;
   #counter = 0n;
   #messages = 0;
@@ -137,7 +144,7 @@ export class Session {
     if (completion?.status !== WcStatus.SUCCESS) throw new Ended(`${completion?.status}`);
   }
 
-  #ledger(offset: number): Remote {
+  #ring(offset: number): Remote {
     const { remoteAddr, rkey } = this.#told[3]!;
     return { remoteAddr: remoteAddr + BigInt(offset), rkey };
   }
@@ -146,7 +153,7 @@ export class Session {
     await this.#do({
       opcode: WrOpcode.RDMA_READ,
       sgList: this.#sge(SMALL_AT, 8),
-      rdma: this.#ledger(0),
+      rdma: this.#ring(0),
     });
     const count = readWord(this.#bytes(SMALL_AT, 8));
     if (count === undefined) this.#events.violation('a word was read torn');
@@ -159,7 +166,7 @@ export class Session {
     const number = this.#count + 1;
     fillRecord(this.#bytes(SMALL_AT, RECORD_BYTES), this.#self, number);
     putWord(this.#bytes(SMALL_AT + RECORD_BYTES, 8), number);
-    const [record, word] = [this.#ledger(recordAt(number)), this.#ledger(0)];
+    const [record, word] = [this.#ring(recordAt(number)), this.#ring(0)];
     const type = PlacementType.PERSISTENT;
     const flush = (where: Remote, length: number): SendWorkRequest => {
       return { opcode: WrOpcode.FLUSH, flush: { ...where, length, type } };

@@ -94,7 +94,7 @@ function takeMessage(context: Context, source: u32, entry: usize): bool {
   return changeState(entry, LocalMessageState.TAKEN, LocalMessageState.REFUSED);
 }
 
-/** Is the message for the life that the queue pair has now, from its peer? */
+/** Is the message for the present incarnation of the queue pair, from its peer? */
 function isFrom(qp: QueuePair, message: LocalMessage, source: u32): bool {
   return (
     message.sourceQpn == qp.targetQp &&

@@ -34,7 +34,7 @@ export function askedForAck(qp: QueuePair): void {
   qp.awaited = 0;
 }
 
-/** A request ends: is the application told when it is complete? */
+/** A request ends: does it get a completion? */
 export function noteAwaited(qp: QueuePair, request: SendRequest): void {
   if (qp.signalAll || request.sendFlags & SendFlag.SIGNALED) qp.awaited = 1;
 }

@@ -148,7 +148,7 @@ export function dropProbe(qp: QueuePair): void {
  * a scheduler.
  */
 const REPEAT_SLACK_MICROS: u32 = 1000;
-const PATIENT_SLACK_MICROS: u32 = 20_000;
+const DELAYED_ACK_SLACK_MICROS: u32 = 20_000;
 /** Each early retransmission waits twice as long as the one before, this many times. */
 const REPEATS_MAX: u32 = 6;
 
@@ -192,7 +192,7 @@ function repeatsEarly(qp: QueuePair): bool {
 function earlyDelay(context: Context, qp: QueuePair): u64 {
   // The round trip of a handshake says nothing of a queue that has filled since.
   const isKnown = qp.lossy && !context.paced && usualRoundTrip(qp) != 0;
-  const slack: u64 = isKnown ? REPEAT_SLACK_MICROS : patience(qp);
+  const slack: u64 = isKnown ? REPEAT_SLACK_MICROS : delayedAckSlack(qp);
   const doublings: u64 = qp.earlyRepeats;
   return (<u64>usualRoundTripMost(qp) + slack) << doublings;
 }
@@ -219,8 +219,8 @@ export function timeoutOf(qp: QueuePair): u64 {
 }
 
 /** As long as the timeout leaves time to ask again before it. */
-function patience(qp: QueuePair): u64 {
-  return min<u64>(PATIENT_SLACK_MICROS, qp.timeoutMicros / 2);
+function delayedAckSlack(qp: QueuePair): u64 {
+  return min<u64>(DELAYED_ACK_SLACK_MICROS, qp.timeoutMicros / 2);
 }
 
 function sinceProgress(context: Context, qp: QueuePair): u64 {

@@ -159,8 +159,8 @@ export function noteNeedless(context: Context, qp: QueuePair): void {
   const early = qp.repeatedEarly;
   if (early != 0) noteHasty(context, qp, <u32>context.now - sinceSent(context, qp, early - 1));
   qp.repeatedEarly = 0;
-  if (!qp.lossTold) return;
-  qp.lossTold = 0;
+  if (!qp.lossReported) return;
+  qp.lossReported = 0;
   const least = max<u32>(leastRoundTrip(qp) >> 3, LATE_LEAST_MICROS);
   doubleLateness(context, qp, <u32>context.now - usualRoundTrip(qp), least);
 }
@@ -350,7 +350,7 @@ function markLosses(context: Context, qp: QueuePair, span: u32): u32 {
       if (lost == 0 || !isWithRequest(qp, psn)) lost++;
     }
   }
-  if (lost != 0) qp.lossTold = 1;
+  if (lost != 0) qp.lossReported = 1;
   return lost;
 }
 
@@ -361,7 +361,7 @@ function isWithRequest(qp: QueuePair, psn: u32): bool {
   return chunk != null && psn != chunk.psnFirst && isUnanswered(chunk);
 }
 
-/** The oldest packet is lost, as the peer has told. */
+/** The oldest packet is lost, as the peer has reported. */
 export function noteGap(context: Context, qp: QueuePair): void {
   if (qp.flightMax != 0) noteLostTime(qp, qp.psnUnacked);
   else qp.lostMicros = <u32>context.now - qp.roundTripMicros;

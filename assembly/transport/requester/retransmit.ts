@@ -30,7 +30,7 @@ import {
 import { chunkOf, isMissing, leftOf } from './read-chunks';
 import { sendData, writeSingle } from './request-packet';
 
-/** The peer has told what it keeps behind `psn`, which it misses; see `takeMap`. */
+/** The peer has reported what it keeps behind `psn`, which it misses; see `takeMap`. */
 export function takeMissing(
   context: Context,
   qp: QueuePair,

@@ -214,7 +214,7 @@ export function executeWaiting(context: Context, qp: QueuePair, job: ResponseJob
 }
 
 /** The peer asks again for what is not done, or for something behind it. */
-export function noteImpatience(context: Context, qp: QueuePair, psn: u32): void {
+export function noteRepeatedRequest(context: Context, qp: QueuePair, psn: u32): void {
   if (qp.heldJobs == 0) return;
   const job = jobAt(qp, qp.jobTail);
   if (job.state == <u32>JobState.READY || psnCompare(psn, job.psn) < 0) return;

@@ -43,7 +43,7 @@ import {
   acknowledgeAgain,
   grantsFlush,
   holdWord,
-  noteImpatience,
+  noteRepeatedRequest,
 } from './flush';
 import { Invalidation, invalidateReceived } from './invalidating-receive';
 import { anyAhead, keepAhead, takeAhead } from './reorder-buffer';
@@ -404,7 +404,7 @@ function receiveDuplicate(
   const times: u32 = isRepeatedAgain(qp, psn) ? 2 : 1;
   if (flags & (PacketFlag.SEND | PacketFlag.WRITE)) {
     if (qp.heldJobs > 0) noteHeld(context, qp, qp.mtu);
-    if (qp.receiveFenced) noteImpatience(context, qp, psn);
+    if (qp.receiveFenced) noteRepeatedRequest(context, qp, psn);
     // One ACK for the newest executed request answers all that came before.
     qp.ackPending = <u8>times;
     qp.hadDuplicate = 1;
@@ -421,7 +421,7 @@ function receiveDuplicate(
     const skipped = psnDistance(resource.psnFirst, psn);
     if (resource.kind == 0 || skipped > psnDistance(resource.psnFirst, resource.psnLast)) continue;
     if (resource.kind != (flags & ANSWERED)) return;
-    noteImpatience(context, qp, psn);
+    noteRepeatedRequest(context, qp, psn);
     if (flags & PacketFlag.READ) repeatRead(context, qp, packet, resource, skipped, times);
     else if (!(reorders(qp) && unsentFrom(qp, psn, 1) == 0) && dropJobsFrom(qp, psn)) {
       pushJob(context, qp, resource.kind, psn, resource.msn, times).value = resource.value;

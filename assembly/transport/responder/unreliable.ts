@@ -15,7 +15,7 @@ import { AsyncEvent, WcOpcode, WcStatus } from '../shared/status';
 import { inSequence, lengthFits, needsReceive, noteEstablished } from './responder';
 import { completeMessage, placeSend, placeWrite } from './scatter';
 
-/** WRITEs that no key allows, in the life of a queue pair: the last one ends it. */
+/** WRITEs that no key allows, in one incarnation of a queue pair: the last one ends it. */
 const WRONG_KEYS_MAX: u8 = 16;
 
 /** A packet of a UC queue pair, checked by `receive.ts` up to its P_Key. */

@@ -4,7 +4,7 @@
  * again and never executes it (IBA 9.7.5.1.4), whatever its key. The requester treats that ACK as a
  * duplicate (IBA 9.7.5.1.2); it proves that the peer is alive.
  *
- * Two users: the host checks idle connections (`lookForLife` compares counters with those of the
+ * Two users: the host checks idle connections (`probePeer` compares counters with those of the
  * last check, so the data path does no work for it); and the responder limits READ responses to a
  * silent peer. READ responses are not acknowledged: a request of 60 bytes may ask for 2 GiB, and
  * without a limit all of them would go to an address whose process has ended. After half of
@@ -22,7 +22,7 @@ import { requests } from './state-machine';
 import { QpState, QpType } from './status';
 
 /** Result of a keep-alive check. */
-export enum Life {
+export enum PeerState {
   /** The peer sent a packet since the last check, or requests are outstanding: retries decide. */
   HEARD = 0,
   /** No packet since the last check: a probe was sent, unless the queue pair is in ERR. */
@@ -41,9 +41,9 @@ export enum Aside {
 export const NOTHING_EXECUTED: u32 = 0xffffff;
 
 /** Did the peer send a packet since the last check? */
-export function lookForLife(context: Context, qp: QueuePair): u32 {
-  if (qp.state == <u32>QpState.ERR) return Life.SILENT;
-  if (qp.type != <u32>QpType.RC || !requests(qp.state)) return Life.HEARD;
+export function probePeer(context: Context, qp: QueuePair): u32 {
+  if (qp.state == <u32>QpState.ERR) return PeerState.SILENT;
+  if (qp.type != <u32>QpType.RC || !requests(qp.state)) return PeerState.HEARD;
   const behind = changetype<usize>(qp) + <usize>(QUEUE_PAIR_PATH + PATH_SIZE);
   const last = changetype<LastLook>(behind);
   const moved = last.psnExpected != qp.psnExpected || last.psnUnacked != qp.psnUnacked;
@@ -52,11 +52,11 @@ export function lookForLife(context: Context, qp: QueuePair): u32 {
   last.psnExpected = qp.psnExpected;
   last.psnUnacked = qp.psnUnacked;
   qp.heardOldNews = 0;
-  if (isStuck && checksOf(qp).notReady) return Life.NOT_READY;
-  if (moved || heard || outstanding(qp) || isAmbiguous(context, qp)) return Life.HEARD;
+  if (isStuck && checksOf(qp).notReady) return PeerState.NOT_READY;
+  if (moved || heard || outstanding(qp) || isAmbiguous(context, qp)) return PeerState.HEARD;
   qp.asidePending |= <u8>Aside.PROBE;
   schedule(context, qp);
-  return Life.SILENT;
+  return PeerState.SILENT;
 }
 
 /**

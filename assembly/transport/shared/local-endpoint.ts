@@ -16,7 +16,7 @@ import { serves } from './state-machine';
 import { QpState, QpType } from './status';
 
 /** Checks of the other engines before the withdrawal returns: one may be stopped in its call. */
-const PATIENCE: u32 = 10000;
+const SPINS_MAX: u32 = 10000;
 
 /** Is the peer of this queue pair at this device? Its number names the context. */
 export function peerIsHere(context: Context, qp: QueuePair): bool {
@@ -76,7 +76,7 @@ export function withdrawAndWait(context: Context, qp: QueuePair): void {
   const at = localEndpointAt(context.arena, qp.qpn);
   if (at == 0 || !withdrawLocalEndpoint(at, qp.qpn)) return;
   const epoch = nextEpoch(context.arena);
-  for (let look: u32 = 0; look < PATIENCE; look++) {
+  for (let look: u32 = 0; look < SPINS_MAX; look++) {
     if (allReachingPassed(context.arena, context.slotIndex, epoch)) return;
   }
 }

@@ -6,7 +6,7 @@ export class LocalTarget {
   /** Address of the QueuePair, if it belongs to this context; else 0. */
   queuePair: usize;
   pd: u32;
-  /** Life of the queue pair, for windows (arena.ts `nextBinding`). */
+  /** Incarnation of the queue pair, for windows (arena.ts `nextBinding`). */
   binding: u32;
   /** Bits of AccessFlag: the rights of its peer. */
   access: u32;

@@ -59,7 +59,7 @@ export class QueuePair {
   mtu: u32;
   /** Every send completes, whatever its flags (`sq_sig_all`). */
   signalAll: u32;
-  /** Which life of the queue pair this is (arena.ts `nextBinding`). */
+  /** The incarnation of the queue pair (arena.ts `nextBinding`). */
   binding: u32;
 
   // Queues.
@@ -108,7 +108,7 @@ export class QueuePair {
   psnNext: u32;
   /** The oldest PSN that is not acknowledged. */
   psnUnacked: u32;
-  /** The oldest PSN that has not arrived, as far as the peer has told; acknowledged or not. */
+  /** The oldest PSN that has not arrived, as far as the peer has reported; acknowledged or not. */
   psnArrived: u32;
   /** The peer has executed all before it. Behind `psnUnacked` while a response is missing. */
   psnExecuted: u32;
@@ -156,7 +156,7 @@ export class QueuePair {
   silentMicros: u32;
   silentMeasured: u8;
   /** 1: losses were detected, and no needless retransmission was reported since. */
-  lossTold: u8;
+  lossReported: u8;
   /** Bits of Sign (path-mtu.ts). */
   mtuSigns: u8;
   /** 1: modify chose the local path for the requests of this queue pair (LOCAL-PATH.md). */

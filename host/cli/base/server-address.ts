@@ -60,7 +60,7 @@ export async function addressBeside(server: string): Promise<string> {
  * The connection manager asks again and again, up to a minute: says so where that takes a while.
  * `runs` is what should run there.
  */
-export async function whileNobodyAnswers<T>(
+export async function whileUnanswered<T>(
   command: string,
   server: string,
   runs: string,

@@ -161,7 +161,7 @@ export class PerfPath {
     const base = new PathBase(context, plan);
     const ends: ConnectionEnd[] = [];
     for (let index = 0; index < plan.qps; index++) {
-      ends.push(await patiently(() => base.ask(server, mtu, index)));
+      ends.push(await askRepeatedly(() => base.ask(server, mtu, index)));
     }
     return new PerfPath(base, ends);
   }
@@ -460,7 +460,7 @@ function answersDatagrams(plan: PerfPlan): boolean {
 }
 
 /** Retries while the peer does not listen yet. */
-async function patiently(ask: () => Promise<ConnectionEnd>): Promise<ConnectionEnd> {
+async function askRepeatedly(ask: () => Promise<ConnectionEnd>): Promise<ConnectionEnd> {
   for (let refusals = 1; ; refusals++) {
     try {
       return await ask();

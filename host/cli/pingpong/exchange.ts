@@ -57,7 +57,7 @@ export function decodeDestinations(bytes: Buffer): Destination[] {
 }
 
 /** The queue pairs of the other side and, with a key, the session that packet keys come from. */
-export interface Introduction {
+export interface PeerDestination {
   readonly theirs: readonly Destination[];
   readonly session: ExchangeSession | undefined;
 }
@@ -70,7 +70,7 @@ export async function askPeer(
   ours: readonly Destination[],
   signal: AbortSignal,
   auth?: AuthOptions,
-): Promise<Introduction> {
+): Promise<PeerDestination> {
   const command = 'verbena pingpong';
   const control = await TcpControl.connect(server, signal, command, undefined, ALL_BYTES);
   return converse(control, auth, async () => {
@@ -92,7 +92,7 @@ export interface Client {
 
 /** Connects to the client; `localAddress` is the destination of the client's connection. */
 export type Connector<T> = (
-  client: Introduction,
+  client: PeerDestination,
   localAddress: string,
 ) => Promise<{ readonly ours: readonly Destination[]; readonly result: T }>;
 

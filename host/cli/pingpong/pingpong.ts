@@ -7,7 +7,7 @@ import type { AuthOptions, Context } from '../../index.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { openLocalDevice, type FaultPercents } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
-import { askPeer, awaitPeer, type Destination, type Introduction } from './exchange.js';
+import { askPeer, awaitPeer, type Destination, type PeerDestination } from './exchange.js';
 import { PingpongSide, type PingpongSize, type Service } from './side.js';
 import { readAuth, type PskOptions } from '../base/psk-file.js';
 import { Exit, Interrupted, complain, printLine } from '../base/report.js';
@@ -90,12 +90,12 @@ class Run {
     const client = await awaitPeer(this.options.port, this.signal, async () => {
       if (side) await this.#print('local address: ', side.destinations);
     });
-    const answer = async (introduction: Introduction, localAddress: string) => {
+    const answer = async (peerDestination: PeerDestination, localAddress: string) => {
       // Not told which address is ours: the one that the client knows.
       const made = side ?? (await this.#open(localAddress));
       if (!side) await this.#print('local address: ', made.destinations);
       side = made;
-      await this.#connect(made, introduction);
+      await this.#connect(made, peerDestination);
       return { ours: this.#padded(made.destinations), result: made };
     };
     return client.answer(this.#padded([]).length, answer, this.auth);
@@ -122,7 +122,7 @@ class Run {
     return side;
   }
 
-  async #connect(side: PingpongSide, { theirs, session }: Introduction): Promise<void> {
+  async #connect(side: PingpongSide, { theirs, session }: PeerDestination): Promise<void> {
     const used = theirs.slice(0, this.size.numQp);
     side.connect(used, session);
     await this.#print('remote address:', used);

@@ -25,7 +25,7 @@ import { Exit, printLine } from '../base/report.js';
 import {
   formatServerAddress,
   parseServerAddress,
-  whileNobodyAnswers,
+  whileUnanswered,
   type ServerAddress,
 } from '../base/server-address.js';
 import { SourceFile } from './source-file.js';
@@ -135,14 +135,16 @@ async function openLog(
   cfg.setAuth(auth);
   const conn = (await peer.connReqNew(server.host, PMEM_SERVICE, cfg, server.port)).connect();
   const place = formatServerAddress(server);
-  const event = await whileNobodyAnswers('put', place, SERVER_COMMAND, conn.nextEvent());
+  const event = await whileUnanswered('put', place, SERVER_COMMAND, conn.nextEvent());
   if (event !== rpma.ConnEvent.ESTABLISHED) {
     const lost = new RefusalError('ECONNRESET', `${place} closed the connection`);
     throw connectRefusal(conn.getRefusal() ?? lost, server, SERVER_COMMAND);
   }
-  const told = conn.getPrivateData();
-  const mr = rpma.mrRemoteFromDescriptor(told);
-  conn.applyRemotePeerCfg(rpma.peerCfgFromDescriptor(told.subarray(rpma.MR_DESCRIPTOR_SIZE)));
+  const privateData = conn.getPrivateData();
+  const mr = rpma.mrRemoteFromDescriptor(privateData);
+  conn.applyRemotePeerCfg(
+    rpma.peerCfgFromDescriptor(privateData.subarray(rpma.MR_DESCRIPTOR_SIZE)),
+  );
   const header = context.alloc(8);
   const dst = peer.mrReg(header, rpma.MrUsage.READ_DST);
   conn.read(dst, 0, mr, 0, header.length, rpma.Flag.COMPLETION_ALWAYS);

@@ -70,9 +70,9 @@ export async function put(path: string, address: string, options: PutOptions): P
     const bar = (progress = new Progress('put', file.size));
     const { retries = RETRIES } = options;
     const { outage = options.retries === undefined ? OUTAGE_SECONDS : 0 } = options;
-    const patience = { retries, outageMillis: outage * 1000 };
+    const retrying = { retries, outageMillis: outage * 1000 };
     const result = await new Transfer(
-      { context, file, server, ...patience, auth, signal: interrupt.signal },
+      { context, file, server, ...retrying, auth, signal: interrupt.signal },
       {
         progress: (bytes) => bar.update(bytes),
         verifying: () => undefined,

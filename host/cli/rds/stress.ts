@@ -172,7 +172,7 @@ class Stress {
   ): Promise<void> {
     const seconds = millis / SECOND_MILLIS;
     const { user, system } = process.cpuUsage(cpu);
-    const isTold = this.#options.reportCpu === true;
+    const isReported = this.#options.reportCpu === true;
     const row = {
       tasks: this.#tasks.length,
       txPerSecond: Math.round(counts.sent / seconds),
@@ -180,7 +180,7 @@ class Stress {
       kibPerSecond: counts.bytes / 1024 / seconds,
       sendMicros: counts.callMicros / Math.max(counts.sent, 1),
       rttMicros: counts.rttMicros / Math.max(counts.answers, 1),
-      cpuPercent: isTold ? (user + system) / millis / 10 / availableParallelism() : -1,
+      cpuPercent: isReported ? (user + system) / millis / 10 / availableParallelism() : -1,
     };
     if (this.#options.json) {
       await printLine(JSON.stringify({ ...row, isAverage: note !== '' }));

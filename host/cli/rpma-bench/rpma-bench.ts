@@ -178,12 +178,14 @@ async function connectTo(
     if (refusal?.code === 'EACCES') throw pskRefusal(refusal, 'the server');
     throw new RefusalError('ECONNREFUSED', rpma.utilsConnEvent2str(event));
   }
-  const told = conn.getPrivateData();
-  conn.applyRemotePeerCfg(rpma.peerCfgFromDescriptor(told.subarray(rpma.MR_DESCRIPTOR_SIZE)));
+  const privateData = conn.getPrivateData();
+  conn.applyRemotePeerCfg(
+    rpma.peerCfgFromDescriptor(privateData.subarray(rpma.MR_DESCRIPTOR_SIZE)),
+  );
   const buffer = context.alloc(REGION_BYTES / 2).fill(0xa5);
   const src = peer.mrReg(buffer, rpma.MrUsage.WRITE_SRC);
   const asker = new FlushAsker(peer, context, conn);
-  return { conn, dst: rpma.mrRemoteFromDescriptor(told), src, asker };
+  return { conn, dst: rpma.mrRemoteFromDescriptor(privateData), src, asker };
 }
 
 /** Where write `index` goes: one after the other, or anywhere, each at a multiple of its size. */

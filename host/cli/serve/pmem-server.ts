@@ -48,7 +48,7 @@ export async function servePmem(
     const mr = peer.mrReg(pmem.buffer, WRITE_DST | READ_SRC | FLUSH_TYPE_PERSISTENT);
     const pcfg = rpma.peerCfgNew();
     pcfg.setDirectWriteToPmem(true);
-    const told = Buffer.concat([mr.getDescriptor(), pcfg.getDescriptor()]);
+    const privateData = Buffer.concat([mr.getDescriptor(), pcfg.getDescriptor()]);
     const ep = await peer.epListen(bind, PMEM_SERVICE, authOption(auth));
     await refuseClients(context, { address: bind, port: FILE_SERVICE }, auth, WITH_PMEM);
     // A program that reads the line `serving` may end this process at once.
@@ -70,7 +70,7 @@ export async function servePmem(
     if (!json)
       for (const { name, sha256 } of files) await printLine(`  ${name}  SHA-256 ${sha256}`);
     const persist = (offset: number, length: number): Promise<void> => pmem.flush(offset, length);
-    void takeClients(ep, told, new FlushAnswerer(peer, context, pmem.length, persist));
+    void takeClients(ep, privateData, new FlushAnswerer(peer, context, pmem.length, persist));
     const failure = await Promise.race([stopped, failureOf(pmem)]);
     ep.shutdown();
     if (failure) {

@@ -91,7 +91,7 @@ async function fetch(stage: Stage, end: End, which: number, missing: number) {
 
 /** To or from a column of theirs, by the key of their layout. */
 async function move(
-  { connection: { qp, sendCq }, told }: End,
+  { connection: { qp, sendCq }, privateData }: End,
   opcode: WrOpcode,
   which: number,
   local: { readonly addr: bigint; readonly lkey: number },
@@ -102,7 +102,7 @@ async function move(
   qp.postSend({
     opcode,
     sgList: [{ addr, length: COLUMN_BYTES, lkey: local.lkey }],
-    rdma: { remoteAddr, rkey: told.columnsKey },
+    rdma: { remoteAddr, rkey: privateData.columnsKey },
     sendFlags: SendFlag.SIGNALED,
   });
   check(await sendCq.wait());

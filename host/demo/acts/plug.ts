@@ -22,7 +22,7 @@ interface Thread {
 }
 
 /** The plug is pulled by itself then. */
-const PATIENCE_MILLIS = 10_000;
+const LIMIT_MILLIS = 10_000;
 /** Between two counts on the screen. */
 const SHOW_MILLIS = 50;
 
@@ -130,7 +130,7 @@ async function takeUntilPressed(
   let isPressed = false;
   const press = (): void => void (isPressed = true);
   void pressed.then(press);
-  const timer = setTimeout(press, PATIENCE_MILLIS);
+  const timer = setTimeout(press, LIMIT_MILLIS);
   let shownMillis = 0;
   try {
     for (;;) {

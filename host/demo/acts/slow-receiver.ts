@@ -5,7 +5,7 @@ import { counted, type Act, type Stage } from './act.js';
 
 const MESSAGES = 60;
 const PACE_MILLIS = 15;
-const PATIENCE_MILLIS = 20_000;
+const LIMIT_MILLIS = 20_000;
 
 export const slowReceiver: Act = {
   id: 'slow-receiver',
@@ -24,7 +24,7 @@ export const slowReceiver: Act = {
     try {
       await sendMessages(session.message, session.regions.inbox, MESSAGES);
       // The last ones have arrived; the application may still be busy with them.
-      const deadline = performance.now() + PATIENCE_MILLIS;
+      const deadline = performance.now() + LIMIT_MILLIS;
       while (session.view.word(Word.MESSAGES) < before + MESSAGES) {
         if (performance.now() > deadline) throw new Error('the peer takes no messages');
         await session.refresh();

@@ -12,7 +12,7 @@ import { signallingTo, socketUrl } from './ways.js';
 const MEMORY_BYTES = 4 * 2 ** 20;
 const LIMITS = { queuePairsMax: 16, completionQueuesMax: 32, sharedReceiveQueuesMax: 1 };
 /** Longer than a connection takes to fail. */
-const PATIENCE_MILLIS = 20_000;
+const LIMIT_MILLIS = 20_000;
 
 interface Opening {
   readonly share: DeviceShare;
@@ -50,7 +50,7 @@ export async function openSecond(
     const { value, error } = await new Promise<Answer>((resolve) => {
       const timer = setTimeout(
         () => resolve({ error: 'the second Worker does not answer' }),
-        PATIENCE_MILLIS,
+        LIMIT_MILLIS,
       );
       port.onmessage = ({ data }: MessageEvent<Answer>) => {
         clearTimeout(timer);

@@ -411,7 +411,7 @@ function runsOf(packets: readonly TappedPacket[]): StripRun[] {
 /** Messages that arrive before the endpoint is open. */
 const early: ToWorker[] = [];
 let demo: Demo | undefined;
-let areActsTold = false;
+let areActsShown = false;
 
 /** Fetched when the page is looked inside: most visits do without. */
 async function insideActs(): Promise<readonly Act[]> {
@@ -434,8 +434,8 @@ async function start(message: Extract<ToWorker, { kind: 'start' }>): Promise<voi
 
 self.onmessage = ({ data }) => {
   if (data.kind === 'second') serveSecond(data.port);
-  else if (data.kind === 'inside' && !areActsTold) {
-    areActsTold = true;
+  else if (data.kind === 'inside' && !areActsShown) {
+    areActsShown = true;
     void tellActs();
     self.onmessage!({ data } as MessageEvent<ToWorker>);
   } else if (data.kind === 'start') {

@@ -37,7 +37,7 @@ export class InlineProgress implements Progress, LinkReceiver {
   #events: DeviceEvents | undefined;
   /** What is due in time, and what may be a little late. */
   #timer: Timer = NEVER;
-  #patientTimer: Timer = NEVER;
+  #delayedAckTimer: Timer = NEVER;
   readonly #durables: number;
   readonly #committers = new Set<Committer>();
   #exchange: DurableExchange | undefined;
@@ -103,15 +103,15 @@ export class InlineProgress implements Progress, LinkReceiver {
         wakeContexts: () => this.#wakes?.wakeOthers(),
         flushes: () => this.#giveFlushes(),
         events,
-        deadline: (micros, patient) => {
+        deadline: (micros, delayedAck) => {
           // Where a round trip takes milliseconds no moment is worth waiting for in turns.
           const mayBeLate = link.info.paced === true;
           this.#timer = this.#set(this.#timer, micros, mayBeLate, () => (this.#timer = NEVER));
-          this.#patientTimer = this.#set(
-            this.#patientTimer,
-            patient,
+          this.#delayedAckTimer = this.#set(
+            this.#delayedAckTimer,
+            delayedAck,
             true,
-            () => (this.#patientTimer = NEVER),
+            () => (this.#delayedAckTimer = NEVER),
           );
         },
       },
@@ -179,7 +179,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     } finally {
       this.#polling = false;
     }
-    const deadline = earlier(this.#timer.micros, this.#patientTimer.micros);
+    const deadline = earlier(this.#timer.micros, this.#delayedAckTimer.micros);
     if (deadline !== 0 && this.#clock.now() >= deadline) engine.advance();
     // The next poll or post settles; this timer covers the case that neither follows.
     if (!engine.owes || this.#isSettling) return;
@@ -225,7 +225,7 @@ export class InlineProgress implements Progress, LinkReceiver {
   async close(): Promise<void> {
     this.#closed = true;
     this.#timer.cancel?.();
-    this.#patientTimer.cancel?.();
+    this.#delayedAckTimer.cancel?.();
     this.#wakes?.stop();
     await this.#link.close();
   }

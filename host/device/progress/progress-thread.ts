@@ -172,7 +172,7 @@ function run(context: number): void {
       control.awake();
     } else if (now >= busyUntil) {
       // The application may have moved it in its turn.
-      const deadline = earlier(exports.nextDeadline(context), exports.nextOwed(context));
+      const deadline = earlier(exports.nextDeadline(context), exports.nextDelayedAck(context));
       if (control.fallAsleep(kicks, deadline)) {
         const isQuiet = (packetInbox?.fallAsleep() ?? true) && running.wakes.fallAsleep();
         link.wait(isQuiet ? sleepMicros(deadline, now, filter) : 0);

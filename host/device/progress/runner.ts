@@ -54,7 +54,7 @@ export class Runner {
         flushes: () => this.#giveFlushes(),
         // The application's thread takes them.
         events: undefined,
-        deadline: (micros, patient) => (this.#deadline = earlier(micros, patient)),
+        deadline: (micros, delayedAck) => (this.#deadline = earlier(micros, delayedAck)),
       },
       () => clock.now(),
     );
@@ -120,7 +120,7 @@ export class Runner {
     }
     // The other thread's turn may have moved it.
     const { exports, context } = engine;
-    this.#deadline = earlier(exports.nextDeadline(context), exports.nextOwed(context));
+    this.#deadline = earlier(exports.nextDeadline(context), exports.nextDelayedAck(context));
     if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) {
       engine.advance();
       done++;

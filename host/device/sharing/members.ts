@@ -52,7 +52,7 @@ export class Members {
   readonly #slotsMax: number;
   #socket = -1;
   #timer: NodeJS.Timeout | undefined;
-  #told = false;
+  #reported = false;
 
   constructor({ file, lock, arena, slot }: MembersOptions) {
     this.#file = file;
@@ -145,8 +145,8 @@ export class Members {
 
   /** Once: it is tried again all the time. */
   #tell({ message }: RefusalError): void {
-    if (this.#told) return;
-    this.#told = true;
+    if (this.#reported) return;
+    this.#reported = true;
     process.emitWarning(`what dead processes had cannot be taken back now: ${message}`, {
       type: 'VerbenaWarning',
     });

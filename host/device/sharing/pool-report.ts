@@ -10,7 +10,7 @@ import {
 } from '#build/abi.js';
 import { lookAt, type DeviceTables } from './device-report.js';
 
-/** Counters of users are as their processes have told last, some 20 ms ago. */
+/** Counters of users are those that their processes last reported, some 20 ms ago. */
 export interface PoolReport {
   readonly ulp: string;
   /** Regions of the pool, and those in use or kept by users. */

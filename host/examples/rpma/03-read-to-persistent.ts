@@ -1,16 +1,16 @@
 /** 03: the server reads what the client has into persistent memory, and syncs it itself. */
 import { rpma } from '../../index.js';
 import { COMPLETION_ALWAYS, HELLO_STR_OFFSET, HELLO_STR_SIZE, HELLO_T_SIZE } from './common.js';
-import { MrUsage, clientConnect, clientStation, completed, decodeCommonData } from './common.js';
+import { MrUsage, clientConnect, clientDevice, completed, decodeCommonData } from './common.js';
 import { disconnect, encodeCommonData, firstHello, listen, main, memory } from './common.js';
-import { serverAccept, serverStation, textAt, translate, waitForClose } from './common.js';
+import { serverAccept, serverDevice, textAt, translate, waitForClose } from './common.js';
 import type { Role } from './common.js';
 
 const server: Role = async (addr, port, [path]) => {
-  await using station = await serverStation(addr);
-  const { buffer, pmem } = await memory(station.context, path, HELLO_STR_SIZE);
-  const dst = station.peer.mrReg(buffer, MrUsage.READ_DST);
-  const ep = await listen(station.peer, addr, port);
+  await using device = await serverDevice(addr);
+  const { buffer, pmem } = await memory(device.context, path, HELLO_STR_SIZE);
+  const dst = device.peer.mrReg(buffer, MrUsage.READ_DST);
+  const ep = await listen(device.peer, addr, port);
   const conn = await serverAccept(ep);
   const { mr, dataOffset } = decodeCommonData(conn.getPrivateData());
   const src = rpma.mrRemoteFromDescriptor(mr);
@@ -24,13 +24,13 @@ const server: Role = async (addr, port, [path]) => {
 };
 
 const client: Role = async (addr, port, [path]) => {
-  await using station = await clientStation(addr);
-  const { buffer, pmem } = await memory(station.context, path, HELLO_T_SIZE);
+  await using device = await clientDevice(addr);
+  const { buffer, pmem } = await memory(device.context, path, HELLO_T_SIZE);
   firstHello(buffer);
   console.log(`Next value: ${textAt(buffer, HELLO_STR_OFFSET)}`);
-  const mr = station.peer.mrReg(buffer, MrUsage.READ_SRC);
+  const mr = device.peer.mrReg(buffer, MrUsage.READ_SRC);
   const data = encodeCommonData({ dataOffset: HELLO_STR_OFFSET, mr: mr.getDescriptor() });
-  await waitForClose(await clientConnect(station, addr, port, data));
+  await waitForClose(await clientConnect(device, addr, port, data));
   console.log(`Translation: ${translate(buffer)}`);
   await pmem?.flush();
   mr.dereg();

@@ -4,34 +4,34 @@
  */
 import { rpma } from '../../index.js';
 import { COMPLETION_ALWAYS, COMPLETION_ON_ERROR, FlushType, HELLO_STR_OFFSET } from './common.js';
-import { HELLO_STR_SIZE, HELLO_T_SIZE, MrUsage, clientConnect, clientStation } from './common.js';
+import { HELLO_STR_SIZE, HELLO_T_SIZE, MrUsage, clientConnect, clientDevice } from './common.js';
 import { completed, decodeCommonData, disconnect, encodeCommonData, firstHello } from './common.js';
-import { listen, main, memory, serverAccept, serverStation, textAt, translate } from './common.js';
+import { listen, main, memory, serverAccept, serverDevice, textAt, translate } from './common.js';
 import { waitForClose, type Role } from './common.js';
 
 const server: Role = async (addr, port, [path, direct]) => {
-  await using station = await serverStation(addr);
-  const { buffer, pmem } = await memory(station.context, path, HELLO_STR_SIZE);
+  await using device = await serverDevice(addr);
+  const { buffer, pmem } = await memory(device.context, path, HELLO_STR_SIZE);
   if (buffer[0] !== 0) console.log(`Old value: ${textAt(buffer)}`);
   const { FLUSH_TYPE_PERSISTENT, FLUSH_TYPE_VISIBILITY, WRITE_DST } = MrUsage;
   const persistent = pmem ? FLUSH_TYPE_PERSISTENT : 0;
-  const mr = station.peer.mrReg(buffer, WRITE_DST | FLUSH_TYPE_VISIBILITY | persistent);
+  const mr = device.peer.mrReg(buffer, WRITE_DST | FLUSH_TYPE_VISIBILITY | persistent);
   const pcfg = rpma.peerCfgNew();
   pcfg.setDirectWriteToPmem(direct === 'on');
   const data = encodeCommonData({ mr: mr.getDescriptor(), pcfg: pcfg.getDescriptor() });
-  const ep = await listen(station.peer, addr, port);
+  const ep = await listen(device.peer, addr, port);
   await waitForClose(await serverAccept(ep, data));
   console.log(`New value: ${textAt(buffer)}`);
   mr.dereg();
 };
 
 const client: Role = async (addr, port, [path]) => {
-  await using station = await clientStation(addr);
-  const { buffer, pmem } = await memory(station.context, path, HELLO_T_SIZE);
+  await using device = await clientDevice(addr);
+  const { buffer, pmem } = await memory(device.context, path, HELLO_T_SIZE);
   firstHello(buffer);
   console.log(`Next value: ${textAt(buffer, HELLO_STR_OFFSET)}`);
-  const src = station.peer.mrReg(buffer, MrUsage.WRITE_SRC);
-  const conn = await clientConnect(station, addr, port);
+  const src = device.peer.mrReg(buffer, MrUsage.WRITE_SRC);
+  const conn = await clientConnect(device, addr, port);
   const data = decodeCommonData(conn.getPrivateData());
   const pcfg = rpma.peerCfgFromDescriptor(data.pcfg);
   conn.applyRemotePeerCfg(pcfg);

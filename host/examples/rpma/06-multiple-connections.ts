@@ -3,18 +3,18 @@
  * (scch: both completion queues of a connection share a channel), `client ADDR PORT NAME`.
  */
 import { rpma } from '../../index.js';
-import { COMPLETION_ALWAYS, MrUsage, clientConnect, clientStation, completed } from './common.js';
+import { COMPLETION_ALWAYS, MrUsage, clientConnect, clientDevice, completed } from './common.js';
 import { decodeCommonData, disconnect, encodeCommonData, established, listen } from './common.js';
-import { main, putText, serverStation, textAt, waitForClose, type Role } from './common.js';
+import { main, putText, serverDevice, textAt, waitForClose, type Role } from './common.js';
 
 const MAX_NAME_SIZE = 32;
 
 const server: Role = async (addr, port, [count = '2', channel]) => {
-  await using station = await serverStation(addr);
+  await using device = await serverDevice(addr);
   const clients = Number(count);
-  const names = station.context.alloc(MAX_NAME_SIZE * clients);
-  const dst = station.peer.mrReg(names, MrUsage.READ_DST);
-  const ep = await listen(station.peer, addr, port);
+  const names = device.context.alloc(MAX_NAME_SIZE * clients);
+  const dst = device.peer.mrReg(names, MrUsage.READ_DST);
+  const ep = await listen(device.peer, addr, port);
   const cfg = rpma.connCfgNew();
   if (channel === 'scch') cfg.setComplChannel(true);
   const fetchName = async (request: Awaited<ReturnType<rpma.Ep['nextConnReq']>>, at: number) => {
@@ -35,13 +35,13 @@ const server: Role = async (addr, port, [count = '2', channel]) => {
 };
 
 const client: Role = async (addr, port, [name = 'client']) => {
-  await using station = await clientStation(addr);
-  const buffer = station.context.alloc(MAX_NAME_SIZE);
+  await using device = await clientDevice(addr);
+  const buffer = device.context.alloc(MAX_NAME_SIZE);
   putText(buffer, 0, name.slice(0, MAX_NAME_SIZE - 1));
   console.log(`My name is: ${textAt(buffer)}`);
-  const mr = station.peer.mrReg(buffer, MrUsage.READ_SRC);
+  const mr = device.peer.mrReg(buffer, MrUsage.READ_SRC);
   const data = encodeCommonData({ mr: mr.getDescriptor() });
-  await waitForClose(await clientConnect(station, addr, port, data));
+  await waitForClose(await clientConnect(device, addr, port, data));
 };
 
 await main(import.meta.url, { server, client });

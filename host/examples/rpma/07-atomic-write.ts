@@ -5,9 +5,9 @@
  */
 import { rpma } from '../../index.js';
 import { COMPLETION_ALWAYS, COMPLETION_ON_ERROR, FlushType, KILOBYTE } from './common.js';
-import { MrUsage, clientConnect, clientStation, completed, decodeCommonData } from './common.js';
+import { MrUsage, clientConnect, clientDevice, completed, decodeCommonData } from './common.js';
 import { disconnect, encodeCommonData, listen, main, memory, putText, putU64 } from './common.js';
-import { serverAccept, serverStation, textAt, u64At, waitForClose } from './common.js';
+import { serverAccept, serverDevice, textAt, u64At, waitForClose } from './common.js';
 import type { Role } from './common.js';
 
 const SIGNATURE = 'LOG';
@@ -17,8 +17,8 @@ const DATA_AT = 16;
 const LOG_SIZE = DATA_AT + KILOBYTE;
 
 const server: Role = async (addr, port, [path]) => {
-  await using station = await serverStation(addr);
-  const { buffer, pmem } = await memory(station.context, path, LOG_SIZE);
+  await using device = await serverDevice(addr);
+  const { buffer, pmem } = await memory(device.context, path, LOG_SIZE);
   if (textAt(buffer) !== SIGNATURE) {
     putU64(buffer, USED_AT, BigInt(DATA_AT));
     await pmem?.flush(USED_AT, 8);
@@ -26,9 +26,9 @@ const server: Role = async (addr, port, [path]) => {
     await pmem?.flush(0, USED_AT);
   }
   const flushes = pmem ? MrUsage.FLUSH_TYPE_PERSISTENT : MrUsage.FLUSH_TYPE_VISIBILITY;
-  const mr = station.peer.mrReg(buffer, MrUsage.WRITE_DST | MrUsage.READ_SRC | flushes);
+  const mr = device.peer.mrReg(buffer, MrUsage.WRITE_DST | MrUsage.READ_SRC | flushes);
   const data = encodeCommonData({ dataOffset: USED_AT, mr: mr.getDescriptor() });
-  const ep = await listen(station.peer, addr, port);
+  const ep = await listen(device.peer, addr, port);
   await waitForClose(await serverAccept(ep, data));
   const words = buffer.slice(DATA_AT, Number(u64At(buffer, USED_AT)));
   console.log(new TextDecoder().decode(words).replaceAll('\0', '\n').trimEnd());
@@ -36,14 +36,14 @@ const server: Role = async (addr, port, [path]) => {
 };
 
 const client: Role = async (addr, port, words) => {
-  await using station = await clientStation(addr);
-  const buffer = station.context.alloc(KILOBYTE);
-  const conn = await clientConnect(station, addr, port);
+  await using device = await clientDevice(addr);
+  const buffer = device.context.alloc(KILOBYTE);
+  const conn = await clientConnect(device, addr, port);
   // The server is taken at its word that its memory persists.
   const pcfg = rpma.peerCfgNew();
   pcfg.setDirectWriteToPmem(true);
   conn.applyRemotePeerCfg(pcfg);
-  const local = station.peer.mrReg(buffer, MrUsage.WRITE_SRC | MrUsage.READ_DST);
+  const local = device.peer.mrReg(buffer, MrUsage.WRITE_SRC | MrUsage.READ_DST);
   const { mr, dataOffset: usedAt } = decodeCommonData(conn.getPrivateData());
   const remote = rpma.mrRemoteFromDescriptor(mr);
   const cq = conn.getCq();

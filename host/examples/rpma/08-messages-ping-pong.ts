@@ -7,14 +7,14 @@ import { WcOpcode, rpma, type WorkCompletion } from '../../index.js';
 import { COMPLETION_ALWAYS, I_M_DONE, MSG_SIZE, MrUsage, checked } from './common.js';
 import {
   clientConnect,
-  clientStation,
+  clientDevice,
   completed,
   disconnect,
   established,
   listen,
   main,
 } from './common.js';
-import { putU64, serverStation, u64At, type Role, type Station } from './common.js';
+import { putU64, serverDevice, u64At, type Role, type RpmaDevice } from './common.js';
 
 interface Ends {
   readonly recv: Uint8Array;
@@ -23,7 +23,7 @@ interface Ends {
   readonly sendMr: rpma.MrLocal;
 }
 
-function ends({ context, peer }: Station): Ends {
+function ends({ context, peer }: RpmaDevice): Ends {
   const [recv, send] = [context.alloc(MSG_SIZE), context.alloc(MSG_SIZE)];
   const recvMr = peer.mrReg(recv, MrUsage.RECV);
   return { recv, recvMr, send, sendMr: peer.mrReg(send, MrUsage.SEND) };
@@ -55,12 +55,12 @@ async function received(conn: rpma.Conn, mode: string | undefined): Promise<Work
 }
 
 const server: Role = async (addr, port, [mode]) => {
-  await using station = await serverStation(addr);
-  const { recv, recvMr, send, sendMr } = ends(station);
+  await using device = await serverDevice(addr);
+  const { recv, recvMr, send, sendMr } = ends(device);
   const cfg = configure(mode);
-  const srq = mode === 'srq' ? station.peer.srqNew() : undefined;
+  const srq = mode === 'srq' ? device.peer.srqNew() : undefined;
   if (srq) cfg.setSrq(srq);
-  const ep = await listen(station.peer, addr, port);
+  const ep = await listen(device.peer, addr, port);
   const request = await ep.nextConnReq(cfg);
   if (srq) srq.recv(recvMr, 0, MSG_SIZE);
   else request.recv(recvMr, 0, MSG_SIZE);
@@ -81,9 +81,9 @@ const server: Role = async (addr, port, [mode]) => {
 };
 
 const client: Role = async (addr, port, [seed = '1', rounds = '3', mode]) => {
-  await using station = await clientStation(addr);
-  const { recv, recvMr, send, sendMr } = ends(station);
-  const conn = await clientConnect(station, addr, port, undefined, configure(mode));
+  await using device = await clientDevice(addr);
+  const { recv, recvMr, send, sendMr } = ends(device);
+  const conn = await clientConnect(device, addr, port, undefined, configure(mode));
   let counter = BigInt(seed);
   for (let round = 0; round < Number(rounds); round++) {
     conn.recv(recvMr, 0, MSG_SIZE);

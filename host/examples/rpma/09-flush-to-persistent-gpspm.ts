@@ -5,17 +5,17 @@
  */
 import { rpma } from '../../index.js';
 import { COMPLETION_ON_ERROR, HELLO_STR_OFFSET, HELLO_STR_SIZE, HELLO_T_SIZE } from './common.js';
-import { MrUsage, clientConnect, clientStation, completed, decodeCommonData } from './common.js';
+import { MrUsage, clientConnect, clientDevice, completed, decodeCommonData } from './common.js';
 import { disconnect, encodeCommonData, established, firstHello, listen, main } from './common.js';
-import { memory, serverStation, textAt, translate, waitForClose, type Role } from './common.js';
+import { memory, serverDevice, textAt, translate, waitForClose, type Role } from './common.js';
 
 const { GPSPM_MESSAGE_BYTES } = rpma;
 const SEND_OFFSET = 0;
 const RECV_OFFSET = GPSPM_MESSAGE_BYTES;
 
 const server: Role = async (addr, port, [path, channel]) => {
-  await using station = await serverStation(addr);
-  const { peer, context } = station;
+  await using device = await serverDevice(addr);
+  const { peer, context } = device;
   const { buffer, pmem } = await memory(context, path, HELLO_STR_SIZE);
   if (buffer[0] !== 0) console.log(`Old value: ${textAt(buffer)}`);
   const mr = peer.mrReg(buffer, MrUsage.WRITE_DST | MrUsage.FLUSH_TYPE_VISIBILITY);
@@ -47,8 +47,8 @@ const server: Role = async (addr, port, [path, channel]) => {
 };
 
 const client: Role = async (addr, port, [path]) => {
-  await using station = await clientStation(addr);
-  const { peer, context } = station;
+  await using device = await clientDevice(addr);
+  const { peer, context } = device;
   const { buffer, pmem } = await memory(context, path, HELLO_T_SIZE);
   firstHello(buffer);
   console.log(`Next value: ${textAt(buffer, HELLO_STR_OFFSET)}`);
@@ -56,7 +56,7 @@ const client: Role = async (addr, port, [path]) => {
   const mr = peer.mrReg(context.alloc(2 * GPSPM_MESSAGE_BYTES), MrUsage.SEND | MrUsage.RECV);
   const cfg = rpma.connCfgNew();
   cfg.setRcqSize(1);
-  const conn = await clientConnect(station, addr, port, undefined, cfg);
+  const conn = await clientConnect(device, addr, port, undefined, cfg);
   const data = decodeCommonData(conn.getPrivateData());
   const dst = rpma.mrRemoteFromDescriptor(data.mr);
   const at = data.dataOffset;

@@ -1,12 +1,12 @@
 /** 11: a number goes with bytes that are written. `client ADDR PORT NUMBER`. */
 import { WcFlag, WcOpcode, rpma } from '../../index.js';
-import { COMPLETION_ALWAYS, KILOBYTE, MrUsage, clientConnect, clientStation } from './common.js';
+import { COMPLETION_ALWAYS, KILOBYTE, MrUsage, clientConnect, clientDevice } from './common.js';
 import { completed, decodeCommonData, disconnect, encodeCommonData } from './common.js';
-import { established, listen, main, serverStation, waitForClose, type Role } from './common.js';
+import { established, listen, main, serverDevice, waitForClose, type Role } from './common.js';
 
 const server: Role = async (addr, port) => {
-  await using station = await serverStation(addr);
-  const { peer, context } = station;
+  await using device = await serverDevice(addr);
+  const { peer, context } = device;
   const buffer = context.alloc(KILOBYTE);
   const dst = peer.mrReg(buffer, MrUsage.WRITE_DST);
   const recv = peer.mrReg(context.alloc(1), MrUsage.RECV);
@@ -24,10 +24,10 @@ const server: Role = async (addr, port) => {
 };
 
 const client: Role = async (addr, port, [number = '0']) => {
-  await using station = await clientStation(addr);
-  const buffer = station.context.alloc(KILOBYTE);
-  const src = station.peer.mrReg(buffer, MrUsage.WRITE_SRC);
-  const conn = await clientConnect(station, addr, port);
+  await using device = await clientDevice(addr);
+  const buffer = device.context.alloc(KILOBYTE);
+  const src = device.peer.mrReg(buffer, MrUsage.WRITE_SRC);
+  const conn = await clientConnect(device, addr, port);
   const { mr, dataOffset } = decodeCommonData(conn.getPrivateData());
   const dst = rpma.mrRemoteFromDescriptor(mr);
   const imm = Number(number);

@@ -4,12 +4,12 @@
  */
 import { rpma } from '../../index.js';
 import { COMPLETION_ON_ERROR, I_M_DONE, MSG_SIZE, MrUsage, clientConnect } from './common.js';
-import { clientStation, completed, disconnect, listen, main, putU64 } from './common.js';
-import { serverAccept, serverStation, u64At, type Role } from './common.js';
+import { clientDevice, completed, disconnect, listen, main, putU64 } from './common.js';
+import { serverAccept, serverDevice, u64At, type Role } from './common.js';
 
 const server: Role = async (addr, port, [count = '2']) => {
-  await using station = await serverStation(addr);
-  const { peer, context } = station;
+  await using device = await serverDevice(addr);
+  const { peer, context } = device;
   const clients = Number(count);
   const recv = context.alloc(clients * MSG_SIZE);
   const send = context.alloc(clients * MSG_SIZE);
@@ -43,12 +43,12 @@ const server: Role = async (addr, port, [count = '2']) => {
 };
 
 const client: Role = async (addr, port, [seed = '1', rounds = '3']) => {
-  await using station = await clientStation(addr);
-  const { peer, context } = station;
+  await using device = await clientDevice(addr);
+  const { peer, context } = device;
   const [recv, send] = [context.alloc(MSG_SIZE), context.alloc(MSG_SIZE)];
   const recvMr = peer.mrReg(recv, MrUsage.RECV);
   const sendMr = peer.mrReg(send, MrUsage.SEND);
-  const conn = await clientConnect(station, addr, port);
+  const conn = await clientConnect(device, addr, port);
   let counter = BigInt(seed);
   for (let round = 0; round < Number(rounds); round++) {
     conn.recv(recvMr, 0, MSG_SIZE);

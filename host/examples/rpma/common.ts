@@ -30,19 +30,19 @@ export async function main(url: string, roles: { server: Role; client: Role }): 
 }
 
 /** A device with a peer, and all that is closed at the end. */
-export interface Station extends AsyncDisposable {
+export interface RpmaDevice extends AsyncDisposable {
   readonly context: Context;
   readonly peer: rpma.Peer;
 }
 
-async function station(addr: string, type: number): Promise<Station> {
+async function device(addr: string, type: number): Promise<RpmaDevice> {
   const context = await rpma.utilsGetIbvContext(addr, type);
   const close = () => context.close();
   return { context, peer: rpma.peerNew(context), [Symbol.asyncDispose]: close };
 }
 
-export const serverStation = (addr: string) => station(addr, UtilIbvContext.LOCAL);
-export const clientStation = (addr: string) => station(addr, UtilIbvContext.REMOTE);
+export const serverDevice = (addr: string) => device(addr, UtilIbvContext.LOCAL);
+export const clientDevice = (addr: string) => device(addr, UtilIbvContext.REMOTE);
 
 /** Listens, prints the address, and returns the first request. */
 export async function listen(peer: rpma.Peer, addr: string, port: string): Promise<rpma.Ep> {
@@ -63,7 +63,7 @@ export async function established(conn: rpma.Conn): Promise<rpma.Conn> {
 }
 
 export async function clientConnect(
-  { peer }: Station,
+  { peer }: RpmaDevice,
   addr: string,
   port: string,
   privateData?: Uint8Array,

@@ -10,7 +10,7 @@
  * packets share a message because a channel's price is per message, not per byte.
  *
  * Where several channels carry to one peer, each has a sequence of its own, and behind the packets
- * of a message there is what puts them together again (`message-order.ts`), told by a flag:
+ * of a message there is what puts them together again (`message-order.ts`); a flag marks it:
  * ```
  *  | order | previous |
  *      2        2        bytes, little-endian

@@ -364,15 +364,15 @@ async function exchange(
   offer: Description,
   { timeoutMillis = SIGNALLING_MILLIS }: ConnectOptions,
 ): Promise<unknown> {
-  const patience = new AbortController();
+  const limit = new AbortController();
   const gaveUp = new Promise<never>((_resolve, reject) => {
-    patience.signal.addEventListener('abort', () => reject(patience.signal.reason as Error));
+    limit.signal.addEventListener('abort', () => reject(limit.signal.reason as Error));
   });
   const seconds = timeoutMillis / 1000;
   const timeout = new LinkError('ETIMEDOUT', `no peer answered through ${by.name} in ${seconds} s`);
-  const timer = setTimeout(() => patience.abort(timeout), timerMillis(timeoutMillis));
+  const timer = setTimeout(() => limit.abort(timeout), timerMillis(timeoutMillis));
   try {
-    return await Promise.race([by.exchange(offer, patience.signal), gaveUp]);
+    return await Promise.race([by.exchange(offer, limit.signal), gaveUp]);
   } finally {
     clearTimeout(timer);
   }

@@ -10,14 +10,14 @@ import { ROCE_PORT } from '../link.js';
 import { describeHolder } from './port-holder.js';
 
 /** Addresses with a warning: one warning per address and process. */
-const told = new Set<string>();
+const reported = new Set<string>();
 
 /**
  * Prints the warning, unless `target` is an address of this machine: that peer runs Verbena.
  */
 export async function warnOfOtherPort({ gid, port }: Endpoint, target: string): Promise<void> {
-  if (port === ROCE_PORT || told.has(`${gid}`) || isOfThisMachine(Gid.parse(target))) return;
-  told.add(`${gid}`);
+  if (port === ROCE_PORT || reported.has(`${gid}`) || isOfThisMachine(Gid.parse(target))) return;
+  reported.add(`${gid}`);
   process.emitWarning(await otherPortSentence(gid, port), { type: 'VerbenaWarning' });
 }
 

@@ -230,7 +230,7 @@ export class SendMessages {
     const fd = this.#fd;
     let waited = -1;
     // A buffer that did not drain in time will not for the next message either.
-    let patient = true;
+    let mayWait = true;
     for (let message = 0; message < this.#count;) {
       const headers = base + this.#headers + message * HEADER_BYTES;
       const taken = posix.sendMessages(fd, headers, this.#count - message);
@@ -241,10 +241,10 @@ export class SendMessages {
       }
       const code = posix.errnoName(-taken);
       if (code === 'EINTR') continue;
-      if (code === 'EAGAIN' && patient && waited !== message) {
+      if (code === 'EAGAIN' && mayWait && waited !== message) {
         waited = message;
         this.#writable.replace(0, fd);
-        patient = this.#writable.wait(SEND_BUFFER_WAIT_MICROS);
+        mayWait = this.#writable.wait(SEND_BUFFER_WAIT_MICROS);
         continue;
       }
       if (this.#packets[message]! > 1 && SEGMENT_ERRORS.has(code)) {

@@ -22,7 +22,7 @@ const MEANINGS: Readonly<Record<string, string>> = {
 
 export class Refusals {
   readonly #local: string;
-  readonly #told = new Set<string>();
+  readonly #reported = new Set<string>();
 
   /** `local`: the address that packets leave from. */
   constructor(local: string) {
@@ -31,10 +31,10 @@ export class Refusals {
 
   /** A packet was refused with this errno. */
   tell(code: string): void {
-    if (this.#told.has(code)) return;
+    if (this.#reported.has(code)) return;
     const meaning = MEANINGS[code];
     if (meaning === undefined && code !== 'EMSGSIZE') return;
-    this.#told.add(code);
+    this.#reported.add(code);
     if (meaning !== undefined) this.#warn(code, meaning);
     else void tooLongMeaning(Gid.parse(this.#local)).then((text) => this.#warn(code, text));
   }

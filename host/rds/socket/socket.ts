@@ -212,8 +212,8 @@ export class RdsSocket implements PortUser {
     const isAsked = (flags & RdmaFlag.NOTIFY_ME) !== 0;
     if (!isAsked && !this.#options.tellsErrors) return () => {};
     return (status) => {
-      const isTold = isAsked || status !== RdmaStatus.SUCCESS;
-      if (isTold) this.#notifications.operationEnded(userToken, status);
+      const isNotified = isAsked || status !== RdmaStatus.SUCCESS;
+      if (isNotified) this.#notifications.operationEnded(userToken, status);
     };
   }
 

@@ -146,7 +146,7 @@ export class ProtectionDomain {
 
   /**
    * `ibv_create_ah_from_wc`: back to the sender of a datagram. `grh`: the first 40 bytes of the
-   * buffer that it was received into. `port`: the sender's UDP port where it told another one than
+   * buffer that it was received into. `port`: the sender's UDP port where it has another one than
    * its datagrams show. Throws MisuseError without WcFlag.GRH.
    */
   createAhFromWc(wc: WorkCompletion, grh: Uint8Array, port?: number): AddressHandle {

@@ -15,7 +15,7 @@ export interface AddressAttributes {
   readonly dgid: Gid | string;
   /** The peer's UDP port. Default 4791. */
   readonly port?: number;
-  /** The peer's receive buffer in bytes, where it told; it bounds what is under way. */
+  /** The peer's receive buffer in bytes, where known; it bounds what is under way. */
   readonly receiveBufferBytes?: number;
   /**
    * The peer is of our own kind: packets to it may leave in runs that the kernel cuts, whose IP ids
@@ -27,7 +27,7 @@ export interface AddressAttributes {
    * between them keeps bytes whole (`LinkInfo.integrity`). Default false.
    */
   readonly skipIcrc?: boolean;
-  /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where it told. */
+  /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where known. */
   readonly reorderPackets?: number;
   /**
    * FLUSH requests get the ICRC that Linux rxe computes, which covers their headers twice; it drops

@@ -19,7 +19,7 @@ const BATCH = 16;
 const SLOT_BYTES = 16 * 1024;
 /** The word that FETCH_AND_ADD counts in, behind what others write to. */
 const COUNTER_OFFSET = 3 * BATCH * SLOT_BYTES;
-const PATIENCE_MILLIS = 20_000;
+const LIMIT_MILLIS = 20_000;
 /** After so long what has not come is lost. */
 const SILENCE_MILLIS = 150;
 const KINDS = [
@@ -90,13 +90,13 @@ export async function reliable(pair: Pair, batches: number): Promise<number> {
       await responder.postRecv(seed, [room]);
     }
     for (const step of all) await requester.postSend(requestOf(step, pair));
-    const done = await requester.poll(BATCH, PATIENCE_MILLIS);
+    const done = await requester.poll(BATCH, LIMIT_MILLIS);
     assert.deepEqual(
       done.map(({ wrId, status }) => [Number(wrId), nameOf(status)]),
       all.map(({ seed }) => [seed, 'SUCCESS']),
       `${requester.name}'s completions of batch ${batch}`,
     );
-    const got = await responder.poll(receives.length, PATIENCE_MILLIS);
+    const got = await responder.poll(receives.length, LIMIT_MILLIS);
     assert.deepEqual(
       got.map(({ immData, byteLen, status }) => [immData, byteLen, nameOf(status)]),
       receives.map(({ seed, length }) => [seed, length, 'SUCCESS']),

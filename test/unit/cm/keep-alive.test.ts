@@ -1,7 +1,7 @@
 /** Keep-alive checks: when a peer is probed, and when a connection ends. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { Life } from '#build/abi.js';
+import { PeerState } from '#build/abi.js';
 import { keepWatch, lookFor, makeWatch } from '../../../host/cm/keep-alive.js';
 import { RejectReason } from '../../../host/cm/enums.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
@@ -13,7 +13,7 @@ class Watched {
   readonly passive: End;
   /** Times of the passive side's checks, in seconds since it was connected. */
   readonly looks: number[] = [];
-  life: number = Life.HEARD;
+  life: number = PeerState.HEARD;
   #since = 0;
 
   constructor(limitMillis: number) {
@@ -60,7 +60,7 @@ test('a peer without a sign of life is disconnected between the limit and a quar
   const { world, passive } = watched;
   world.sleep(30);
   const last = watched.looks.at(-1)!;
-  watched.life = Life.SILENT;
+  watched.life = PeerState.SILENT;
   world.fate = () => 'drop';
   world.run(() => passive.events.includes('disconnected'), 60);
   const taken = watched.seconds - last;
@@ -75,11 +75,11 @@ test('a peer without a sign of life is disconnected between the limit and a quar
 test('a peer that answers with RNR NAKs only is disconnected after 15 times the limit', () => {
   const watched = new Watched(20_000);
   const { world, passive } = watched;
-  watched.life = Life.NOT_READY;
+  watched.life = PeerState.NOT_READY;
   world.sleep(200);
-  watched.life = Life.HEARD;
+  watched.life = PeerState.HEARD;
   world.sleep(10);
-  watched.life = Life.NOT_READY;
+  watched.life = PeerState.NOT_READY;
   const since = watched.seconds;
   world.sleep(290);
   assert.is(passive.story, 'ready', 'a message that arrived begins the time anew');
@@ -90,7 +90,7 @@ test('a peer that answers with RNR NAKs only is disconnected after 15 times the 
 
 test('a live peer that counts as dead receives a DREQ', () => {
   const watched = new Watched(20_000);
-  watched.life = Life.SILENT;
+  watched.life = PeerState.SILENT;
   watched.world.run(() => watched.active.story !== 'reply', 60);
   watched.world.run();
   assert.equal(
@@ -104,9 +104,9 @@ test('a sign of life resets two silent checks', () => {
   const watched = new Watched(20_000);
   const { world, passive } = watched;
   for (let round = 0; round < 5; round++) {
-    watched.life = Life.SILENT;
+    watched.life = PeerState.SILENT;
     world.sleep(14);
-    watched.life = Life.HEARD;
+    watched.life = PeerState.HEARD;
     world.sleep(5.2);
   }
   assert.is(passive.story, 'ready');
@@ -115,7 +115,7 @@ test('a sign of life resets two silent checks', () => {
 test('a process that was stopped ends no connection when it continues', () => {
   const watched = new Watched(20_000);
   const { world, passive } = watched;
-  watched.life = Life.SILENT;
+  watched.life = PeerState.SILENT;
   world.sleep(14);
   world.now += 3600e6;
   world.sleep(10);
@@ -149,7 +149,7 @@ for (const limitMillis of [0, 20_000]) {
   test(`a restarted peer connects with its second REQ, keep-alive ${name}`, () => {
     const watched = new Watched(limitMillis);
     const { world, passive } = watched;
-    watched.life = Life.SILENT;
+    watched.life = PeerState.SILENT;
     const began = world.now;
     const refused = watched.askAgain();
     world.run(() => passive.events.includes('disconnected'), 30);
@@ -164,7 +164,7 @@ for (const limitMillis of [0, 20_000]) {
 test('signs of life before a connection is doubted do not count', () => {
   const { world, passive } = new Watched(0);
   let looks = 0;
-  const look = (): number => (looks++ === 0 ? Life.HEARD : Life.SILENT);
+  const look = (): number => (looks++ === 0 ? PeerState.HEARD : PeerState.SILENT);
   keepWatch(world.b.core, world.now, passive.connection!, makeWatch(0, look));
   const began = world.now;
   world.a.connect(world.b, { localQpn: passive.connection!.remoteQpn });
@@ -174,7 +174,7 @@ test('signs of life before a connection is doubted do not count', () => {
 });
 
 test('a connection with a destroyed queue pair has no sign of life', () => {
-  assert.is(lookFor(undefined), Life.SILENT);
+  assert.is(lookFor(undefined), PeerState.SILENT);
 });
 
 test('an ended connection is not checked any more', () => {
@@ -195,7 +195,7 @@ test('the checks of connections that began together are spread over time', () =>
   for (const { end } of world.b.requests) {
     const look = (): number => {
       times.push(world.now);
-      return Life.HEARD;
+      return PeerState.HEARD;
     };
     keepWatch(world.b.core, world.now, end.connection!, makeWatch(20_000, look));
   }

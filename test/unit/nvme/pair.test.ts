@@ -351,7 +351,7 @@ test('after a failed flush nothing is written any more, and the host gets an err
     await volume.read(0, memory);
     assert.equal(
       seen.map(({ kind, reason }) => `${kind} ${reason}`),
-      ['told type 1, information 0'],
+      ['reported type 1, information 0'],
     );
     assert.equal(
       events.filter(({ kind }) => kind === 'failed').map(({ reason }) => reason),

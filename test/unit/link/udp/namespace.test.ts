@@ -15,7 +15,7 @@ import { UdpLink } from '../../../../host/link/udp/udp.js';
 import { TestBatch } from '../../../support/batch.js';
 import { LEAST_PATH_MTU, forgeFragmentationNeeded } from '../../../support/forged-icmp.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
-import { packets, repeat } from '../../../support/stations.js';
+import { packets, repeat } from '../../../support/link-ends.js';
 import { over, UdpPair } from '../../../support/udp-pair.js';
 
 const ADDRESS = '10.99.0.1';

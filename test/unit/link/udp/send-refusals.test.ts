@@ -10,7 +10,7 @@ import { UdpBatchLink } from '../../../../host/link/udp/udp-batch.js';
 import { root } from '../../../support/paths.js';
 import { eventually } from '../../../support/receiver.js';
 import { over, UdpPair } from '../../../support/udp-pair.js';
-import { Stations } from '../../../support/stations.js';
+import { LinkEnds } from '../../../support/link-ends.js';
 import { WITHOUT_KOFFI } from '../../../support/without-koffi.js';
 
 const test = suite('link: refusals');
@@ -23,7 +23,7 @@ const built = (path: string): string => new URL(`build/${path}`, root).href;
 let pair: UdpPair | undefined;
 let links: UdpBatchLink[] = [];
 let told: string[] = [];
-const stations = new Stations();
+const ends = new LinkEnds();
 const hear = (warning: Error): unknown =>
   warning.name === 'VerbenaWarning' && told.push(warning.message);
 
@@ -43,7 +43,7 @@ test.after.each(async () => {
   await pair?.close();
   pair = undefined;
   links = [];
-  await stations.close();
+  await ends.close();
 });
 
 async function openPair(timeout = 10): Promise<UdpPair> {
@@ -165,7 +165,7 @@ test('a device that cannot cut up runs for want of checksums gets packets one by
 });
 
 test('what a peer answers to a packet is no end of the link; errors in a row are, once', async () => {
-  const { link, receiver } = await stations.open();
+  const { link, receiver } = await ends.open();
   let code: 'ECONNREFUSED' | 'EHOSTUNREACH' | 'EINTR' | 'ENOMEM' = 'ECONNREFUSED';
   posix!.receiveMessages = () => -errno[code];
   for (code of ['ECONNREFUSED', 'EHOSTUNREACH', 'EINTR'] as const) {

@@ -14,14 +14,14 @@ import { root } from '../../../support/paths.js';
 import { TestMemory } from '../../../support/polled-link.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
 import { rejection } from '../../../support/refusal.js';
-import { packets, repeat, Stations, take } from '../../../support/stations.js';
+import { packets, repeat, LinkEnds, take } from '../../../support/link-ends.js';
 
 const test = suite('link/udp/udp-batch-end: waiting and ending');
 const { posix } = await loadPosix();
 const module = (name: string): string => new URL(`build/host/link/${name}.js`, root).href;
-const stations = new Stations();
+const ends = new LinkEnds();
 
-test.after.each(() => stations.close());
+test.after.each(() => ends.close());
 
 /** What is left open of a socket or an eventfd. */
 function descriptors(): number {
@@ -51,8 +51,8 @@ async function inThread(source: string, workerData: unknown, meanwhile?: () => u
 }
 
 test('wait ends for a packet, for wake before and during it, and when its time is over', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   const elapsed = (timeoutMicros?: number): number => {
     const start = performance.now();
     a.link.wait(timeoutMicros);
@@ -73,7 +73,7 @@ test('wait ends for a packet, for wake before and during it, and when its time i
 });
 
 test('another thread ends a wait through the descriptor', async () => {
-  const { link } = await stations.open();
+  const { link } = await ends.open();
   const { wakeDescriptor } = link;
   const source = `setTimeout(() => {
     posix.signalEvent(workerData);
@@ -84,7 +84,7 @@ test('another thread ends a wait through the descriptor', async () => {
 });
 
 test('a thread that waits is woken by us, and by a packet, and closes what it opened', async () => {
-  const a = await stations.open();
+  const a = await ends.open();
   const told = new SharedArrayBuffer(16);
   const words = new Int32Array(told);
   const source = `
@@ -119,7 +119,7 @@ test('a thread that waits is woken by us, and by a packet, and closes what it op
 });
 
 test('close wakes a thread that waits on the descriptors', async () => {
-  const { link } = await stations.open();
+  const { link } = await ends.open();
   const state = new SharedArrayBuffer(4);
   const buffer = new SharedArrayBuffer(ReadyPoll.BYTES);
   const source = `
@@ -144,7 +144,7 @@ test('close wakes a thread that waits on the descriptors', async () => {
 test('closing gives back descriptors and memory, and so does an open that is refused', async () => {
   const before = descriptors();
   for (let turn = 0; turn < 20; turn++) {
-    const { link, memory, local } = await stations.open();
+    const { link, memory, local } = await ends.open();
     assert.is(memory.taken.size, 1);
     const other = new UdpBatchLink({ address: '127.0.0.1', port: local.port });
     const otherMemory = new TestMemory();
@@ -162,7 +162,7 @@ test('closing gives back descriptors and memory, and so does an open that is ref
 test('memory may lie above 2 GiB', async () => {
   const address = 2 ** 31 + 2 ** 16;
   const buffer = new SharedArrayBuffer(address + 2 * 2 ** 20);
-  const link = stations.add(new UdpBatchLink({ address: '127.0.0.1', port: 0 }));
+  const link = ends.add(new UdpBatchLink({ address: '127.0.0.1', port: 0 }));
   const receiver = new RecordingReceiver();
   const segments = (at: number, length: number, size: number, source: Endpoint): void => {
     assert.ok(at >= address);
@@ -201,7 +201,7 @@ test('memory that is full refuses, and nothing is left of the attempt', async ()
 
 test('a receiver may close the link in the middle of a run: nothing follows', async () => {
   const link = new UdpBatchLink({ address: '127.0.0.1', port: 0 });
-  stations.add(link);
+  ends.add(link);
   const memory = new TestMemory();
   let runs = 0;
   let taken = -1;
@@ -218,7 +218,7 @@ test('a receiver may close the link in the middle of a run: nothing follows', as
     },
     memory,
   );
-  const a = await stations.open();
+  const a = await ends.open();
   // No run: lengths grow.
   a.link.send(new TestBatch(packets(local, [10, 20, 30, 40])));
   link.wait(1e6);
@@ -233,7 +233,7 @@ test('a receiver may close the link in the middle of a run: nothing follows', as
 
 test('a receiver that throws, or polls, spoils nothing', async () => {
   const link = new UdpBatchLink({ address: '127.0.0.1', port: 0 });
-  stations.add(link);
+  ends.add(link);
   const seen: (number | 'flush')[] = [];
   const { local } = await link.open({
     packet: ({ length }) => {
@@ -244,7 +244,7 @@ test('a receiver that throws, or polls, spoils nothing', async () => {
     flush: () => seen.push('flush'),
     failed: () => undefined,
   });
-  const a = await stations.open();
+  const a = await ends.open();
   a.link.send(new TestBatch(packets(local, [10, 11])));
   let thrown: unknown;
   // Perhaps not both at once.
@@ -268,8 +268,8 @@ test('a receiver that throws, or polls, spoils nothing', async () => {
 });
 
 test('a socket closed by other code fails the link once, and not from send', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   posix!.close(a.link.socketDescriptor);
   const batch = new TestBatch(packets(b.local, [10, 10, 10]));
   a.link.send(batch);
@@ -284,8 +284,8 @@ test('a socket closed by other code fails the link once, and not from send', asy
 });
 
 test('a full receive buffer loses packets, not the link', async () => {
-  const a = await stations.open();
-  const b = await stations.open('127.0.0.1', { socketBufferBytes: 4096 });
+  const a = await ends.open();
+  const b = await ends.open('127.0.0.1', { socketBufferBytes: 4096 });
   for (let turn = 0; turn < 50; turn++) {
     a.link.send(new TestBatch(packets(b.local, repeat(4000, 16))));
   }

@@ -11,7 +11,7 @@ import { pattern, TestBatch } from '../../../support/batch.js';
 import { root } from '../../../support/paths.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
 import { expectMisuse, rejection } from '../../../support/refusal.js';
-import { packets, repeat, Stations, take } from '../../../support/stations.js';
+import { packets, repeat, LinkEnds, take } from '../../../support/link-ends.js';
 import { WITHOUT_KOFFI } from '../../../support/without-koffi.js';
 
 const test = suite('link/udp/udp-batch');
@@ -23,14 +23,14 @@ const ADDRESSES = hasIpv6 ? ['127.0.0.1', '::1'] : ['127.0.0.1'];
 const linkModule = new URL('build/host/link/udp/udp-batch.js', root).href;
 /** <asm/socket.h> */
 const SO_NO_CHECK = 11;
-const stations = new Stations();
+const ends = new LinkEnds();
 
-test.after.each(() => stations.close());
+test.after.each(() => ends.close());
 
 for (const address of ADDRESSES) {
   test(`packets of equal length to a peer of our kind leave and arrive as one, ${address}`, async () => {
-    const a = await stations.open(address);
-    const b = await stations.open(address);
+    const a = await ends.open(address);
+    const b = await ends.open(address);
     const sent = packets(b.local, [...repeat(4160, 15), 100]);
     a.link.setPeerSegments(b.local, true);
     a.link.send(new TestBatch(sent));
@@ -51,8 +51,8 @@ for (const address of ADDRESSES) {
 }
 
 test('packets leave from the port that their destination names', async () => {
-  const a = await stations.open('127.0.0.1', { sendSockets: 2 });
-  const b = await stations.open();
+  const a = await ends.open('127.0.0.1', { sendSockets: 2 });
+  const b = await ends.open();
   const [one, two] = a.link.info.flowPorts as [number, number];
   const to = (port: number): Endpoint => new Endpoint(b.local.gid, b.local.port, port);
   const places = [0, one, one, two, 0, 9].map(to);
@@ -65,13 +65,13 @@ test('packets leave from the port that their destination names', async () => {
   assert.is(a.link.counters.sendCalls, 4);
   await a.link.close();
   // Their ports are free again.
-  const c = await stations.open('127.0.0.1', { port: a.local.port, sendSockets: 64 });
+  const c = await ends.open('127.0.0.1', { port: a.local.port, sendSockets: 64 });
   assert.is(new Set(c.link.info.flowPorts).size, 64);
 });
 
 test('a foreign peer gets every packet by itself, in one system call', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   const sent = packets(b.local, repeat(1000, 16));
   a.link.send(new TestBatch(sent));
   assert.is(take(b, 16).length, 16);
@@ -96,8 +96,8 @@ test('runs end where lengths grow, after a short one, at 128 packets and at 65,0
     { lengths: repeat(4096, 17), runs: [15, 2] },
   ];
   for (const { lengths, runs } of cases) {
-    const a = await stations.open();
-    const b = await stations.open();
+    const a = await ends.open();
+    const b = await ends.open();
     a.link.setPeerSegments(b.local, true);
     const sent = packets(b.local, lengths);
     a.link.send(new TestBatch(sent));
@@ -118,8 +118,8 @@ test('runs end where lengths grow, after a short one, at 128 packets and at 65,0
 });
 
 test('packets that do not lie in a row are no run', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   a.link.setPeerSegments(b.local, true);
   const sent = packets(b.local, repeat(100, 4));
   const batch = new TestBatch(sent);
@@ -139,8 +139,8 @@ test('packets that do not lie in a row are no run', async () => {
 });
 
 test('a packet after a run, longer than its packets, is not cut up', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   a.link.setPeerSegments(b.local, true);
   for (const lengths of [[50, 50], [500]]) {
     const before = b.receiver.received.length;
@@ -154,25 +154,25 @@ test('a packet after a run, longer than its packets, is not cut up', async () =>
 });
 
 test('alternating destinations are kept apart; runs do not mix them', async () => {
-  const a = await stations.open();
-  const others = [await stations.open(), await stations.open(), await stations.open()];
+  const a = await ends.open();
+  const others = [await ends.open(), await ends.open(), await ends.open()];
   for (const { local } of others) a.link.setPeerSegments(local, true);
   const sent = Array.from({ length: 100 }, (_, index) => ({
     bytes: pattern(200, index),
     to: others[(index >> 1) % 3]!.local,
   }));
   a.link.send(new TestBatch(sent));
-  for (const station of others) {
-    const wanted = sent.filter(({ to }) => to === station.local).map(({ bytes }) => bytes);
-    assert.equal(take(station, wanted.length), wanted);
+  for (const end of others) {
+    const wanted = sent.filter(({ to }) => to === end.local).map(({ bytes }) => bytes);
+    assert.equal(take(end, wanted.length), wanted);
   }
   assert.is(a.link.counters.sentMessages, 50);
   assert.is(a.link.counters.sendCalls, 1);
 });
 
 test('more messages than fit one call take another one', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   const sent = packets(b.local, repeat(60, 128));
   a.link.send(new TestBatch(sent));
   assert.is(a.link.counters.sendCalls, 2);
@@ -183,8 +183,8 @@ test('more messages than fit one call take another one', async () => {
 });
 
 test('packets that the kernel refuses are counted by errno, and later ones are sent', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   const ok = pattern(40, 7);
   const batch = new TestBatch([
     { bytes: ok, to: b.local },
@@ -210,7 +210,7 @@ test('packets that the kernel refuses are counted by errno, and later ones are s
 });
 
 test('a run that is refused as such goes out packet by packet, and is lost only where these are', async () => {
-  const a = await stations.open();
+  const a = await ends.open();
   const nowhere = new Endpoint(a.local.gid, 0);
   a.link.setPeerSegments(nowhere, true);
   a.link.send(new TestBatch(packets(nowhere, [100, 100, 100, 30])));
@@ -219,8 +219,8 @@ test('a run that is refused as such goes out packet by packet, and is lost only 
 });
 
 test('where runs are not possible the packets go one by one, from then on at once', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   a.link.setPeerSegments(b.local, true);
   // The kernel cuts nothing up for a socket that sends without checksums.
   posix!.setOption(a.link.socketDescriptor, sys.SOL_SOCKET, SO_NO_CHECK, 1);
@@ -245,7 +245,7 @@ test('a kernel without UDP GSO is shown in the info, and gets packets one by one
     if (level === sys.SOL_UDP && isRun) throw new sys.PosixError('setsockopt', 'ENOPROTOOPT');
     return setOption.call(this, fd, level, option, value);
   };
-  const [a, b] = await Promise.all([stations.open(), stations.open()]).finally(() => {
+  const [a, b] = await Promise.all([ends.open(), ends.open()]).finally(() => {
     posix!.setOption = setOption;
   });
   for (const name of ['UDP_SEGMENT', 'UDP_GRO']) {
@@ -263,8 +263,8 @@ test('a kernel without UDP GSO is shown in the info, and gets packets one by one
 });
 
 test('a destination without a receiver is no error of the link', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   await b.link.close();
   for (let turn = 0; turn < 3; turn++) {
     const batch = new TestBatch(packets(b.local, [100, 100]));
@@ -273,7 +273,7 @@ test('a destination without a receiver is no error of the link', async () => {
     a.link.poll();
   }
   assert.equal(a.receiver.failures, []);
-  const c = await stations.open();
+  const c = await ends.open();
   a.link.send(new TestBatch(packets(c.local, [55])));
   assert.is(take(c, 1).length, 1);
 });
@@ -281,10 +281,10 @@ test('a destination without a receiver is no error of the link', async () => {
 for (const address of ADDRESSES) {
   test(`node:dgram and we understand each other both ways, ${address}`, async () => {
     const plain = new UdpLink({ address, port: 0 });
-    stations.add(plain);
+    ends.add(plain);
     const receiver = new RecordingReceiver();
     const { local } = await plain.open(receiver);
-    const batch = await stations.open(address);
+    const batch = await ends.open(address);
     // Runs as well: the kernel cuts them up for a socket that does not take them.
     batch.link.setPeerSegments(local, true);
     const sent = packets(local, [1100, 1100, 1100, 300, 7]);
@@ -309,8 +309,8 @@ for (const address of ADDRESSES) {
   });
 
   test(`packets that met congestion arrive with FECN, all of a run, ${address}`, async () => {
-    const a = await stations.open(address);
-    const b = await stations.open(address);
+    const a = await ends.open(address);
+    const b = await ends.open(address);
     a.link.setPeerSegments(b.local, true);
     const bytes = new Uint8Array(60);
     const send = (tos: number): Uint8Array[] => {
@@ -351,7 +351,7 @@ for (const address of ADDRESSES) {
       [63, 0xfe],
     ] as const) {
       const options = { sendSockets: 1, ...(dscp !== undefined && { dscp }) };
-      const { link } = await stations.open(address, options);
+      const { link } = await ends.open(address, options);
       const { fd, flows } = link.share;
       for (const each of [fd, flows[0]!.fd]) {
         assert.is(posix!.getOption(each, ...place), trafficClass);
@@ -367,8 +367,8 @@ for (const address of ADDRESSES) {
 }
 
 test('packets too short for a BTH take no mark', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
+  const a = await ends.open();
+  const b = await ends.open();
   posix!.setOption(a.link.socketDescriptor, sys.SOL_IP, sys.IP_TOS, 3);
   a.link.send(new TestBatch(packets(b.local, [4, 5])));
   const marked = pattern(5, 1);
@@ -377,10 +377,10 @@ test('packets too short for a BTH take no mark', async () => {
 });
 
 test('a source is the same object from packet to packet, whichever peer sends between', async () => {
-  const a = await stations.open();
-  const b = await stations.open();
-  const c = await stations.open();
-  for (const station of [a, c, a, c]) station.link.send(new TestBatch(packets(b.local, [20])));
+  const a = await ends.open();
+  const b = await ends.open();
+  const c = await ends.open();
+  for (const end of [a, c, a, c]) end.link.send(new TestBatch(packets(b.local, [20])));
   take(b, 4);
   const [first, second, third, fourth] = b.receiver.received.map(({ source }) => source);
   assert.ok(first!.equals(a.local) && second!.equals(c.local));
@@ -390,10 +390,10 @@ test('a source is the same object from packet to packet, whichever peer sends be
 
 test('without memory, or without a taker of runs, packets come one by one', async () => {
   const link = new UdpBatchLink({ address: '127.0.0.1', port: 0 });
-  stations.add(link);
+  ends.add(link);
   const receiver = new RecordingReceiver();
   const { local } = await link.open(receiver);
-  const a = await stations.open();
+  const a = await ends.open();
   a.link.setPeerSegments(local, true);
   const sent = packets(local, [512, 512, 512, 1]);
   a.link.send(new TestBatch(sent));
@@ -411,7 +411,7 @@ test('without memory, or without a taker of runs, packets come one by one', asyn
 });
 
 test('what is not possible is said: options, addresses, states', async () => {
-  const { link, local } = await stations.open();
+  const { link, local } = await ends.open();
   const names = link.info.socketOptions!.map(({ name, granted }) => `${name} ${granted}`);
   assert.equal(names.slice(-3), ['UDP_SEGMENT true', 'UDP_GRO true', 'IP_RECVTOS true']);
   assert.is(link.info.name, 'udp-batch');

@@ -1,6 +1,6 @@
 /**
- * Requests over each carrier (test/support/carriers.ts): what both sides see must be equal, and the
- * local path must carry what it can.
+ * Requests over each request path (test/support/request-paths.ts): both sides must see the same,
+ * and the local path must carry what it can.
  */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -19,7 +19,13 @@ import {
 import { pcapLink } from '../../host/link/capture/pcap.js';
 import { traceLink } from '../../host/link/capture/trace.js';
 import { faultLink } from '../../host/link/faults/fault.js';
-import { CARRIERS, CONTEXTS, LOCAL, runOver, type CarrierWorld } from '../support/carriers.js';
+import {
+  REQUEST_PATHS,
+  CONTEXTS,
+  LOCAL,
+  runOver,
+  type CarrierWorld,
+} from '../support/request-paths.js';
 import { ALL_ACCESS, makePair, type PairOptions } from '../support/pair.js';
 import { Random } from '../simulation/random.js';
 import { sample } from '../support/sample.js';
@@ -37,16 +43,16 @@ const { MW_BIND, FLUSH_GLOBAL, ZERO_BASED } = AccessFlag;
 type Local = bigint | 'none';
 type Body = (world: CarrierWorld) => void | Promise<void>;
 
-/** One test: `body` over each carrier, and the same seen over each. */
+/** One test: `body` over each request path, and the same seen over each. */
 function same(title: string, local: Local, body: Body, options: PairOptions = {}): void {
-  test(`${title}: the same over each carrier`, async () => {
+  test(`${title}: the same over each request path`, async () => {
     let expected: unknown;
-    for (const carrier of CARRIERS) {
-      const { a, b, local: carried } = await runOver(carrier, options, body);
+    for (const path of REQUEST_PATHS) {
+      const { a, b, local: carried } = await runOver(path, options, body);
       expected ??= { a, b };
-      assert.equal({ a, b }, expected, carrier.name);
-      const isLocal = carrier === LOCAL || carrier === CONTEXTS;
-      assert.is(carried, isLocal && local !== 'none' ? local : 0n, carrier.name);
+      assert.equal({ a, b }, expected, path.name);
+      const isLocal = path === LOCAL || path === CONTEXTS;
+      assert.is(carried, isLocal && local !== 'none' ? local : 0n, path.name);
     }
   });
 }
@@ -497,13 +503,13 @@ function program(seed: number): Body {
 }
 
 for (let seed = 1; seed <= sample(6, 12); seed++) {
-  test(`random program ${seed}: the same over each carrier`, async () => {
+  test(`random program ${seed}: the same over each request path`, async () => {
     const options = { mtu: Mtu.MTU_1024, qp: { cap: { maxSendWr: 128, maxRecvWr: 128 } } };
-    const [first, ...others] = CARRIERS;
+    const [first, ...others] = REQUEST_PATHS;
     const expected = await runOver(first!, options, program(seed));
-    for (const carrier of others) {
-      const { a, b } = await runOver(carrier, options, program(seed));
-      assert.equal({ a, b }, { a: expected.a, b: expected.b }, carrier.name);
+    for (const path of others) {
+      const { a, b } = await runOver(path, options, program(seed));
+      assert.equal({ a, b }, { a: expected.a, b: expected.b }, path.name);
     }
   });
 }

@@ -1,6 +1,6 @@
 /**
  * One end of the connections that a relay attacks (relay.ts). Each process loads this file, opens a
- * device behind the relay, and listens or connects; the runner calls `station` by `Member.run`.
+ * device behind the relay, and listens or connects; the runner calls `attackedEnd` by `Member.run`.
  */
 import {
   AccessFlag,
@@ -66,7 +66,7 @@ function postReceive(qp: QueuePair, { addr, lkey }: MemoryRegion, slot: number):
   qp.postRecv({ wrId: slot, sgList });
 }
 
-class Station {
+class AttackedEnd {
   #context: Context | undefined;
   readonly #accepted: Accepted[] = [];
   readonly #connections: RdmaConnection[] = [];
@@ -247,5 +247,5 @@ function text(memory: Uint8Array, slot: number): string {
   return bytes.toString('latin1').replace(/\0+$/, '');
 }
 
-export type { Station };
-export const station = new Station();
+export type { AttackedEnd };
+export const attackedEnd = new AttackedEnd();

@@ -19,7 +19,7 @@ import { words as net } from '../net/words.js';
 import { words as soak } from '../soak/words.js';
 import { root } from '../support/paths.js';
 
-const test = suite('cli/told-commands');
+const test = suite('cli/documented-commands');
 
 const top = fileURLToPath(root);
 const read = (name: string): string => readFileSync(join(top, name), 'utf8');

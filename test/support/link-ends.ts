@@ -31,7 +31,7 @@ export class RunReceiver extends RecordingReceiver {
   }
 }
 
-export interface Station {
+export interface LinkEnd {
   link: UdpBatchLink;
   receiver: RunReceiver;
   memory: TestMemory;
@@ -39,7 +39,7 @@ export interface Station {
 }
 
 /** Opens links, and closes them after the test. */
-export class Stations {
+export class LinkEnds {
   #links: { close(): Promise<void> }[] = [];
 
   add<Link extends { close(): Promise<void> }>(link: Link): Link {
@@ -47,7 +47,7 @@ export class Stations {
     return link;
   }
 
-  async open(address = '127.0.0.1', options = {}): Promise<Station> {
+  async open(address = '127.0.0.1', options = {}): Promise<LinkEnd> {
     const link = this.add(new UdpBatchLink({ address, port: 0, ...options }));
     const memory = new TestMemory();
     const receiver = new RunReceiver(memory);
@@ -62,7 +62,7 @@ export class Stations {
 }
 
 /** Polls until `count` packets are there, and no more. */
-export function take({ link, receiver }: Station, count: number): Uint8Array[] {
+export function take({ link, receiver }: LinkEnd, count: number): Uint8Array[] {
   for (let turn = 0; turn < 100 && receiver.received.length < count; turn++) {
     link.wait(20_000);
     link.poll();

@@ -13,21 +13,21 @@ import {
 } from '../../host/index.js';
 import { makePair, type Pair, type PairOptions, type Side } from './pair.js';
 
-export interface Carrier {
+export interface RequestPath {
   readonly name: string;
   readonly options: PairOptions;
 }
 
-export const LOCAL: Carrier = { name: 'local path', options: { oneDevice: 'local' } };
+export const LOCAL: RequestPath = { name: 'local path', options: { oneDevice: 'local' } };
 
 /** Between two contexts: messages that the target's engine takes. */
-export const CONTEXTS: Carrier = {
+export const CONTEXTS: RequestPath = {
   name: 'local path between contexts',
   options: { contexts: true },
 };
 
 /** The first is what the others are compared with. */
-export const CARRIERS: readonly Carrier[] = [
+export const REQUEST_PATHS: readonly RequestPath[] = [
   { name: 'packets between two devices', options: {} },
   { name: 'packets within one device', options: { oneDevice: 'wire' } },
   LOCAL,
@@ -113,11 +113,11 @@ export class CarrierWorld {
 
 /** What both sides have seen when `body` and all that it began is over. */
 export async function runOver(
-  carrier: Carrier,
+  path: RequestPath,
   options: PairOptions,
   body: (world: CarrierWorld) => void | Promise<void>,
 ): Promise<{ a: Seen; b: Seen; local: bigint }> {
-  const pair = await makePair({ ...options, ...carrier.options });
+  const pair = await makePair({ ...options, ...path.options });
   const world = new CarrierWorld(pair);
   try {
     await body(world);

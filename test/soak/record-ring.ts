@@ -10,7 +10,7 @@
  */
 export const SLOTS = 16;
 export const RECORD_BYTES = 64;
-export const LEDGER_BYTES = 64 + SLOTS * RECORD_BYTES;
+export const RECORD_RING_BYTES = 64 + SLOTS * RECORD_BYTES;
 
 export function recordAt(number: number): number {
   return 64 + (number % SLOTS) * RECORD_BYTES;
@@ -37,7 +37,7 @@ export function readWord(bytes: Uint8Array): number | undefined {
   return ~count >>> 0 === complement ? count : undefined;
 }
 
-/** What is wrong with a ledger of `writer`, of which `acknowledged` records were acknowledged. */
+/** What is wrong with a ring of `writer`, of which `acknowledged` records were acknowledged. */
 export function judgeLedger(
   bytes: Uint8Array,
   writer: number,
