@@ -12,11 +12,12 @@ import { Context, schedule } from '../shared/context';
 import { QueuePair } from '../shared/queue-pair';
 import { serves } from '../shared/state-machine';
 
-/** Shorter than a requester's shortest retransmission timeout (congestion-window.ts `REPEAT_SLACK_MICROS`). */
+/** Shorter than a requester's shortest timeout (congestion-window.ts `REPEAT_SLACK_MICROS`). */
 const DELAY_MICROS: u64 = 500;
 /**
  * Where a link paces itself a packet costs ten times as much, and few arrive in that time. Shorter
- * than DELAYED_ACK_SLACK_MICROS of a requester without losses; one with losses sets AckReq each time.
+ * than DELAYED_ACK_SLACK_MICROS of a requester without losses; one with losses sets AckReq each
+ * time.
  */
 const DELAY_MICROS_PACED: u64 = 5000;
 
