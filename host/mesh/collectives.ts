@@ -1,6 +1,7 @@
 /**
- * Barrier and all-reduce of the members of a mesh. Data travels by one-sided writes into the
- * scratch region of each member, and a message behind them reports them.
+ * Barrier and all-reduce of the members of a mesh. Data travels by one-sided writes into memory
+ * that the target has for the writer alone, and a message behind them reports them. So a late write
+ * of a call that a member gave up, or of another group's call, changes nothing of a third member.
  *
  * All-reduce has two rounds for any number of members: each member receives its chunk from all
  * others and reduces it in the order of the identifiers, then writes the result to all others. So
@@ -39,8 +40,8 @@ const GROUPS_MAX = 64;
 export interface Members {
   readonly self: string;
   readonly peers: ReadonlyMap<string, MeshPeer>;
-  /** Half for what others scatter, half for what they gather. */
-  readonly scratch: Uint8Array;
+  /** Of each peer's `inbox`: half for what it scatters, half for what it gathers. */
+  readonly scratchBytes: number;
 }
 
 /** One call, at this member. */
@@ -198,7 +199,7 @@ export class Collectives {
     work: (call: Call) => Promise<T>,
   ): Promise<T> {
     if (this.#isClosed) throw closedError(operation, this.#mesh.self);
-    signal?.throwIfAborted();
+    // A call takes its number though it is aborted: the next ones of all members belong together.
     const call = this.#start(operation, members);
     const late = (): Error => {
       const names = [...call.missing];
@@ -210,6 +211,7 @@ export class Collectives {
     this.#calls.add(call);
     call.watch();
     try {
+      signal?.throwIfAborted();
       const limits = { timeout, ...(signal && { signal }) };
       return await withinLimits(Promise.race([work(call), call.failed]), limits, late);
     } catch (error) {
@@ -259,10 +261,9 @@ export class Collectives {
     await Promise.all(call.peers.map((peer) => sent(call, peer, peer.remote.send(bytes))));
   }
 
-  /** Elements of one segment: a multiple of the members' number that fits into half the scratch. */
+  /** Elements of one segment, of which each member's chunk fits into half its inbox. */
   #segmentLength(array: ReducibleArray, members: number): number {
-    const fits = Math.floor(this.#mesh.scratch.length / 2 / array.BYTES_PER_ELEMENT);
-    return Math.max(1, Math.floor(fits / members)) * members;
+    return Math.floor(this.#mesh.scratchBytes / 2 / array.BYTES_PER_ELEMENT) * members;
   }
 
   async #reduce(
@@ -271,31 +272,32 @@ export class Collectives {
     part: ReducibleArray,
     control: Control,
   ): Promise<void> {
-    const { self, scratch } = this.#mesh;
+    const { self, scratchBytes } = this.#mesh;
     const { members } = call;
     const own = members.indexOf(self);
-    const size = part.BYTES_PER_ELEMENT;
     const chunk = Math.ceil(part.length / members.length);
     const chunkOf = (index: number): ReducibleArray =>
       part.subarray(index * chunk, (index + 1) * chunk) as ReducibleArray;
-    const half = scratch.length / 2;
+    const half = scratchBytes / 2;
+    // The members but this one, in their order.
+    const inboxOf = (index: number): Uint8Array =>
+      call.peers[index < own ? index : index - 1]!.inbox;
     const scatter = { ...control, kind: ControlKind.SCATTER };
-    const scattered = this.#write(call, scatter, (index) => [own * chunk * size, chunkOf(index)]);
+    const scattered = this.#write(call, scatter, (index) => [0, chunkOf(index)]);
     await Promise.all([scattered, call.all(scatter)]);
     const mine = chunkOf(own);
     // The first operand is the first member's, whichever member this is.
     const from = (index: number): ReducibleArray =>
-      index === own ? copyOf(mine) : elementsIn(part, scratch, index * chunk * size, mine.length);
+      index === own ? copyOf(mine) : elementsIn(part, inboxOf(index), 0, mine.length);
     const reduced = copyOf(from(0));
     for (let index = 1; index < members.length; index++) reduceInto(op, reduced, from(index));
     mine.set(reduced as never);
     const gather = { ...control, kind: ControlKind.GATHER };
-    const at = half + own * chunk * size;
-    await Promise.all([this.#write(call, gather, () => [at, mine]), call.all(gather)]);
+    await Promise.all([this.#write(call, gather, () => [half, mine]), call.all(gather)]);
     for (const index of members.keys()) {
       const target = chunkOf(index);
       if (index === own || target.length === 0) continue;
-      const source = elementsIn(part, scratch, half + index * chunk * size, target.length);
+      const source = elementsIn(part, inboxOf(index), half, target.length);
       target.set(source as never);
     }
   }
@@ -307,13 +309,14 @@ export class Collectives {
     what: (index: number) => readonly [offset: number, elements: ReducibleArray],
   ): Promise<void> {
     const bytes = buildControl(control);
-    const done = call.peers.map((peer) => {
+    const done = call.peers.map(async (peer) => {
       const [offset, elements] = what(call.members.indexOf(peer.id));
-      if (peer.scratch?.length !== this.#mesh.scratch.length) {
+      const scratch = await peer.scratch;
+      if (scratch.length !== this.#mesh.scratchBytes) {
         const rule = `${peer.id} has other scratch memory; use the same collectiveBytes at all members`;
         throw new MeshError('EPROTO', `${call.operation}: ${rule}`, [peer.id]);
       }
-      const written = peer.scratch.write(offset, elements);
+      const written = scratch.write(offset, elements);
       // It arrives behind the bytes.
       return sent(call, peer, Promise.all([written, peer.remote.send(bytes)]));
     });

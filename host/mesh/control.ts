@@ -1,6 +1,7 @@
 /**
  * Messages between two members, for collective operations and as a sign of life: 32 bytes,
- * little-endian.
+ * little-endian. SCRATCH has the region's key in place of the sequence, and its address in place of
+ * the group.
  * ```
  *  | version | kind | op | type | sequence | group | segment | count | zero |
  *       1       1      1     1       4         8        4        4      8      bytes
@@ -18,6 +19,8 @@ export const ControlKind = {
   HEARTBEAT: 4,
   /** The sender has given up this call. */
   GIVE_UP: 5,
+  /** Where this member may write: the first message of a connection. `count`: bytes. */
+  SCRATCH: 6,
 } as const;
 
 export interface Control {
@@ -31,7 +34,7 @@ export interface Control {
   /** Hash of the members. */
   readonly group: bigint;
   readonly segment: number;
-  /** Elements of the whole array; of a heartbeat: milliseconds. */
+  /** Elements of the whole array; of a heartbeat: milliseconds; of SCRATCH: bytes. */
   readonly count: number;
 }
 
@@ -39,7 +42,7 @@ export interface Control {
 export const NO_DATA = { kind: 0, op: 0, type: 0, segment: 0, count: 0 };
 
 const CONTROL_BYTES = 32;
-const VERSION = 1;
+const VERSION = 2;
 const FNV_OFFSET = 0xcbf29ce484222325n;
 const FNV_PRIME = 0x100000001b3n;
 
@@ -57,7 +60,7 @@ export function buildControl(control: Control): Uint8Array {
 /** Undefined: the message has another format. */
 export function parseControl(bytes: Uint8Array): Control | undefined {
   const [version, kind = 0, op = 0, type = 0] = bytes;
-  const isKnown = kind >= ControlKind.BARRIER && kind <= ControlKind.GIVE_UP;
+  const isKnown = kind >= ControlKind.BARRIER && kind <= ControlKind.SCRATCH;
   if (bytes.length !== CONTROL_BYTES || version !== VERSION || !isKnown) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset);
   return {

@@ -1,9 +1,13 @@
 /** Another member of a mesh, and its memory. */
+import { AccessFlag } from '#build/abi.js';
 import { timerMillis } from '../base/timer.js';
+import { RightBit } from '../remote/hello.js';
 import type { Remote } from '../remote/remote.js';
 import { timeoutError, type RemoteError } from '../remote/remote-error.js';
 import type { RemoteRegion } from '../remote/remote-region.js';
 import type { MemoryByName } from '../remote/local-regions.js';
+import type { Context } from '../verbs/context.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import {
   ControlKind,
   NO_DATA,
@@ -13,8 +17,6 @@ import {
   type Control,
 } from './control.js';
 
-/** The region for collective operations; applications do not see it. */
-export const SCRATCH = 'verbena.mesh';
 /** Messages of calls that this member has not made yet. */
 const EARLY_MAX = 256;
 /** Signs of life within the keep-alive time. */
@@ -24,6 +26,14 @@ const LATE_MILLIS = 250;
 /** Limits of `keepAliveMillis`. */
 export const KEEP_ALIVE_MILLIS_MIN = 100;
 export const KEEP_ALIVE_MILLIS_MAX = 86_400_000;
+
+/** Where memory for a peer is made. */
+export interface ScratchOwner {
+  readonly context: Context;
+  readonly pd: ProtectionDomain;
+  /** For each peer; half for what it scatters, half for what it gathers. */
+  readonly scratchBytes: number;
+}
 
 /** The regions of a peer with the names that this member shares as well. */
 export type PeerMemory<Named> = { readonly [Name in keyof MemoryByName<Named>]: RemoteRegion };
@@ -44,6 +54,11 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   readonly closed: Promise<RemoteError | undefined>;
   /** @internal */
   readonly remote: Remote<unknown>;
+  /** @internal What this peer, and no other one, writes for collective operations. */
+  readonly inbox: Uint8Array;
+  /** @internal Its memory for what this member writes. */
+  readonly scratch: Promise<RemoteRegion>;
+  #hasScratch: (region: RemoteRegion) => void = () => {};
   #heardMillis = performance.now();
   readonly #ownMillis: number;
   #limitMillis = 0;
@@ -55,14 +70,15 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   readonly #waiting = new Map<string, (control: Control) => void>();
 
   /** @internal */
-  constructor(id: string, remote: Remote<unknown>, keepAliveMillis: number) {
+  constructor(id: string, remote: Remote<unknown>, keepAliveMillis: number, own: ScratchOwner) {
     this.id = id;
     this.#ownMillis = keepAliveMillis;
     const beat = { kind: ControlKind.HEARTBEAT, count: keepAliveMillis };
     this.#heartbeat = buildControl({ ...NO_DATA, ...beat, sequence: 0, group: 0n });
     this.remote = remote;
-    const { [SCRATCH]: _scratch, ...memory } = remote.memory;
-    this.memory = memory as never;
+    this.memory = remote.memory as never;
+    this.scratch = new Promise((resolve) => (this.#hasScratch = resolve));
+    this.inbox = this.#offerScratch(own);
     this.closed = remote.closed.then((reason) => {
       clearInterval(this.#beating);
       return this.#lost ?? reason;
@@ -71,9 +87,23 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
     void this.#receive();
   }
 
-  /** @internal Region for collective operations. */
-  get scratch(): RemoteRegion | undefined {
-    return this.remote.memory[SCRATCH];
+  /** Memory for this connection: no other peer writes into it. Throws RefusalError ENOMEM. */
+  #offerScratch({ context, pd, scratchBytes }: ScratchOwner): Uint8Array {
+    const inbox = context.alloc(scratchBytes);
+    const mr = pd.regMr(inbox, AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE);
+    void this.remote.closed.then(() => {
+      mr.dereg();
+      context.free(inbox);
+    });
+    const place = { sequence: mr.rkey, group: mr.addr, count: scratchBytes };
+    const message = buildControl({ ...NO_DATA, ...place, kind: ControlKind.SCRATCH });
+    this.remote.send(message).catch(() => undefined);
+    return inbox;
+  }
+
+  #takeScratch({ sequence: rkey, group: addr, count: length }: Control): void {
+    const name = 'scratch';
+    this.#hasScratch(this.remote.regionAt({ name, addr, length, rkey, rights: RightBit.WRITE }));
   }
 
   /**
@@ -144,6 +174,10 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
       if (!control) return void this.remote.destroy();
       if (control.kind === ControlKind.HEARTBEAT) {
         this.#agree(control.count);
+        continue;
+      }
+      if (control.kind === ControlKind.SCRATCH) {
+        this.#takeScratch(control);
         continue;
       }
       const key = keyOf(control);

@@ -21,13 +21,13 @@ import type { Remote } from '../remote/remote.js';
 import type { RemoteError } from '../remote/remote-error.js';
 import { share, type RemoteServer } from '../remote/share.js';
 import type { Context } from '../verbs/context.js';
-import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { openDevice } from '../verbs/open-device.js';
 import type { AuthOptions } from '../cm/auth-option.js';
 import { Collectives, type CollectiveOptions } from './collectives.js';
 import { Meeting } from './meeting.js';
 import { MeshError, closedError } from './mesh-error.js';
-import { KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN, MeshPeer, SCRATCH } from './mesh-peer.js';
+import { KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN, MeshPeer } from './mesh-peer.js';
+import type { ScratchOwner } from './mesh-peer.js';
 import type { ReduceOperation, ReducibleArray } from './reduce.js';
 
 /** Options of `joinMesh`. Exactly one of `url` (with `room`) and `signalling` is required. */
@@ -50,7 +50,7 @@ export interface MeshOptions<Named extends Regions = Regions> {
    * restart of a browser takes 7 s, and keeps its queue pairs.
    */
   readonly keepAliveMillis?: number;
-  /** Scratch memory for `allReduce`, the same at all members. Default 1 MiB. */
+  /** Scratch memory for `allReduce` of each peer, the same at all members. Default 256 KiB. */
   readonly collectiveBytes?: number;
   /** Address space of the device. Default: what `memory` and `peersMax` need. */
   readonly memoryBytes?: number;
@@ -80,7 +80,7 @@ export interface MeshEvent<Named = Readonly<Record<string, unknown>>> {
 const PORT = 7473;
 const PEERS_MAX = 64;
 const KEEP_ALIVE_MILLIS = 10_000;
-const COLLECTIVE_BYTES = 2 ** 20;
+const COLLECTIVE_BYTES = 2 ** 18;
 const COLLECTIVE_BYTES_MIN = 4096;
 const DEVICE_BYTES = 32 * 2 ** 20;
 /** Staging, frames and queues of one peer. */
@@ -101,10 +101,8 @@ export interface MeshSelf<Named> {
 }
 
 /** What a mesh is made of. */
-interface Parts {
+interface Parts extends ScratchOwner {
   readonly link: DataChannelLink;
-  readonly context: Context;
-  readonly pd: ProtectionDomain;
   readonly regions: LocalRegions;
   /** The same, for the connections. */
   readonly shared: Readonly<Record<string, RegionOptions>>;
@@ -134,18 +132,17 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   /** @internal Use `joinMesh`. */
   constructor(parts: Parts, room: SignallingRoom, options: MeshOptions<Regions>) {
     const { link, context, regions } = parts;
-    const { [SCRATCH]: scratch, ...memory } = regions.memory;
     this.#parts = parts;
     this.#options = options;
     this.link = link;
     this.context = context;
     this.peers = this.#peers;
-    this.self = { id: `${link.info.local.gid}`, memory: memory as MemoryByName<Named> };
+    this.self = { id: `${link.info.local.gid}`, memory: regions.memory as MemoryByName<Named> };
     this.#meeting = new Meeting(link, room);
     this.#collectives = new Collectives({
       self: this.self.id,
       peers: this.#peers as ReadonlyMap<string, MeshPeer>,
-      scratch: scratch as Uint8Array,
+      scratchBytes: parts.scratchBytes,
     });
   }
 
@@ -321,7 +318,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   #add(id: string, remote: Remote<unknown>): void {
     const before = this.#peers.get(id);
     if (this.#closing) return void remote.destroy();
-    const peer = new MeshPeer<Named>(id, remote, this.#keepAliveMillis);
+    const peer = new MeshPeer<Named>(id, remote, this.#keepAliveMillis, this.#parts);
     if (before) {
       // The member has ended that connection, and this side has not noticed yet.
       void before.remote.destroy();
@@ -391,7 +388,7 @@ function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom
 
 /** Throws MisuseError. */
 function checkOptions(options: MeshOptions<never>): void {
-  const { collectiveBytes = COLLECTIVE_BYTES, peersMax = PEERS_MAX, memory = {} } = options;
+  const { collectiveBytes = COLLECTIVE_BYTES, peersMax = PEERS_MAX } = options;
   const { keepAliveMillis = KEEP_ALIVE_MILLIS } = options;
   checkWhole('collectiveBytes', collectiveBytes, COLLECTIVE_BYTES_MIN, 2 ** 28);
   checkWhole('peersMax', peersMax, 1, 4096);
@@ -402,8 +399,6 @@ function checkOptions(options: MeshOptions<never>): void {
     if (value === undefined || typeof value === 'function') continue;
     throw new MisuseError(name, `joinMesh: must be a function, got ${typeof value}`);
   }
-  if (SCRATCH in memory)
-    throw new MisuseError(`memory.${SCRATCH}`, 'joinMesh: the name is reserved');
 }
 
 /**
@@ -421,20 +416,22 @@ export async function joinMesh<const Named extends Regions = Record<never, never
   checkOptions(options as never);
   const { collectiveBytes = COLLECTIVE_BYTES, peersMax = PEERS_MAX } = options;
   options.signal?.throwIfAborted();
-  // A multiple of 16, so that both halves are aligned.
-  const scratchBytes = 2 * ((collectiveBytes + 15) & ~15);
-  const named: Regions = { ...options.memory, [SCRATCH]: scratchBytes };
-  const needed = regionBytes('joinMesh', named) + DEVICE_BYTES + peersMax * PEER_BYTES;
+  // Both halves are aligned.
+  const scratchBytes = (collectiveBytes + 15) & ~15;
+  const named: Regions = options.memory ?? {};
+  const peerBytes = PEER_BYTES + scratchBytes;
+  const needed = regionBytes('joinMesh', named) + DEVICE_BYTES + peersMax * peerBytes;
   const memoryBytes = options.memoryBytes ?? Math.min(needed, MEMORY_BYTES_MAX);
   const link = new DataChannelLink({ peersMax: 2 * peersMax, ...options.link });
-  const shared = options.sharedArrayBuffer ? { sharedArrayBuffer: true } : {};
-  const context = await openDevice({ link, memoryBytes, ...shared });
+  const how = options.sharedArrayBuffer ? { sharedArrayBuffer: true } : {};
+  const context = await openDevice({ link, memoryBytes, ...how });
   let regions: LocalRegions | undefined;
   let mesh: Mesh<Named> | undefined;
   try {
     const pd = context.allocPd();
     regions = await LocalRegions.open('joinMesh', pd, new LocalMemory(), named);
-    const parts = { link, context, pd, regions, shared: registeredRegions(regions.descriptions) };
+    const shared = registeredRegions(regions.descriptions);
+    const parts = { link, context, pd, scratchBytes, regions, shared };
     mesh = new Mesh<Named>(parts, room, options as MeshOptions);
     await mesh.start(options);
     return mesh;

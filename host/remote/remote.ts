@@ -6,7 +6,7 @@ import { checkLimits } from '../base/wait-limits.js';
 import type { RdmaConnection } from '../cm/connect.js';
 import { MisuseError } from '../errors/errors.js';
 import type { DeviceUse } from './devices.js';
-import type { Hello } from './hello.js';
+import type { Hello, RegionDescription } from './hello.js';
 import type { LocalRegions, MemoryByName } from './local-regions.js';
 import { endedError, protocolError, type RemoteError } from './remote-error.js';
 import { RemoteRegion, bytesOf, parseHandle, type RequestOptions } from './remote-region.js';
@@ -88,6 +88,11 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     const region = new RemoteRegion(this.#parts.queues.requests, parsed);
     this.#byHandle.set(handle, region);
     return region;
+  }
+
+  /** @internal A region that the peer described in a message of its own. */
+  regionAt(description: RegionDescription): RemoteRegion {
+    return new RemoteRegion(this.#parts.queues.requests, { id: this.#id, description });
   }
 
   /**

@@ -297,6 +297,48 @@ test('members are in step again after a call that one of them gave up', async ()
   }
 });
 
+test('calls of members that are in several groups have the bytes of their own group', async () => {
+  const all = await members(4, { table: 64 });
+  // By their identifiers, which decide on the places of their bytes.
+  all.sort((one, other) => (one.self.id < other.self.id ? -1 : 1));
+  const [d, b, a, c] = all as unknown as [Mesh, Mesh, Mesh, Mesh];
+  const group = (...some: Mesh[]) => ({ ...WAIT, members: some.map(({ self }) => self.id) });
+  const [three, two] = [group(a, b, c), group(b, d)];
+  const of = (value: number, length: number): Float32Array => new Float32Array(length).fill(value);
+  for (const [first, last] of [
+    [a, c],
+    [c, a],
+  ] as const) {
+    const sums = [first, b].map((mesh) => mesh.allReduce(of(1, 3000), 'sum', three));
+    await settle();
+    // This member takes no part in the first call, and does not wait for it.
+    const pair = [d.allReduce(of(50, 20_000), 'sum', two)];
+    await settle();
+    sums.push(last.allReduce(of(1, 3000), 'sum', three));
+    pair.push(b.allReduce(of(7, 20_000), 'sum', two));
+    const results = await Promise.all([...sums, ...pair]);
+    for (const sum of results.slice(0, 3)) assert.equal(sum, of(3, 3000));
+    for (const sum of results.slice(3)) assert.equal(sum, of(57, 20_000));
+  }
+});
+
+test('a call that was given up does not change the bytes of the next one', async () => {
+  const [a, b, c] = (await members(3, { table: 64 })) as unknown as [Mesh, Mesh, Mesh];
+  const of = (value: number, length: number): Int32Array => new Int32Array(length).fill(value);
+  for (let round = 0; round < 10; round++) {
+    const stop = new AbortController();
+    const given = [a, b].map((mesh) =>
+      failure(mesh.allReduce(of(100, 60_000), 'sum', { ...WAIT, signal: stop.signal })),
+    );
+    const late = failure(c.allReduce(of(100, 60_000), 'sum', { timeout: 3 }));
+    stop.abort(new Error('enough'));
+    const calls = [c, b, a].map((mesh) => mesh.allReduce(of(1, 500 + round), 'max', WAIT));
+    const results = await Promise.all(calls);
+    await Promise.all([...given, late]);
+    for (const result of results) assert.equal(result, of(1, 500 + round));
+  }
+});
+
 test('options are checked', async () => {
   const signalling = new BroadcastSignalling('x');
   for (const [argument, options] of [
@@ -309,7 +351,6 @@ test('options are checked', async () => {
     ['signalling', { signalling: {} }],
     ['signalling', { signalling: null }],
     ['collectiveBytes', { signalling, collectiveBytes: 1 }],
-    ['memory.verbena.mesh', { signalling, memory: { 'verbena.mesh': 64 } }],
     ['keepAliveMillis', { signalling, keepAliveMillis: 0 }],
     ['keepAliveMillis', { signalling, keepAliveMillis: 99 }],
     ['onJoin', { signalling, onJoin: 5 }],
