@@ -322,7 +322,7 @@ test('calls of members that are in several groups have the bytes of their own gr
   }
 });
 
-test('a call that was given up does not change the bytes of the next one', async () => {
+test('a call that a member gave up does not change the bytes of the next one', async () => {
   const [a, b, c] = (await members(3, { table: 64 })) as unknown as [Mesh, Mesh, Mesh];
   const of = (value: number, length: number): Int32Array => new Int32Array(length).fill(value);
   for (let round = 0; round < 10; round++) {
