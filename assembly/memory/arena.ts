@@ -16,8 +16,7 @@
  * the key dead, or is seen in its call.
  */
 import { powerOfTwo, roundUp } from './bytes';
-import { localChannelsBytes } from './local-channel';
-import { localEndpointsBytes } from './local-endpoint';
+import { localChannelsBytes, localEndpointsBytes } from './local-sizes';
 import {
   connectionsBytes,
   inboxBytes,

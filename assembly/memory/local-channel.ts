@@ -12,6 +12,13 @@
  * Nothing that stands here is believed: indices are masked, walks are bounded by the ring.
  */
 import { Arena, ContextSlot, contextSlot } from './arena';
+import {
+  BITS_SIZE,
+  CHANNEL_HEADER_SIZE,
+  ENTRY_SIZE,
+  channelBytes,
+  targetBytes,
+} from './local-sizes';
 
 /** What has become of a message. */
 export enum LocalMessageState {
@@ -53,30 +60,9 @@ export class LocalMessage {
   remoteAddress: u64;
   reserved: u64;
 }
-export const LOCAL_MESSAGE_SIZE: u32 = 64;
-/** Bytes of a message, or of its SGEs, that follow its entry at most. */
-export const LOCAL_VALUE_SIZE: u32 = 128;
-const ENTRY_SIZE: u32 = LOCAL_MESSAGE_SIZE + LOCAL_VALUE_SIZE;
 
-/** Two cache lines, then the entries: the first is the source's, the second the target's. */
 const DONE_OFFSET: usize = 4;
 const TAIL_OFFSET: usize = 64;
-const CHANNEL_HEADER_SIZE: u32 = 128;
-/** A bit for each of 256 sources, and a cache line. */
-const BITS_SIZE: u32 = 64;
-
-function channelBytes(messages: u32): u32 {
-  return CHANNEL_HEADER_SIZE + messages * ENTRY_SIZE;
-}
-
-function targetBytes(contexts: u32, messages: u32): u32 {
-  return BITS_SIZE + contexts * channelBytes(messages);
-}
-
-/** Bytes of the channels of all contexts; `messages`: entries of each, a power of two, or 0. */
-export function localChannelsBytes(contexts: u32, messages: u32): u32 {
-  return messages == 0 ? 0 : contexts * targetBytes(contexts, messages);
-}
 
 /** Words of bits of sources. */
 export function sourceWords(arena: Arena): u32 {

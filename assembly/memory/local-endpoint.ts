@@ -8,6 +8,7 @@
  * by packets. So an owner that died or stopped in the middle of a change stops no other process.
  */
 import { Arena, contextSlot } from './arena';
+import { LOCAL_ENDPOINT_SIZE } from './local-sizes';
 
 /** 32 bytes. */
 @unmanaged
@@ -29,14 +30,8 @@ export class LocalEndpoint {
 }
 /** In `pkey`: its engine takes messages from the channels (local-channel.ts). */
 export const TAKES_MESSAGES: u32 = 1 << 16;
-export const LOCAL_ENDPOINT_SIZE: u32 = 32;
 /** Endpoints of a context at most, a power of two. */
 export const LOCAL_ENDPOINTS_COUNT: u32 = 1024;
-
-/** Bytes of the tables of all contexts. */
-export function localEndpointsBytes(contexts: u32, endpoints: u32): u32 {
-  return contexts * endpoints * LOCAL_ENDPOINT_SIZE;
-}
 
 /** The slot of the context that has the queue pair of this number. */
 export function slotOfNumber(qpn: u32): u32 {

@@ -9,7 +9,7 @@ import { checkTarget, parseAddress, serviceIdOf, traitsOf, type CmAddress } from
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
 import { refusedService } from './mad.js';
-import { nextRequest } from './create-ep.js';
+import { nextRequest } from './listener-requests.js';
 import { EndPoint } from './end-point.js';
 import { CmEventType, RDMA_UDP_QKEY, SidrStatus, TransportService } from './enums.js';
 import type { CmEventFields, ConnParam, EventChannel } from './event-channel.js';

@@ -1,20 +1,11 @@
 /** `rdma_create_ep`: an id with a channel of its own, as far as it comes without the peer. */
-import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { AddressInfo } from './address-info.js';
 import type { CmId } from './cm-id.js';
 import type { EpInitAttributes } from './end-point.js';
-import { CmEventType } from './enums.js';
 import { createEventChannel } from './event-channel.js';
-
-/** What the queue pairs of a listener's requests are made with. */
-interface Template {
-  readonly pd: ProtectionDomain | undefined;
-  readonly attributes: EpInitAttributes | undefined;
-}
-
-const templates = new WeakMap<CmId, Template>();
+import { keepTemplate } from './listener-requests.js';
 
 /**
  * With `info.dstAddr`: resolved, with a queue pair when there are attributes; `connect` is next.
@@ -34,7 +25,7 @@ export async function createEp(
     const id = channel.createId(info.portSpace);
     if (info.srcAddr) id.bindAddr(info.srcAddr);
     if (!info.dstAddr) {
-      templates.set(id, { pd, attributes });
+      keepTemplate(id, { pd, attributes });
       return id;
     }
     id.resolveAddr(info.dstAddr);
@@ -46,34 +37,5 @@ export async function createEp(
   } catch (error) {
     channel.destroy();
     throw error;
-  }
-}
-
-/**
- * The listener's next request, an end point of its own; undefined: the device is closed. Throws
- * RefusalError EINVAL for an id whose channel others may have.
- */
-export async function nextRequest(listenId: CmId): Promise<CmId | undefined> {
-  const template = templates.get(listenId);
-  if (!template)
-    throw new RefusalError('EINVAL', 'getRequest: the id is not a listener of createEp');
-  for (;;) {
-    const event = await listenId.channel.getEvent();
-    if (!event || event.event === CmEventType.DEVICE_REMOVAL) return undefined;
-    const { id } = event;
-    if (event.event !== CmEventType.CONNECT_REQUEST) {
-      // It ended before it was answered.
-      if (id !== listenId) id.destroy();
-      continue;
-    }
-    try {
-      id.migrate(createEventChannel(listenId.context));
-      if (template.attributes) id.createQp(template.attributes, template.pd);
-      return id;
-    } catch (error) {
-      // The peer receives a REJ.
-      id.destroy();
-      throw error;
-    }
   }
 }

@@ -113,6 +113,11 @@ export class EventChannel {
     return CmId.create(this, portSpace);
   }
 
+  /** @internal Of the same device. */
+  createAnother(): EventChannel {
+    return createEventChannel(this.context);
+  }
+
   /** `rdma_get_cm_event`: the next event; undefined after the channel or its context was closed. */
   getEvent(): Promise<CmEvent | undefined> {
     const event = this.#events.shift();

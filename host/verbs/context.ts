@@ -43,7 +43,7 @@ import type { DeviceAttributes, DeviceAttributesEx } from './queries/query-devic
 import { QueuePair } from './queues/queue-pair.js';
 import { QueuePairEx, type QpInitAttributesEx } from './queues/queue-pair-ex.js';
 import { Roots } from './domains/roots.js';
-import { sharePd } from './domains/shared-domain.js';
+import { attachShpd } from './domains/shared-domain.js';
 import type { SharedReceiveQueue } from './queues/shared-receive-queue.js';
 import { disposeAll } from './resources.js';
 import { Siblings } from './siblings.js';
@@ -273,7 +273,7 @@ export class Context {
    */
   sharePd(shpd: Uint8Array, shareKey: bigint | number): ProtectionDomain {
     this.checkOpen();
-    return sharePd(this, shpd, shareKey);
+    return ProtectionDomain.of(this, attachShpd(this, shpd, shareKey));
   }
 
   /**

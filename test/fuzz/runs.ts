@@ -1,6 +1,6 @@
 /** Steps in which many short packets of one length come, or leave, together. */
 import { Opcode, WrOpcode } from '#build/abi.js';
-import { Kind, PacketBit, PsnBase, REGIONS, type Action, type Below } from './action.js';
+import { Kind, PacketBit, PsnBase, REGIONS, type Action, type Below } from './action-kinds.js';
 
 const SIZES = [8, 8, 8, 1, 60, 61, 64, 200, 228, 300];
 /** More than one batch, and not always a whole number of batches. */

@@ -6,8 +6,6 @@
 import { ContextSlot, enter } from '../../memory/arena';
 import { copyBytes, moveBytes } from '../../memory/bytes';
 import {
-  LOCAL_MESSAGE_SIZE,
-  LOCAL_VALUE_SIZE,
   LocalMessage,
   LocalMessageState,
   announce,
@@ -21,6 +19,7 @@ import {
   sourceWords,
   takeSources,
 } from '../../memory/local-channel';
+import { LOCAL_MESSAGE_SIZE, LOCAL_VALUE_SIZE } from '../../memory/local-sizes';
 import { slotOfNumber } from '../../memory/local-endpoint';
 import { translateLocal, translateRemote } from '../../region/access';
 import { AccessFlag } from '../../region/access-flag';

@@ -6,8 +6,6 @@
  */
 import { copyBytes } from '../../memory/bytes';
 import {
-  LOCAL_MESSAGE_SIZE,
-  LOCAL_VALUE_SIZE,
   LocalMessage,
   LocalMessageState,
   announce,
@@ -20,6 +18,7 @@ import {
   setChannelDone,
   setChannelHead,
 } from '../../memory/local-channel';
+import { LOCAL_MESSAGE_SIZE, LOCAL_VALUE_SIZE } from '../../memory/local-sizes';
 import { slotOfNumber } from '../../memory/local-endpoint';
 import { completeSend, failOldest } from '../queue/completion';
 import { gather } from '../queue/scatter-gather';

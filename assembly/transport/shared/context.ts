@@ -10,7 +10,8 @@
 import { AEAD_SCRATCH_SIZE } from '../../crypto/aead';
 import { Arena, ContextSlot, contextSlot } from '../../memory/arena';
 import { powerOfTwo, roundUp } from '../../memory/bytes';
-import { LOCAL_MESSAGE_SIZE, withdrawAllFrom } from '../../memory/local-channel';
+import { withdrawAllFrom } from '../../memory/local-channel';
+import { LOCAL_MESSAGE_SIZE } from '../../memory/local-sizes';
 import { List, append, removeFrom, takeFirst } from '../../memory/list';
 import { RING_HEADER_SIZE, ringHead, ringInit, ringTail, setRingHead } from '../../memory/ring';
 import { CRC_SCRATCH_SIZE, initCrcScratch } from '../../wire/crc32';

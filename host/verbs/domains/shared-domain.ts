@@ -8,7 +8,7 @@ import { Errno, ShareParametersLayout } from '#build/abi.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
-import { ProtectionDomain } from './protection-domain.js';
+import type { ProtectionDomain } from './protection-domain.js';
 import { randomId, refuse } from '../refuse.js';
 
 const SHPD_BYTES = 32;
@@ -43,12 +43,8 @@ export function allocShpd(
   return area;
 }
 
-/** @internal */
-export function sharePd(
-  context: Context,
-  shpd: Uint8Array,
-  shareKey: bigint | number,
-): ProtectionDomain {
+/** @internal The domain of a handle, in which this thread takes part from now on. */
+export function attachShpd(context: Context, shpd: Uint8Array, shareKey: bigint | number): number {
   const { device } = context;
   const key = checkKey(shareKey);
   checkArea('shpd', shpd);
@@ -71,7 +67,7 @@ export function sharePd(
     throw new RefusalError('EINVAL', 'sharePd: unknown protection domain, or wrong share key');
   }
   context.siblings.setSharable(pd);
-  return ProtectionDomain.of(context, pd);
+  return pd;
 }
 
 /** What tells devices apart. */
