@@ -155,6 +155,21 @@ VB_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 
 /* ---- ids */
 
+/*
+ * librdmacm's own rsockets run on these ids: all their calls of rdma_* and ibv_* come here. Two
+ * private fields they read themselves: the longest queue of the id's device, and whether verbs of
+ * the id wait for their events. Where they lie differs between versions, so each word of the device
+ * is that length, and each word of the id is not 0: ids of rsockets have a channel of their own.
+ */
+static void fill_private(struct cm_id *id)
+{
+	static uint32_t device[256];
+	for (size_t i = 0; i < sizeof device / sizeof *device; i++)
+		device[i] = vb.hello[HELLO_MAX_QP_WR];
+	id->private_part[0] = device;
+	memset(id->private_part + 1, 1, sizeof id->private_part - sizeof *id->private_part);
+}
+
 static struct cm_id *make_id(struct rdma_event_channel *channel, uint64_t handle, void *context,
 			     enum rdma_port_space space)
 {
@@ -166,6 +181,7 @@ static struct cm_id *make_id(struct rdma_event_channel *channel, uint64_t handle
 	id->id.ps = space;
 	id->id.qp_type = space == RDMA_PS_UDP || space == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
 	id->handle = handle;
+	fill_private(id);
 	pthread_mutex_init(&id->events_lock, NULL);
 	pthread_cond_init(&id->acknowledged, NULL);
 	if (vb_handle_put(handle, id)) {

@@ -41,6 +41,11 @@ static void destroy_queue(struct ibv_comp_channel **channel, struct ibv_cq **cq)
 
 static void destroy_queues(struct rdma_cm_id *id)
 {
+	/* Rsockets have one for both. */
+	if (id->send_cq_channel == id->recv_cq_channel) {
+		id->send_cq_channel = NULL;
+		id->send_cq = NULL;
+	}
 	destroy_queue(&id->send_cq_channel, &id->send_cq);
 	destroy_queue(&id->recv_cq_channel, &id->recv_cq);
 }

@@ -123,8 +123,6 @@ struct vb_srq {
 struct vb_cq {
 	struct ibv_cq_ex cq;
 	uint32_t address;
-	/* Polls in vain since the last completion. */
-	unsigned vain;
 	uint32_t tail;
 	unsigned events_taken;
 	pthread_mutex_t lock;
@@ -195,7 +193,9 @@ struct abi_work_request *vb_send_slot(struct vb_qp *qp, uint32_t ahead);
 void vb_send_commit(struct vb_qp *qp, uint32_t count);
 void vb_put_bind(struct abi_work_request *entry, uint32_t key, uint32_t target,
 		 const struct ibv_mw_bind_info *info);
-void vb_poll_pause(struct vb_cq *cq);
+/* Turns of the engine that have done something, and a pause after a poll in vain. */
+uint32_t vb_turns(void);
+void vb_poll_pause(uint32_t turns);
 int vb_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int vb_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int vb_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

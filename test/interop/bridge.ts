@@ -2,12 +2,13 @@
  * `verbena run`: programs of Debian's packages, unmodified, on Verbena's devices: both sides, and
  * against Verbena's own commands. No root, no kernel module, no guest.
  */
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
-import { bounded, nextAddresses, runPair, type Pair } from './bridge/pair.js';
+import { bounded, nextAddresses, runPair, untilReady, type Pair } from './bridge/pair.js';
 import type { Group, Report, Tool } from './group.js';
 import { PYTHON, run, withFolder } from './tools.js';
 
@@ -89,6 +90,25 @@ const CM: readonly (readonly [string, Pair])[] = [
   ],
 ];
 
+/**
+ * Blocking, not blocking, with a resolved route; `-T v` compares the data. Not `-T a`: its client
+ * ends with POLLHUP if the disconnect arrives with the last data, whatever the device is.
+ */
+const RSOCKETS = [
+  'rstream -S 64 -I 20 -C 100 -T v -T b',
+  'rstream -S 4096 -I 20 -C 100 -T v -T n',
+  'rstream -S 65536 -I 5 -C 40 -T v -T r',
+  'rstream -S 1048576 -I 2 -C 10 -T v',
+  'riostream -S 4096 -I 5 -C 100 -T v',
+  'riostream -S 1048576 -I 2 -C 10 -T v',
+];
+
+/** Rsockets: librdmacm's sockets over its own ids and verbs. */
+function rsocketPair(command: string): Pair {
+  const line = `${command} -p ${port++}`;
+  return { server: line, client: `${line} -s SERVER`, ready: 'cm' };
+}
+
 /** A check that has not run yet. */
 type Check = readonly [name: string, run: () => Promise<void>];
 
@@ -158,10 +178,35 @@ function lossChecks(): Check[] {
     const pair = lossy(both(perftest(command)));
     add(`1 % loss: ${command}`, pair);
   }
+  const stream = 'rstream -S 65536 -I 2 -C 20 -T v';
+  add(`1 % loss: ${stream}`, lossy(rsocketPair(stream)));
   add('1 % loss: rping', lossy(RPING));
   add('1 % loss: ucmatose', lossy(CM[2]![1]));
   return checks;
 }
+
+/** rcopy brings a file to the server's machine; the server waits for the next one. */
+const rcopyCheck: Check = [
+  'rcopy of 3 MB',
+  () =>
+    Workspace.use(async (space) => {
+      const [server, client] = nextAddresses();
+      const sent = await space.file('sent', 3_000_001);
+      const tcp = String(port++);
+      const first = space.start('run', '--address', server, '--', 'rcopy', '-p', tcp);
+      await untilReady(first, server, 'cm');
+      const target = `${server}:${space.path('received')}`;
+      const words = ['rcopy', sent, target, '-p', tcp];
+      const { code, stdout, stderr } = await bounded(
+        space.start('run', '--address', client, '--', ...words),
+      );
+      first.kill('SIGTERM');
+      const served = await bounded(first);
+      assert.is(code, 0, stdout + stderr + served.stderr);
+      const received = readFileSync(space.path('received'));
+      assert.ok(received.equals(readFileSync(sent)), 'bytes of the copy differ');
+    }),
+];
 
 async function checkRuns(report: Report): Promise<void> {
   await report.check(`${RUNS} runs of ibv_rc_pingpong`, async () => {
@@ -243,6 +288,8 @@ export const bridgeGroup: Group = {
         pairCheck(`${command} -R`, connected(perftest(`${command} -R`))),
       ),
       ...CM.map(([name, pair]) => pairCheck(name, pair)),
+      ...RSOCKETS.map((command) => pairCheck(command, rsocketPair(command))),
+      rcopyCheck,
       ...ucxChecks(),
       libfabricCheck(),
       singleCheck('pyverbs: a WRITE by loopback', script, /verbena0 bridge/),
