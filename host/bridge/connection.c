@@ -109,11 +109,15 @@ static void address_of(struct sockaddr *address, const void *gid, uint16_t port)
 	memcpy(&in->sin_addr, bytes + 12, 4);
 }
 
+/* As the kernel has it: a loopback address is on any device. */
 static bool is_any(const struct sockaddr *address)
 {
-	if (address->sa_family == AF_INET)
-		return ((const struct sockaddr_in *)address)->sin_addr.s_addr == INADDR_ANY;
-	return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)address)->sin6_addr);
+	if (address->sa_family == AF_INET) {
+		in_addr_t ip = ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr);
+		return ip == INADDR_ANY || ip >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
+	}
+	const struct in6_addr *ip = &((const struct sockaddr_in6 *)address)->sin6_addr;
+	return IN6_IS_ADDR_UNSPECIFIED(ip) || IN6_IS_ADDR_LOOPBACK(ip);
 }
 
 /* The id is on the device, at this port. */
@@ -258,9 +262,10 @@ VB_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
 	uint64_t gid[2], bound[1];
 	uint16_t port = 0;
 	int error = cm_gid_of(address, gid, &port);
-	bool any = !error && is_any(address);
+	bool own = !error && !memcmp(gid, vb.hello + HELLO_GID_LOW, 16);
+	bool any = !error && !own && is_any(address);
 	/* An address of another interface, as the kernel refuses it. */
-	if (!error && !any && memcmp(gid, vb.hello + HELLO_GID_LOW, 16))
+	if (!error && !own && !any)
 		error = ENODEV;
 	if (!error)
 		error = VB_CALL(OP_CM_BIND, bound, 1, cm_id_of(id)->handle, port);

@@ -58,6 +58,15 @@ int vb_make_channel(uint32_t operation, int *fd, uint64_t *handle);
 /* Reads one event of the sidecar's from such a pipe. 0, or -1 with errno. */
 int vb_read_event(int fd, void *event, size_t size);
 
+/* The function of this name that the program would have without this library. */
+#define REAL(name)                                                                       \
+	({                                                                               \
+		static __typeof__(&name) real;                                           \
+		if (!real)                                                               \
+			real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);               \
+		real;                                                                    \
+	})
+
 static inline void *vb_at(uint64_t address)
 {
 	return vb.base + address;
@@ -76,6 +85,11 @@ static inline uint32_t vb_exchange(void *word, uint32_t value)
 {
 	return __atomic_exchange_n((uint32_t *)word, value, __ATOMIC_SEQ_CST);
 }
+
+/* ---- interfaces.c: the network interface that has the device's address */
+const char *vb_interface_name(void);
+/* The same with a line feed. */
+const char *vb_interface_line(void);
 
 /* ---- handles.c: objects by the sidecar's number */
 int vb_handle_put(uint64_t handle, void *object);
