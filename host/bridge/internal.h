@@ -46,6 +46,8 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 		vb_call(operation, vb_arguments, sizeof vb_arguments / 8, results,         \
 			result_count);                                                     \
 	})
+/* Moves a descriptor above those that the program counts on. */
+int vb_lift(int fd);
 /* A line for the user on standard error. */
 void vb_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool vb_debugging(void);
@@ -66,6 +68,12 @@ int vb_read_event(int fd, void *event, size_t size);
 			real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);               \
 		real;                                                                    \
 	})
+
+/* ---- child-channel.c: control verbs of a child of fork */
+/* Before the sidecar starts: the variable of its environment. 0 or an errno. */
+int vb_child_begin(char *variable, size_t size);
+/* In a child: 0 if `vb.socket` is its own and the operation is one for it, or EIO. */
+int vb_child_join(uint32_t operation);
 
 static inline void *vb_at(uint64_t address)
 {
@@ -176,6 +184,8 @@ static inline struct vb_context *vb_context_of(struct ibv_context *context)
 }
 
 extern struct ibv_device vb_device;
+/* EOPNOTSUPP, in words the first time. */
+int vb_refuse_xrc(const char *verb);
 void vb_events_init(struct vb_events *events);
 void vb_events_wait(struct vb_events *events);
 struct ibv_qp *vb_qp_make(struct ibv_context *context, struct ibv_qp_init_attr_ex *attributes,

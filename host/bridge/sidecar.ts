@@ -3,8 +3,10 @@
  * device on memory that the program maps as well. It ends with the program.
  */
 import { CONTROL_SLEEPING, CONTROL_BLOCK_BYTES } from '../engine/control-block.js';
+import { writeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Context } from '../verbs/context.js';
+import { acceptChildren, refuseJoin } from './child-channel.js';
 import { connectionHandlers, idQueuePairs } from './connection-handlers.js';
 import {
   ControlChannel,
@@ -15,7 +17,7 @@ import {
 } from './control-channel.js';
 import { removedAfter } from './device-removal.js';
 import { openLentDevice, takeArea, type Area } from './lent-device.js';
-import { ownerOf, readOptions } from './launch.js';
+import { childrenOf, ownerOf, readOptions } from './launch.js';
 import { ObjectTable } from './object-table.js';
 import { DESCRIPTORS, HELLO } from './operations.js';
 import {
@@ -92,16 +94,33 @@ function refuseAll(error: unknown): Handlers {
   return new Proxy({}, { get: () => refuse }) as Handlers;
 }
 
+/** A capture that is not whole; standard error is open with --pcap (sidecar.c). */
+function complain(error: unknown): void {
+  try {
+    writeSync(2, `verbena run: ${(error as Error).message}\n`);
+  } catch {
+    // Nothing reads it.
+  }
+}
+
+function program(): Socket {
+  return new Socket({ fd: DESCRIPTORS.SOCKET, readable: true, writable: true });
+}
+
 async function serve(): Promise<void> {
   const options = readOptions();
   let context: Context;
   try {
     context = await openLentDevice(options);
   } catch (error) {
-    new ControlChannel(DESCRIPTORS.SOCKET, refuseAll(error), () => process.exit(1));
+    new ControlChannel(program(), refuseAll(error), () => process.exit(1));
     return;
   }
-  const end = (): void => void context.close().finally(() => process.exit(0));
+  const end = (): void =>
+    void context
+      .close()
+      .catch(complain)
+      .finally(() => process.exit(0));
   const hello = helloWords(context, takeArea(context, options));
   const objects = new ObjectTable();
   const station = { context, objects, owner: ownerOf() };
@@ -109,6 +128,8 @@ async function serve(): Promise<void> {
   void events.follow(context);
   const handlers: Handlers = {
     HELLO: () => hello,
+    QUERY_PORT: () => [],
+    JOIN: refuseJoin,
     ...regionHandlers(station),
     ...windowHandlers(station),
     ...completionHandlers(station, events),
@@ -119,7 +140,8 @@ async function serve(): Promise<void> {
   const { removalMillis } = options;
   const offered =
     removalMillis === undefined ? handlers : removedAfter(removalMillis, handlers, station, events);
-  new ControlChannel(DESCRIPTORS.SOCKET, offered, end);
+  acceptChildren(childrenOf(), offered);
+  new ControlChannel(program(), offered, end);
 }
 
 await serve();
