@@ -9,11 +9,16 @@ import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
 import { bounded, nextAddresses, runPair, untilReady, type Pair } from './bridge/pair.js';
+import { ABSENT, parsePyverbs, pyverbsTests, unpackTests } from './bridge/pyverbs.js';
 import type { Group, Report, Tool } from './group.js';
 import { PYTHON, run, withFolder } from './tools.js';
 
 const files = fileURLToPath(new URL('test/interop/bridge/', root));
-const RUNS = 50;
+const RUNS = 20;
+const RUNS_LONG = 200;
+/** On a machine without huge pages; 131 with them. */
+const PYVERBS_MIN = 128;
+const PYVERBS_SECONDS = 200;
 const AT_A_TIME = 2;
 const LOSS = ['--loss', '1', '--seed', '7'];
 
@@ -180,6 +185,7 @@ function lossChecks(): Check[] {
   }
   const stream = 'rstream -S 65536 -I 2 -C 20 -T v';
   add(`1 % loss: ${stream}`, lossy(rsocketPair(stream)));
+  checks.push(libfabricCheck('verbs -e msg', LOSS));
   add('1 % loss: rping', lossy(RPING));
   add('1 % loss: ucmatose', lossy(CM[2]![1]));
   return checks;
@@ -208,9 +214,9 @@ const rcopyCheck: Check = [
     }),
 ];
 
-async function checkRuns(report: Report): Promise<void> {
-  await report.check(`${RUNS} runs of ibv_rc_pingpong`, async () => {
-    let left = RUNS;
+async function checkRuns(report: Report, runs: number): Promise<void> {
+  await report.check(`${runs} runs of ibv_rc_pingpong`, async () => {
+    let left = runs;
     const worker = async (): Promise<void> => {
       while (left-- > 0) await runPair(both('ibv_rc_pingpong -g 0 -n 100 -c'));
     };
@@ -236,13 +242,35 @@ function ucxChecks(): Check[] {
   return checks;
 }
 
-function libfabricCheck(): Check {
+const LIBFABRIC = ['verbs -e msg', 'verbs;ofi_rxm -e rdm', 'verbs;ofi_rxd -e rdm'];
+
+function libfabricCheck(provider: string, options: readonly string[] = []): Check {
   const tcp = port++;
-  const command = 'fi_pingpong -p verbs;ofi_rxd -e rdm -I 20 -S 1024 -c';
-  return pairCheck('fi_pingpong verbs;ofi_rxd', {
+  const command = `fi_pingpong -p ${provider} -I 20 -S 1024 -c`;
+  const pair: Pair = {
     server: `${command} -B ${tcp}`,
     client: `${command} -P ${tcp} SERVER`,
     ready: { tcp },
+    options,
+  };
+  return pairCheck(`${options.length > 0 ? '1 % loss: ' : ''}fi_pingpong ${provider}`, pair);
+}
+
+/** rdma-core's own tests, on the address that lo shows. */
+async function checkPyverbs(report: Report): Promise<void> {
+  await withFolder(async (folder) => {
+    const script = unpackTests(join(folder, 'tests'));
+    const device = ['--address', '127.0.0.1', '--name', `pyverbs-${process.pid}`];
+    await report.check('pyverbs: the tests of rdma-core', () =>
+      Workspace.use(async (space) => {
+        const words = [...device, '--memory', '512M', '--', PYTHON, script, '-v'];
+        const { stderr } = await bounded(space.start('run', ...words), PYVERBS_SECONDS);
+        const { passed, skipped, failed } = parsePyverbs(stderr);
+        report.note(`${passed} passed, ${skipped} skipped, ${failed.length} failed`);
+        assert.equal([...failed].sort(), [...ABSENT].sort());
+        assert.ok(passed >= PYVERBS_MIN, `${passed} passed`);
+      }),
+    );
   });
 }
 
@@ -276,6 +304,7 @@ export const bridgeGroup: Group = {
     debian('mpirun', 'openmpi-bin'),
     debian('mpicc', 'libopenmpi-dev'),
     pyverbs,
+    pyverbsTests,
   ],
   async run(report) {
     const script = ['--', PYTHON, join(files, 'loopback.py')];
@@ -291,11 +320,19 @@ export const bridgeGroup: Group = {
       ...RSOCKETS.map((command) => pairCheck(command, rsocketPair(command))),
       rcopyCheck,
       ...ucxChecks(),
-      libfabricCheck(),
+      ...LIBFABRIC.map((provider) => libfabricCheck(provider)),
       singleCheck('pyverbs: a WRITE by loopback', script, /verbena0 bridge/),
       ...lossChecks(),
     ]);
     await checkMpi(report);
-    await checkRuns(report);
+    await checkPyverbs(report);
+    await checkRuns(report, RUNS);
   },
+};
+
+/** The same often enough to find what happens seldom. */
+export const bridgeRunsGroup: Group = {
+  name: 'bridge-runs',
+  tools: [debian('ibv_rc_pingpong', 'ibverbs-utils')],
+  run: (report) => checkRuns(report, RUNS_LONG),
 };
