@@ -26,6 +26,7 @@ import { packageGroup } from './package.js';
 import { packagesGroup } from './packages.js';
 import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
+import { pyverbsGroup } from './pyverbs.js';
 import { rdsGroup } from './rds.js';
 import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
@@ -63,6 +64,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   nvmeGroup,
   nvmeAuthenticationGroup,
   rdsGroup,
+  pyverbsGroup,
 ];
 
 const report = new LineReport((line) => console.log(line));

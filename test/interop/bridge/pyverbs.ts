@@ -16,12 +16,6 @@ export const pyverbsTests: Tool = {
   },
 };
 
-/** Multicast over UDP is absent (host/guide/C-PROGRAMS.md): these two tests fail. */
-export const ABSENT: readonly string[] = [
-  'test_rdmacm_async_multicast_traffic',
-  'test_rdmacm_async_ex_multicast_traffic',
-];
-
 export interface PyverbsCounts {
   readonly passed: number;
   readonly skipped: number;
