@@ -36,6 +36,6 @@ export function acceptChildren({ name, token }: Children, handlers: Handlers): v
   });
   // Without it children get EIO, as from a device that is not there.
   server.on('error', () => {});
-  server.listen(`\0${name}`);
+  server.listen({ path: `\0${name}`, exclusive: true });
   server.unref();
 }

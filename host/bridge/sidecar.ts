@@ -75,7 +75,7 @@ function helloWords(context: Context, area: Area): Word[] {
     MAX_SRQ: limits.maxSrq,
     MAX_SRQ_WR: limits.maxSrqWr,
     MAX_AH: limits.maxAh,
-    // Over UDP there is none, though a device may have it over other links.
+    // The links of a lent device have no multicast.
     MAX_MCAST: device.info.multicast ? limits.maxMcastQpAttach : 0,
     DEVICE_CAP_FLAGS: limits.deviceCapFlags >>> 0,
     ACTIVE_MTU: context.queryPort().activeMtu,

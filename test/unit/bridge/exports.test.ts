@@ -16,8 +16,13 @@ const PROVIDERS = /^(__|_verbs_|verbs_|execute_ioctl|ibv_cmd_|ibv_read_ibdev_|ib
 /** Functions of their arguments alone: text, rates, structs of the kernel. */
 const PURE = /(_str|^ibv_copy_.*_kern|^ibv_rate_to_.*|^m(bps|ult)_to_ibv_rate|_sysfs_(path|file))$/;
 /** librdmacm's own rsockets run on the verbs and ids of the library (connection.c fill_private). */
-const RSOCKETS =
-  /^r(socket|bind|listen|accept|connect|shutdown|close|recv(from|msg)?|send(to|msg)?|readv?|writev?|poll|select|get(peer|sock)name|[gs]etsockopt|fcntl|io(map|unmap|write))$/;
+const SOCKET_CALLS = [
+  ...['socket', 'bind', 'listen', 'accept', 'connect', 'shutdown', 'close', 'fcntl', 'poll'],
+  ...['recv', 'recvfrom', 'recvmsg', 'send', 'sendto', 'sendmsg', 'read', 'readv', 'write'],
+  ...['writev', 'select', 'getpeername', 'getsockname', 'getsockopt', 'setsockopt'],
+  ...['iomap', 'iounmap', 'iowrite'],
+];
+const RSOCKETS = new RegExp(`^r(${SOCKET_CALLS.join('|')})$`);
 
 /** Names that a shared library exports. */
 function exportsOf(file: string): Set<string> {
