@@ -150,7 +150,9 @@ function idHandlers({ objects }: Station) {
       return [idOf(id).getSrcPort()];
     },
     CM_RESOLVE_ADDR: (id: bigint, low: bigint, high: bigint, port: bigint) => {
-      idOf(id).resolveAddr({ address: gidOf(low, high).toString(), port: Number(port) });
+      // The address of a multicast group has no port.
+      const peer = { address: gidOf(low, high).toString(), port: Number(port) || 1 };
+      idOf(id).resolveAddr(peer);
       return [idOf(id).getSrcPort()];
     },
     CM_RESOLVE_ROUTE: (id: bigint) => idOf(id).resolveRoute(),

@@ -109,11 +109,15 @@ static void address_of(struct sockaddr *address, const void *gid, uint16_t port)
 	memcpy(&in->sin_addr, bytes + 12, 4);
 }
 
+/* As the kernel has it: a loopback address is on any device. */
 static bool is_any(const struct sockaddr *address)
 {
-	if (address->sa_family == AF_INET)
-		return ((const struct sockaddr_in *)address)->sin_addr.s_addr == INADDR_ANY;
-	return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)address)->sin6_addr);
+	if (address->sa_family == AF_INET) {
+		in_addr_t ip = ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr);
+		return ip == INADDR_ANY || ip >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
+	}
+	const struct in6_addr *ip = &((const struct sockaddr_in6 *)address)->sin6_addr;
+	return IN6_IS_ADDR_UNSPECIFIED(ip) || IN6_IS_ADDR_LOOPBACK(ip);
 }
 
 /* The id is on the device, at this port. */
@@ -155,6 +159,21 @@ VB_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 
 /* ---- ids */
 
+/*
+ * librdmacm's own rsockets run on these ids: all their calls of rdma_* and ibv_* come here. Two
+ * private fields they read themselves: the longest queue of the id's device, and whether verbs of
+ * the id wait for their events. Where they lie differs between versions, so each word of the device
+ * is that length, and each word of the id is not 0: ids of rsockets have a channel of their own.
+ */
+static void fill_private(struct cm_id *id)
+{
+	static uint32_t device[256];
+	for (size_t i = 0; i < sizeof device / sizeof *device; i++)
+		device[i] = vb.hello[HELLO_MAX_QP_WR];
+	id->private_part[0] = device;
+	memset(id->private_part + 1, 1, sizeof id->private_part - sizeof *id->private_part);
+}
+
 static struct cm_id *make_id(struct rdma_event_channel *channel, uint64_t handle, void *context,
 			     enum rdma_port_space space)
 {
@@ -166,6 +185,7 @@ static struct cm_id *make_id(struct rdma_event_channel *channel, uint64_t handle
 	id->id.ps = space;
 	id->id.qp_type = space == RDMA_PS_UDP || space == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
 	id->handle = handle;
+	fill_private(id);
 	pthread_mutex_init(&id->events_lock, NULL);
 	pthread_cond_init(&id->acknowledged, NULL);
 	if (vb_handle_put(handle, id)) {
@@ -242,9 +262,10 @@ VB_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
 	uint64_t gid[2], bound[1];
 	uint16_t port = 0;
 	int error = cm_gid_of(address, gid, &port);
-	bool any = !error && is_any(address);
+	bool own = !error && !memcmp(gid, vb.hello + HELLO_GID_LOW, 16);
+	bool any = !error && !own && is_any(address);
 	/* An address of another interface, as the kernel refuses it. */
-	if (!error && !any && memcmp(gid, vb.hello + HELLO_GID_LOW, 16))
+	if (!error && !own && !any)
 		error = ENODEV;
 	if (!error)
 		error = VB_CALL(OP_CM_BIND, bound, 1, cm_id_of(id)->handle, port);

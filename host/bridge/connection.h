@@ -5,8 +5,13 @@
 #include <rdma/rdma_cma.h>
 #include "internal.h"
 
+/* Words of librdmacm's private part of an id: what rsockets read of it. */
+#define CM_PRIVATE_WORDS 32
+
 struct cm_id {
 	struct rdma_cm_id id;
+	/* First the device, then flags (connection.c fill_private). */
+	void *private_part[CM_PRIVATE_WORDS];
 	uint64_t handle;
 	/* It has a channel of its own: its verbs return with their event. */
 	bool alone;

@@ -1,5 +1,5 @@
 /** Requests of the program and their replies (operations.ts), over a socket that both inherited. */
-import { Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { VerbenaError } from '../errors/errors.js';
 import { MESSAGE_WORDS, OPERATIONS, type Operation } from './operations.js';
@@ -48,9 +48,9 @@ export class ControlChannel {
   #pending: Buffer = Buffer.alloc(0);
 
   /** `ended`: the program has closed its end, or has ended. */
-  constructor(descriptor: number, handlers: Handlers, ended: () => void) {
+  constructor(socket: Socket, handlers: Handlers, ended: () => void) {
     this.#handlers = handlers;
-    this.#socket = new Socket({ fd: descriptor, readable: true, writable: true });
+    this.#socket = socket;
     this.#socket.on('data', (chunk: Buffer) => this.#read(chunk, ended));
     this.#socket.on('end', ended);
     this.#socket.on('error', ended);

@@ -149,6 +149,9 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 	};
 	if (port != 1)
 		return vb_errno(EINVAL);
+	/* A child of fork: is the device of its parent still there? */
+	if (vb.owner != getpid() && VB_CALL(OP_QUERY_PORT, NULL, 0))
+		return errno;
 	memset(attr, 0, size);
 	memcpy(attr, &full, size < sizeof full ? size : sizeof full);
 	return 0;
@@ -250,6 +253,11 @@ static int modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 	return vb_errno(EOPNOTSUPP);
 }
 
+static struct ibv_xrcd *open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
+{
+	return vb_null(vb_refuse_xrc("ibv_open_xrcd"));
+}
+
 /* ---- contexts */
 
 static void fill_operations(struct verbs_context *verbs)
@@ -264,6 +272,7 @@ static void fill_operations(struct verbs_context *verbs)
 	ops->bind_mw = vb_bind_mw;
 	ops->dealloc_mw = vb_dealloc_mw;
 	/* Those that are not here are refused by verbs.h (EOPNOTSUPP). */
+	verbs->open_xrcd = open_xrcd;
 	verbs->query_port = query_port;
 	verbs->query_device_ex = query_device_ex;
 	verbs->create_qp_ex = vb_create_qp_ex;

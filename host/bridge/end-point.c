@@ -41,6 +41,11 @@ static void destroy_queue(struct ibv_comp_channel **channel, struct ibv_cq **cq)
 
 static void destroy_queues(struct rdma_cm_id *id)
 {
+	/* Rsockets have one for both. */
+	if (id->send_cq_channel == id->recv_cq_channel) {
+		id->send_cq_channel = NULL;
+		id->send_cq = NULL;
+	}
 	destroy_queue(&id->send_cq_channel, &id->send_cq);
 	destroy_queue(&id->recv_cq_channel, &id->recv_cq);
 }
@@ -153,41 +158,50 @@ static void choose_service(struct rdma_addrinfo *info, const struct rdma_addrinf
 	info->ai_qp_type = type;
 }
 
-VB_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
-			       const struct rdma_addrinfo *hints, struct rdma_addrinfo **made)
+/* The address of a node and service. 0 or an EAI error. */
+static int look_up(const char *node, const char *service, const struct rdma_addrinfo *hints,
+		   struct rdma_addrinfo *info)
 {
 	struct addrinfo wanted = { .ai_socktype = SOCK_STREAM }, *found = NULL;
-	int flags = hints ? hints->ai_flags : 0;
-	bool passive = flags & RAI_PASSIVE;
-	if (!node && !service && !hints)
-		return EAI_NONAME;
-	wanted.ai_family = flags & RAI_FAMILY && hints ? hints->ai_family : AF_UNSPEC;
-	if (hints && hints->ai_family)
-		wanted.ai_family = hints->ai_family;
+	bool passive = info->ai_flags & RAI_PASSIVE;
+	wanted.ai_family = hints ? hints->ai_family : AF_UNSPEC;
 	wanted.ai_flags = (passive ? AI_PASSIVE : 0) |
-			  (flags & RAI_NUMERICHOST ? AI_NUMERICHOST : 0);
+			  (info->ai_flags & RAI_NUMERICHOST ? AI_NUMERICHOST : 0);
 	/* A device at an IPv4 address has no IPv6 peers. */
 	if (!wanted.ai_family && !node)
 		wanted.ai_family = AF_INET;
 	int error = getaddrinfo(node, service, &wanted, &found);
 	if (error)
 		return error;
-	struct rdma_addrinfo *info = calloc(1, sizeof *info);
-	if (!info) {
-		freeaddrinfo(found);
-		return EAI_MEMORY;
-	}
-	info->ai_flags = flags;
 	info->ai_family = found->ai_family;
-	choose_service(info, hints);
 	error = passive ? copy_address(&info->ai_src_addr, &info->ai_src_len, found->ai_addr,
 				       found->ai_addrlen) :
 			  copy_address(&info->ai_dst_addr, &info->ai_dst_len, found->ai_addr,
 				       found->ai_addrlen);
-	if (!error && !passive && hints && hints->ai_src_len)
+	freeaddrinfo(found);
+	return error;
+}
+
+VB_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
+			       const struct rdma_addrinfo *hints, struct rdma_addrinfo **made)
+{
+	int error = 0;
+	if (!node && !service && !hints)
+		return EAI_NONAME;
+	struct rdma_addrinfo *info = calloc(1, sizeof *info);
+	if (!info)
+		return EAI_MEMORY;
+	info->ai_flags = hints ? hints->ai_flags : 0;
+	info->ai_family = hints ? hints->ai_family : 0;
+	choose_service(info, hints);
+	if (node || service)
+		error = look_up(node, service, hints, info);
+	else if (hints->ai_dst_len)
+		error = copy_address(&info->ai_dst_addr, &info->ai_dst_len, hints->ai_dst_addr,
+				     hints->ai_dst_len);
+	if (!error && !info->ai_src_len && hints && hints->ai_src_len)
 		error = copy_address(&info->ai_src_addr, &info->ai_src_len, hints->ai_src_addr,
 				     hints->ai_src_len);
-	freeaddrinfo(found);
 	if (error)
 		rdma_freeaddrinfo(info);
 	else

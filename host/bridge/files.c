@@ -3,9 +3,11 @@
  * device. Calls of the program with such a path are answered from a table.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,14 +17,6 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 #include "internal.h"
-
-#define REAL(name)                                                                       \
-	({                                                                               \
-		static __typeof__(&name) real;                                           \
-		if (!real)                                                               \
-			real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);               \
-		real;                                                                    \
-	})
 
 #define UVERBS_MAJOR 231
 #define UVERBS_MINOR 192
@@ -42,9 +36,12 @@ static const struct {
 	{ "/ports/1/phys_state", "5: LinkUp\n" },
 	{ "/ports/1/rate", "40 Gb/sec (4X QDR)\n" },
 	{ "/ports/1/gid_attrs/types/0", "RoCE v2\n" },
-	{ "/ports/1/gid_attrs/ndevs/0", "lo\n" },
+	{ "/ports/1/gid_attrs/ndevs/0", NULL },
 	{ "/ports/1/pkeys/0", "0xffff\n" },
 };
+
+/* Folder of the network interface that has the device's address. */
+static const char INTERFACES[] = "/device/net";
 
 static const char *file_text(const char *path)
 {
@@ -53,30 +50,143 @@ static const char *file_text(const char *path)
 		return NULL;
 	for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++)
 		if (!strcmp(path + length, FILES[i].path))
-			return FILES[i].text;
+			return FILES[i].text ? FILES[i].text : vb_interface_line();
+	return NULL;
+}
+
+/*
+ * The name of entry `index` of the folder at `path`, or NULL; names may come again. `path` may end
+ * with slashes.
+ */
+static const char *entry_of(const char *path, size_t index, char name[NAME_MAX + 1])
+{
+	static const char root[] = "/sys/class/infiniband";
+	const size_t files = sizeof FILES / sizeof *FILES;
+	size_t length = strlen(path), class = sizeof CLASS - 1;
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	if (length == sizeof root - 1 && !strncmp(path, root, length))
+		return index == 0 ? CLASS + sizeof root : NULL;
+	if (length < class || strncmp(path, CLASS, class) || (path[class] && path[class] != '/'))
+		return NULL;
+	const char *rest = path + class;
+	length -= class;
+	if (index == files && !length)
+		return "device";
+	if (!strncmp(rest, INTERFACES, length)) {
+		size_t whole = sizeof INTERFACES - 1;
+		if (length == whole)
+			return index == 0 ? vb_interface_name() : NULL;
+		if (length && INTERFACES[length] == '/')
+			return index == 0 ? INTERFACES + length + 1 : NULL;
+	}
+	for (size_t i = 0, found = 0; i < files; i++) {
+		const char *file = FILES[i].path;
+		if (strncmp(file, rest, length) || file[length] != '/' || found++ != index)
+			continue;
+		size_t part = strcspn(file + length + 1, "/");
+		memcpy(name, file + length + 1, part);
+		name[part] = '\0';
+		return name;
+	}
 	return NULL;
 }
 
 static bool is_folder(const char *path)
 {
-	size_t length = sizeof CLASS - 1;
-	if (!path)
-		return false;
-	if (!strcmp(path, "/sys/class/infiniband") || !strcmp(path, CLASS))
-		return true;
-	if (strncmp(path, CLASS, length))
-		return false;
-	size_t rest = strlen(path + length);
-	for (size_t i = 0; rest > 0 && i < sizeof FILES / sizeof *FILES; i++)
-		if (!strncmp(path + length, FILES[i].path, rest) && FILES[i].path[rest] == '/')
-			return true;
-	return false;
+	char name[NAME_MAX + 1];
+	return path && entry_of(path, 0, name);
 }
 
 static bool is_device(const char *path)
 {
 	return path && !strcmp(path, DEVICE);
 }
+
+/* ---- folders */
+
+/* Stands for a DIR of the C library, whose first word is no such address. */
+struct folder {
+	const void *tag;
+	char *path;
+	size_t next;
+	struct dirent64 entry;
+};
+
+static const char folder_tag;
+
+static struct folder *folder_of(DIR *dir)
+{
+	struct folder *folder = (struct folder *)dir;
+	return folder->tag == &folder_tag ? folder : NULL;
+}
+
+VB_EXPORT DIR *opendir(const char *path)
+{
+	if (!is_folder(path))
+		return REAL(opendir)(path);
+	struct folder *folder = calloc(1, sizeof *folder);
+	if (!folder || !(folder->path = strdup(path))) {
+		free(folder);
+		return NULL;
+	}
+	folder->tag = &folder_tag;
+	return (DIR *)folder;
+}
+
+/* Has an entry before this one the same name? */
+static bool is_repeated(const char *path, size_t index, const char *name)
+{
+	char before[NAME_MAX + 1];
+	for (size_t i = 0; i < index; i++)
+		if (!strcmp(entry_of(path, i, before), name))
+			return true;
+	return false;
+}
+
+VB_EXPORT struct dirent64 *readdir64(DIR *dir)
+{
+	struct folder *folder = folder_of(dir);
+	if (!folder)
+		return REAL(readdir64)(dir);
+	char kept[NAME_MAX + 1];
+	const char *name;
+	do
+		name = entry_of(folder->path, folder->next++, kept);
+	while (name && is_repeated(folder->path, folder->next - 1, name));
+	if (!name)
+		return NULL;
+	folder->entry = (struct dirent64){ .d_ino = folder->next, .d_type = DT_UNKNOWN,
+					   .d_reclen = sizeof folder->entry };
+	strcpy(folder->entry.d_name, name);
+	return &folder->entry;
+}
+
+/* On x86-64 both structs are the same. */
+VB_EXPORT struct dirent *readdir(DIR *dir)
+{
+	return folder_of(dir) ? (struct dirent *)readdir64(dir) : REAL(readdir)(dir);
+}
+
+VB_EXPORT int closedir(DIR *dir)
+{
+	struct folder *folder = folder_of(dir);
+	if (!folder)
+		return REAL(closedir)(dir);
+	free(folder->path);
+	free(folder);
+	return 0;
+}
+
+VB_EXPORT int dirfd(DIR *dir)
+{
+	if (!folder_of(dir))
+		return REAL(dirfd)(dir);
+	errno = ENOTSUP;
+	return -1;
+}
+
+/* ---- files */
 
 /* A descriptor to read `text` from. */
 static int open_text(const char *text)
@@ -189,4 +299,32 @@ VB_EXPORT int stat64(const char *restrict path, struct stat64 *restrict status)
 VB_EXPORT int lstat(const char *restrict path, struct stat *restrict status)
 {
 	return stat_ours(path, status) ? REAL(lstat)(path, status) : 0;
+}
+
+VB_EXPORT int fstatat(int folder, const char *restrict path, struct stat *restrict status, int flags)
+{
+	return stat_ours(path, status) ? REAL(fstatat)(folder, path, status, flags) : 0;
+}
+
+VB_EXPORT int fstatat64(int folder, const char *restrict path, struct stat64 *restrict status,
+			int flags)
+{
+	if (stat_ours(path, (struct stat *)status))
+		return REAL(fstatat64)(folder, path, status, flags);
+	return 0;
+}
+
+VB_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned int mask,
+		    struct statx *restrict made)
+{
+	struct stat status;
+	if (stat_ours(path, &status))
+		return REAL(statx)(folder, path, flags, mask, made);
+	*made = (struct statx){ .stx_mask = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_SIZE,
+				.stx_mode = status.st_mode,
+				.stx_nlink = status.st_nlink,
+				.stx_size = status.st_size,
+				.stx_rdev_major = major(status.st_rdev),
+				.stx_rdev_minor = minor(status.st_rdev) };
+	return 0;
 }

@@ -4,7 +4,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import * as abi from '#build/abi.js';
-import { CONTROL_KICKS, CONTROL_SLEEPING } from '#build/host/engine/control-block.js';
+import * as control from '#build/host/engine/control-block.js';
 import * as words from '#build/host/bridge/operations.js';
 
 const STRUCTS = ['WorkRequest', 'BindRequest', 'ReceiveRequest', 'Sge', 'WorkCompletion'].concat([
@@ -69,8 +69,9 @@ const text = [
   '/* Head and tail have cache lines of their own (assembly/memory/ring.ts). */',
   define('ABI_RING_TAIL', RING_HEADER_SIZE / 2),
   define('ABI_QUEUE_PAIR_STRIDE', QUEUE_PAIR_SIZE),
-  define('ABI_CONTROL_SLEEPING', CONTROL_SLEEPING),
-  define('ABI_CONTROL_KICKS', CONTROL_KICKS),
+  ...['SLEEPING', 'KICKS', 'TURNS', 'POLLERS'].map((word) =>
+    define(`ABI_CONTROL_${word}`, control[`CONTROL_${word}`]),
+  ),
   define('ABI_ACCESS_FLAGS', flags(Object.values(AccessFlag))),
   define('ABI_QP_ACCESS_FLAGS', flags(QP_ACCESS)),
   ...Object.entries(QpState).map(([name, value]) => define(`ABI_QP_STATE_${name}`, value)),

@@ -46,6 +46,8 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 		vb_call(operation, vb_arguments, sizeof vb_arguments / 8, results,         \
 			result_count);                                                     \
 	})
+/* Moves a descriptor above those that the program counts on. */
+int vb_lift(int fd);
 /* A line for the user on standard error. */
 void vb_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool vb_debugging(void);
@@ -57,6 +59,21 @@ int vb_pipe(int ends[2]);
 int vb_make_channel(uint32_t operation, int *fd, uint64_t *handle);
 /* Reads one event of the sidecar's from such a pipe. 0, or -1 with errno. */
 int vb_read_event(int fd, void *event, size_t size);
+
+/* The function of this name that the program would have without this library. */
+#define REAL(name)                                                                       \
+	({                                                                               \
+		static __typeof__(&name) real;                                           \
+		if (!real)                                                               \
+			real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);               \
+		real;                                                                    \
+	})
+
+/* ---- child-channel.c: control verbs of a child of fork */
+/* Before the sidecar starts: the variable of its environment. 0 or an errno. */
+int vb_child_begin(char *variable, size_t size);
+/* In a child: 0 if `vb.socket` is its own and the operation is one for it, or EIO. */
+int vb_child_join(uint32_t operation);
 
 static inline void *vb_at(uint64_t address)
 {
@@ -76,6 +93,11 @@ static inline uint32_t vb_exchange(void *word, uint32_t value)
 {
 	return __atomic_exchange_n((uint32_t *)word, value, __ATOMIC_SEQ_CST);
 }
+
+/* ---- interfaces.c: the network interface that has the device's address */
+const char *vb_interface_name(void);
+/* The same with a line feed. */
+const char *vb_interface_line(void);
 
 /* ---- handles.c: objects by the sidecar's number */
 int vb_handle_put(uint64_t handle, void *object);
@@ -123,8 +145,6 @@ struct vb_srq {
 struct vb_cq {
 	struct ibv_cq_ex cq;
 	uint32_t address;
-	/* Polls in vain since the last completion. */
-	unsigned vain;
 	uint32_t tail;
 	unsigned events_taken;
 	pthread_mutex_t lock;
@@ -164,6 +184,8 @@ static inline struct vb_context *vb_context_of(struct ibv_context *context)
 }
 
 extern struct ibv_device vb_device;
+/* EOPNOTSUPP, in words the first time. */
+int vb_refuse_xrc(const char *verb);
 void vb_events_init(struct vb_events *events);
 void vb_events_wait(struct vb_events *events);
 struct ibv_qp *vb_qp_make(struct ibv_context *context, struct ibv_qp_init_attr_ex *attributes,
@@ -195,7 +217,9 @@ struct abi_work_request *vb_send_slot(struct vb_qp *qp, uint32_t ahead);
 void vb_send_commit(struct vb_qp *qp, uint32_t count);
 void vb_put_bind(struct abi_work_request *entry, uint32_t key, uint32_t target,
 		 const struct ibv_mw_bind_info *info);
-void vb_poll_pause(struct vb_cq *cq);
+/* Turns of the engine that have done something, and a pause after a poll in vain. */
+uint32_t vb_turns(void);
+void vb_poll_pause(uint32_t turns);
 int vb_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int vb_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int vb_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

@@ -55,6 +55,7 @@ export function environmentOf(options: RunOptions): NodeJS.ProcessEnv {
     VERBENA_RUN_PARENT: String(process.pid),
     VERBENA_RUN_ADDRESS: options.address,
     [VARIABLE]: JSON.stringify(options),
+    ...(options.pcap === undefined ? {} : { VERBENA_RUN_COMPLAINS: '1' }),
     ...(options.verbFaults === undefined ? {} : { VERBENA_RUN_FAULTS: options.verbFaults }),
   };
 }
@@ -67,4 +68,15 @@ export function readOptions(): RunOptions {
 /** The process that the sidecar serves. */
 export function ownerOf(): number {
   return Number(process.env['VERBENA_RUN_OWNER']);
+}
+
+/** Where children of the process connect (child-channel.c), and what they show. */
+export interface Children {
+  readonly name: string;
+  readonly token: readonly bigint[];
+}
+
+export function childrenOf(): Children {
+  const [name = '', ...token] = (process.env['VERBENA_RUN_CHILDREN'] ?? '').split(' ');
+  return { name, token: token.map(BigInt) };
 }

@@ -297,6 +297,8 @@ VB_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_
 struct ibv_srq *vb_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
 	bool typed = attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE;
+	if (typed && attr->srq_type == IBV_SRQT_XRC)
+		return vb_null(vb_refuse_xrc("ibv_create_srq_ex"));
 	if (typed && attr->srq_type != IBV_SRQT_BASIC)
 		return vb_null(EOPNOTSUPP);
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd)

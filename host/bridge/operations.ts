@@ -58,6 +58,8 @@ export const OPERATIONS = [
   'CM_LEAVE',
   'CM_ACK_TIMEOUT',
   'FAIL_QP',
+  'JOIN',
+  'QUERY_PORT',
 ] as const;
 
 /** Calls of the data path that faults.c knows beside the operations. */

@@ -6,13 +6,32 @@
 #include "faults.h"
 #include "internal.h"
 
+int vb_refuse_xrc(const char *verb)
+{
+	static bool told;
+	if (!told)
+		vb_complain("%s: the device has no XRC; use RC queue pairs, with an SRQ for many of "
+			    "them (EOPNOTSUPP)",
+			    verb);
+	told = true;
+	return EOPNOTSUPP;
+}
+
 static int check_init(struct ibv_qp_init_attr_ex *attr)
 {
 	const uint64_t operations = ((uint64_t)IBV_QP_EX_WITH_ATOMIC_WRITE << 1) - 1;
 	const uint64_t absent = IBV_QP_EX_WITH_TSO;
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+			       IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	if (attr->qp_type == IBV_QPT_XRC_SEND || attr->qp_type == IBV_QPT_XRC_RECV)
+		return vb_refuse_xrc("ibv_create_qp");
 	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
 		return EOPNOTSUPP;
-	if (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))
+	if (attr->comp_mask & ~known)
+		return EOPNOTSUPP;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags)
+		return EOPNOTSUPP;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER && attr->max_tso_header)
 		return EOPNOTSUPP;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
 	    attr->send_ops_flags & (~operations | absent))

@@ -6,16 +6,18 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "faults.h"
 #include "internal.h"
 
 /* Empty polls before a program with few processors sleeps for a moment: the sidecar needs one. */
-#define VAIN_POLLS 4
-#define NAP_NANOSECONDS 5000
+#define VAIN_POLLS 8
+#define SLEEP_NANOSECONDS 100000
 
 static pthread_mutex_t doorbell_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -310,18 +312,44 @@ int vb_post_srq_recv(struct ibv_srq *ibv_srq, struct ibv_recv_wr *wr, struct ibv
 
 /* ---- completions */
 
-void vb_poll_pause(struct vb_cq *cq)
+/*
+ * Polls in vain of this thread since a turn of the engine: each completion is made in one. A thread
+ * that polls queues by turns has looked at all of them before it sleeps.
+ */
+static __thread struct {
+	uint32_t turns;
+	unsigned polls;
+} vain __attribute__((tls_model("initial-exec")));
+
+/* With few processors: sleeps until a turn that has done something, but not for long. */
+static void sleep_until_turn(uint32_t seen)
+{
+	char *control = vb_at(vb.hello[HELLO_CONTROL]);
+	const struct timespec most = { 0, SLEEP_NANOSECONDS };
+	/* Before the word is read again: ControlBlock.countTurn adds first, then looks at pollers. */
+	vb_store(control + ABI_CONTROL_POLLERS, 1);
+	syscall(SYS_futex, control + ABI_CONTROL_TURNS, FUTEX_WAIT, seen, &most, NULL, 0);
+}
+
+/* A poll that began when the engine had made `turns` turns has found nothing. */
+void vb_poll_pause(uint32_t turns)
 {
 	if (!vb.few_processors) {
 		__builtin_ia32_pause();
 		return;
 	}
-	if (__atomic_add_fetch(&cq->vain, 1, __ATOMIC_RELAXED) <= VAIN_POLLS) {
+	if (vain.turns != turns)
+		vain.polls = 0;
+	vain.turns = turns;
+	if (++vain.polls <= VAIN_POLLS)
 		sched_yield();
-		return;
-	}
-	const struct timespec nap = { 0, NAP_NANOSECONDS };
-	nanosleep(&nap, NULL);
+	else
+		sleep_until_turn(turns);
+}
+
+uint32_t vb_turns(void)
+{
+	return vb_load(vb_at(vb.hello[HELLO_CONTROL] + ABI_CONTROL_TURNS));
 }
 
 static void put_completion(struct ibv_wc *wc, const struct abi_work_completion *entry)
@@ -350,6 +378,7 @@ int vb_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
 	int taken = 0, fault = vb_fault_call(FAULT_POLL_CQ, 0);
 	if (fault)
 		return -fault;
+	uint32_t turns = vb_turns();
 	pthread_mutex_lock(&cq->lock);
 	const struct abi_completion_queue *queue = vb_at(cq->address);
 	uint32_t entries = queue->entries;
@@ -368,11 +397,9 @@ int vb_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
 	}
 	if (entries > 0)
 		vb_store(ring + ABI_RING_TAIL, tail);
-	if (taken > 0)
-		__atomic_store_n(&cq->vain, 0, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&cq->lock);
 	if (taken == 0 && count > 0)
-		vb_poll_pause(cq);
+		vb_poll_pause(turns);
 	return taken;
 }
 

@@ -244,6 +244,8 @@ struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr
 	if (!dm)
 		return vb_null(ENOMEM);
 	int error = VB_CALL(OP_ALLOC_DM, made, 2, attr->length);
+	if (!error && (error = vb_handle_put(made[0], dm)))
+		VB_CALL(OP_FREE_DM, NULL, 0, made[0]);
 	if (error) {
 		free(dm);
 		return vb_null(error);
@@ -260,9 +262,11 @@ struct ibv_dm *vb_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr
 int vb_free_dm(struct ibv_dm *dm)
 {
 	int error = VB_CALL(OP_FREE_DM, NULL, 0, dm->handle);
-	if (!error)
-		free(dm);
-	return error;
+	if (error)
+		return error;
+	vb_handle_drop(dm->handle);
+	free(dm);
+	return 0;
 }
 
 struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
@@ -276,11 +280,30 @@ struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offse
 	return plain_region(pd, length, error, made, mr);
 }
 
+static void copy_dm(void *object, uint64_t to)
+{
+	struct device_memory *dm = object;
+	/* The number may be that of a queue. */
+	if (dm->dm.memcpy_to_dm == copy_to_dm)
+		*(struct device_memory *)(uintptr_t)to = *dm;
+}
+
+/* The same memory, by another object. */
 VB_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
 {
-	return vb_null(EOPNOTSUPP);
+	struct device_memory *dm = calloc(1, sizeof *dm);
+	if (!dm)
+		return vb_null(ENOMEM);
+	vb_handle_hold(handle, copy_dm, (uintptr_t)dm);
+	if (!dm->dm.memcpy_to_dm) {
+		free(dm);
+		return vb_null(ENOENT);
+	}
+	dm->dm.context = context;
+	return &dm->dm;
 }
 
 VB_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
+	free(dm);
 }

@@ -103,8 +103,7 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 	int error = EIO;
 	if (count > MESSAGE_WORDS - 2)
 		return vb_errno(EINVAL);
-	/* A child of fork: the socket is its parent's. */
-	if (operation != OP_HELLO && vb.owner != getpid())
+	if (operation != OP_HELLO && vb.owner != getpid() && vb_child_join(operation))
 		return vb_errno(EIO);
 	int fault = vb_fault_call(operation, 0);
 	if (fault)
@@ -165,8 +164,7 @@ int vb_read_event(int fd, void *event, size_t size)
 	return -1;
 }
 
-/* Moves a descriptor above those that the program counts on. */
-static int lift(int fd)
+int vb_lift(int fd)
 {
 	int lifted = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, VB_FD_FIRST);
 	if (fd >= 0)
@@ -197,7 +195,8 @@ static void become_sidecar(const struct ends *ends, char *const argv[], char *co
 	int null = open("/dev/null", O_RDWR);
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
-	if (!vb_debugging())
+	/* What is to be said after the program's end: a capture that is not whole. */
+	if (!vb_debugging() && !getenv("VERBENA_RUN_COMPLAINS"))
 		dup2(null, STDERR_FILENO);
 	const int from[] = { ends->socket, ends->memory, ends->wake, ends->pipe };
 	for (int i = 0; i < 4; i++)
@@ -211,28 +210,32 @@ static void become_sidecar(const struct ends *ends, char *const argv[], char *co
 }
 
 /* The environment without what loads this library. The caller frees the list. */
-static char **sidecar_environment(char *more)
+static char **sidecar_environment(char *owner, char *children)
 {
 	int count = 0;
 	while (environ[count])
 		count++;
-	char **list = calloc(count + 2, sizeof *list);
+	char **list = calloc(count + 3, sizeof *list);
 	if (!list)
 		return NULL;
 	int kept = 0;
 	for (int i = 0; i < count; i++)
 		if (strncmp(environ[i], "LD_PRELOAD=", 11) && strncmp(environ[i], "NODE_OPTIONS=", 13))
 			list[kept++] = environ[i];
-	list[kept] = more;
+	list[kept++] = owner;
+	list[kept] = children;
 	return list;
 }
 
 static int spawn(const struct ends *ends, const char *node, const char *script)
 {
-	char owner[64];
+	char owner[64], children[160];
+	int refused = vb_child_begin(children, sizeof children);
+	if (refused)
+		return refused;
 	snprintf(owner, sizeof owner, "VERBENA_RUN_OWNER=%d", getpid());
 	char *argv[] = { (char *)node, "--no-warnings", (char *)script, NULL };
-	char **environment = sidecar_environment(owner);
+	char **environment = sidecar_environment(owner, children);
 	if (!environment)
 		return ENOMEM;
 	/* Without a signal at its end: the program's wait() does not see it. */
@@ -248,32 +251,34 @@ static int spawn(const struct ends *ends, const char *node, const char *script)
 	return error ? error : status ? EAGAIN : 0;
 }
 
-/* Opens all that both sides have. 0 or an errno. */
-static int open_ends(struct ends *theirs, int *pipe_end)
-{
-	int sockets[2], pipes[2];
-	vb.memory = lift(memfd_create("verbena", MFD_CLOEXEC));
-	vb.wake = lift(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-	if (vb.memory < 0 || vb.wake < 0)
-		return errno;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets))
-		return errno;
-	vb.socket = lift(sockets[0]);
-	theirs->socket = lift(sockets[1]);
-	if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK))
-		return errno;
-	theirs->pipe = lift(pipes[0]);
-	*pipe_end = lift(pipes[1]);
-	theirs->memory = vb.memory;
-	theirs->wake = vb.wake;
-	return vb.socket < 0 || theirs->socket < 0 || theirs->pipe < 0 || *pipe_end < 0 ? EMFILE : 0;
-}
-
 static void close_end(int *fd)
 {
 	if (*fd >= 0)
 		close(*fd);
 	*fd = -1;
+}
+
+/* Opens all that both sides have. 0 or an errno. */
+static int open_ends(struct ends *theirs, int *pipe_end)
+{
+	int sockets[2], pipes[2];
+	/* A child's channel to the sidecar of its parent. */
+	close_end(&vb.socket);
+	vb.memory = vb_lift(memfd_create("verbena", MFD_CLOEXEC));
+	vb.wake = vb_lift(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+	if (vb.memory < 0 || vb.wake < 0)
+		return errno;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets))
+		return errno;
+	vb.socket = vb_lift(sockets[0]);
+	theirs->socket = vb_lift(sockets[1]);
+	if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK))
+		return errno;
+	theirs->pipe = vb_lift(pipes[0]);
+	*pipe_end = vb_lift(pipes[1]);
+	theirs->memory = vb.memory;
+	theirs->wake = vb.wake;
+	return vb.socket < 0 || theirs->socket < 0 || theirs->pipe < 0 || *pipe_end < 0 ? EMFILE : 0;
 }
 
 static int map_memory(const char *path)
@@ -286,7 +291,7 @@ static int map_memory(const char *path)
 	vb.shared = vb.hello[HELLO_SHARED];
 	if (vb.shared == 0)
 		return 0;
-	vb.shared_file = lift(open(path, O_RDWR | O_CLOEXEC));
+	vb.shared_file = vb_lift(open(path, O_RDWR | O_CLOEXEC));
 	if (vb.shared_file < 0)
 		return errno;
 	size_t length = vb.bytes - vb.shared;

@@ -3,8 +3,10 @@
  * device on memory that the program maps as well. It ends with the program.
  */
 import { CONTROL_SLEEPING, CONTROL_BLOCK_BYTES } from '../engine/control-block.js';
+import { writeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Context } from '../verbs/context.js';
+import { acceptChildren, refuseJoin } from './child-channel.js';
 import { connectionHandlers, idQueuePairs } from './connection-handlers.js';
 import {
   ControlChannel,
@@ -15,7 +17,7 @@ import {
 } from './control-channel.js';
 import { removedAfter } from './device-removal.js';
 import { openLentDevice, takeArea, type Area } from './lent-device.js';
-import { ownerOf, readOptions } from './launch.js';
+import { childrenOf, ownerOf, readOptions } from './launch.js';
 import { ObjectTable } from './object-table.js';
 import { DESCRIPTORS, HELLO } from './operations.js';
 import {
@@ -73,7 +75,8 @@ function helloWords(context: Context, area: Area): Word[] {
     MAX_SRQ: limits.maxSrq,
     MAX_SRQ_WR: limits.maxSrqWr,
     MAX_AH: limits.maxAh,
-    MAX_MCAST: limits.maxMcastQpAttach,
+    // The links of a lent device have no multicast.
+    MAX_MCAST: device.info.multicast ? limits.maxMcastQpAttach : 0,
     DEVICE_CAP_FLAGS: limits.deviceCapFlags >>> 0,
     ACTIVE_MTU: context.queryPort().activeMtu,
     MAX_INLINE_DATA: limits.maxInlineData,
@@ -92,16 +95,33 @@ function refuseAll(error: unknown): Handlers {
   return new Proxy({}, { get: () => refuse }) as Handlers;
 }
 
+/** A capture that is not whole; standard error is open with --pcap (sidecar.c). */
+function complain(error: unknown): void {
+  try {
+    writeSync(2, `verbena run: ${(error as Error).message}\n`);
+  } catch {
+    // Nothing reads it.
+  }
+}
+
+function program(): Socket {
+  return new Socket({ fd: DESCRIPTORS.SOCKET, readable: true, writable: true });
+}
+
 async function serve(): Promise<void> {
   const options = readOptions();
   let context: Context;
   try {
     context = await openLentDevice(options);
   } catch (error) {
-    new ControlChannel(DESCRIPTORS.SOCKET, refuseAll(error), () => process.exit(1));
+    new ControlChannel(program(), refuseAll(error), () => process.exit(1));
     return;
   }
-  const end = (): void => void context.close().finally(() => process.exit(0));
+  const end = (): void =>
+    void context
+      .close()
+      .catch(complain)
+      .finally(() => process.exit(0));
   const hello = helloWords(context, takeArea(context, options));
   const objects = new ObjectTable();
   const station = { context, objects, owner: ownerOf() };
@@ -109,6 +129,8 @@ async function serve(): Promise<void> {
   void events.follow(context);
   const handlers: Handlers = {
     HELLO: () => hello,
+    QUERY_PORT: () => [],
+    JOIN: refuseJoin,
     ...regionHandlers(station),
     ...windowHandlers(station),
     ...completionHandlers(station, events),
@@ -119,7 +141,8 @@ async function serve(): Promise<void> {
   const { removalMillis } = options;
   const offered =
     removalMillis === undefined ? handlers : removedAfter(removalMillis, handlers, station, events);
-  new ControlChannel(DESCRIPTORS.SOCKET, offered, end);
+  acceptChildren(childrenOf(), offered);
+  new ControlChannel(program(), offered, end);
 }
 
 await serve();

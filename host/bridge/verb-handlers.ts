@@ -11,7 +11,7 @@ import { AddressHandle } from '../verbs/queues/address-handle.js';
 import { CompletionQueue } from '../verbs/queues/completion-queue.js';
 import { QueuePair } from '../verbs/queues/queue-pair.js';
 import { SharedReceiveQueue } from '../verbs/queues/shared-receive-queue.js';
-import { QpAttribute, QpState, ReregMrFlag } from '../verbs/enums.js';
+import { AccessFlag, QpAttribute, QpState, ReregMrFlag } from '../verbs/enums.js';
 import type { Word } from './control-channel.js';
 import { EventPipe } from './event-pipe.js';
 import { ObjectTable } from './object-table.js';
@@ -100,7 +100,9 @@ export function regionHandlers({ context, objects }: Station) {
     NULL_MR: (domain: bigint) => keyed(pd(domain).allocNullMr()),
     REG_DM_MR: (domain: bigint, dm: bigint, offset: bigint, length: bigint, access: bigint) => {
       const memoryOf = objects.get(DeviceMemory, dm);
-      return keyed(pd(domain).regDmMr(memoryOf, Number(offset), Number(length), Number(access)));
+      // C programs register no bytes as well: a byte without rights stands for them.
+      const [bytes, rights] = length === 0n ? [1, AccessFlag.ZERO_BASED] : [length, access];
+      return keyed(pd(domain).regDmMr(memoryOf, Number(offset), Number(bytes), Number(rights)));
     },
   };
 }

@@ -280,14 +280,14 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	int fault = vb_fault_call(FAULT_POLL_CQ, 0);
 	if (fault)
 		return fault;
+	uint32_t turns = vb_turns();
 	pthread_mutex_lock(&cq->lock);
 	cq->tail = vb_load(ring_of(cq, &entries) + ABI_RING_TAIL);
 	int error = load_completion(cq);
 	if (error) {
 		pthread_mutex_unlock(&cq->lock);
-		vb_poll_pause(cq);
-	} else
-		__atomic_store_n(&cq->vain, 0, __ATOMIC_RELAXED);
+		vb_poll_pause(turns);
+	}
 	return error;
 }
 

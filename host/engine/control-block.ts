@@ -4,8 +4,8 @@
  * ```
  *  0      4          8       12       16     20     24      28    32        36        40      44
  *  | lock | sleeping | kicks | events | stop | turn | until | led | touched | waiters | peers |
- *  44         48
- *  | filtered | reserved |
+ *  44         48      52        56
+ *  | filtered | turns | pollers | reserved |
  * ```
  * The lock is held for the length of one call of an export: so control verbs run in the
  * application's thread, on the same state, between two calls of the other one.
@@ -20,6 +20,8 @@ export const CONTROL_BLOCK_BYTES = 64;
 /** Offsets of what another process that posts has to know (host/bridge). */
 export const CONTROL_SLEEPING = 4;
 export const CONTROL_KICKS = 8;
+export const CONTROL_TURNS = 48;
+export const CONTROL_POLLERS = 52;
 
 type Export = (...numbers: number[]) => number | void;
 
@@ -54,6 +56,8 @@ export class ControlBlock {
   readonly #waiters: number;
   readonly #peers: number;
   readonly #filtered: number;
+  readonly #turns: number;
+  readonly #pollers: number;
 
   constructor(memory: EngineMemory, address: number) {
     this.address = address;
@@ -71,6 +75,8 @@ export class ControlBlock {
     this.#waiters = at + 9;
     this.#peers = at + 10;
     this.#filtered = at + 11;
+    this.#turns = at + (CONTROL_TURNS >> 2);
+    this.#pollers = at + (CONTROL_POLLERS >> 2);
   }
 
   lock(): void {
@@ -281,6 +287,19 @@ export class ControlBlock {
     } finally {
       this.unlock();
     }
+  }
+
+  /**
+   * A turn has done something: a process that polls and found nothing may find it now. `wake` wakes
+   * its threads, which sleep on the word at `turnsAddress` (queues.c vb_poll_pause).
+   */
+  countTurn(wake: () => void): void {
+    Atomics.add(this.#words, this.#turns, 1);
+    if (Atomics.exchange(this.#words, this.#pollers, 0) !== 0) wake();
+  }
+
+  get turnsAddress(): number {
+    return this.address + CONTROL_TURNS;
   }
 
   /** There are events: calls the application. */

@@ -58,6 +58,10 @@ export const POLLIN = 0x001;
 export const POLLOUT = 0x004;
 
 const PR_SET_PDEATHSIG = 1;
+/** Of x86-64. */
+const SYS_FUTEX_X64 = 202;
+const FUTEX_WAKE = 1;
+const INT_MAX = 2 ** 31 - 1;
 const SIGKILL = 9;
 const MSG_DONTWAIT = 0x40;
 const EFD_NONBLOCK = 0o4000;
@@ -174,6 +178,7 @@ export class Posix {
   readonly #prctl: (...words: number[]) => number;
   readonly #sysconf: (name: number) => number;
   readonly #schedYield: () => number;
+  readonly #syscall: (...words: number[]) => number;
   readonly #names: ReadonlyMap<number, string>;
   /** Where what was signalled is read to. */
   readonly #event = new Uint8Array(EVENT.length);
@@ -211,6 +216,8 @@ export class Posix {
     this.#geteuid = libc.func('uint32_t geteuid()');
     this.#sysconf = libc.func('int64_t sysconf(int)');
     this.#schedYield = libc.func('int sched_yield()');
+    const words = Array.from({ length: 6 }, () => 'uint64_t').join(', ');
+    this.#syscall = libc.func(`int64_t syscall(int64_t, ${words})`);
     this.#prctl = libc.func('int prctl(int, uint64_t, uint64_t, uint64_t, uint64_t)');
     // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
     const names = Object.entries(koffi.os.errno)
@@ -365,6 +372,11 @@ export class Posix {
   /** sched_yield: threads that wait for this processor run first. */
   yieldProcessor(): void {
     this.#schedYield();
+  }
+
+  /** FUTEX_WAKE: wakes all threads, also those of other processes, that sleep on the word there. */
+  wakeWaiters(address: number): void {
+    this.#syscall(SYS_FUTEX_X64, address, FUTEX_WAKE, INT_MAX, 0, 0, 0);
   }
 
   /** An eventfd that does not block: readable from the first `signalEvent` to `clearEvent`. */

@@ -200,7 +200,7 @@ function ucx(
     command,
     aptPackage: 'ucx-utils',
     measure: () =>
-      withCpu(`ucx_${test.slice(4)}_${bytes}`, bytes, count + UCX_WARM_UP, async () => {
+      withCpu(`ucx_${test.replace('ucp_', '')}_${bytes}`, bytes, count + UCX_WARM_UP, async () => {
         const port = await freePort();
         const common = ['-t', test, '-s', `${bytes}`, '-n', `${count}`, '-w', `${UCX_WARM_UP}`];
         const server = [...common, '-p', port];
@@ -242,6 +242,7 @@ export const YARDSTICKS: readonly Yardstick[] = [
   ...pingPong('udp;ofi_rxd', 'rdm'),
   ...pingPong('tcp;ofi_rxm', 'rdm'),
   ucx('ucx_put_lat_64_us', 'ucp_put_lat', 64, 2000, (c) => c['50.0_percentile_lat']!),
+  ucx('ucx_tag_lat_8_us', 'tag_lat', 8, 2000, (c) => c['50.0_percentile_lat']!),
   ucx('ucx_put_bw_64_mps', 'ucp_put_bw', 64, 50_000, (c) => c['overall_mr']! / 1e6),
   ucx('ucx_put_bw_65536_gbps', 'ucp_put_bw', 65536, 5000, overallGbps),
   ucx('ucx_put_bw_1048576_gbps', 'ucp_put_bw', 2 ** 20, 1000, overallGbps),

@@ -157,6 +157,42 @@ test('ibv_devinfo prints the device, or run says that there is no such program',
     assert.match(stdout, /node_guid:\t+0200:0000:7f4a:0014/);
   }));
 
+test('a child of fork, sysfs and interfaces: what a program finds beside the verbs', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'system');
+    if (!program) return;
+    const address = `${ADDRESS}25`;
+    const { code, stdout, stderr } = await space.run('run', '--address', address, program);
+    assert.is(code, 0, stderr);
+    assert.equal(stdout.trim().split('\n'), [
+      '/sys/class/infiniband/: verbena0',
+      '/sys/class/infiniband/verbena0/device/net/: lo',
+      '/sys/class/infiniband/verbena0/ports/1: gid_attrs link_layer phys_state pkeys rate state',
+      `interface: verbena0 ${address}`,
+      'child: port 0 4, device memory 0, region EIO',
+      'empty polls: 0',
+    ]);
+    await untilNoSidecar(address);
+  }));
+
+test('a capture on a full disk is reported at the end, and XRC at its first use', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'process');
+    if (!program) return;
+    const address = `${ADDRESS}26`;
+    const words = ['run', '--address', address, '--pcap', '/dev/full', program];
+    const running = space.start(...words);
+    await running.printed('stdout', /xrcd: .*\n/);
+    running.kill('SIGTERM');
+    const { stderr } = await running.ended;
+    assert.match(stderr, /^verbena run: cannot write the capture \/dev\/full: .*ENOSPC/m);
+    assert.match(
+      stderr,
+      /^verbena run: ibv_open_xrcd: the device has no XRC; use RC .*EOPNOTSUPP/m,
+    );
+    await untilNoSidecar(address);
+  }));
+
 test('a device that does not open is reported with the reason', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'memory');

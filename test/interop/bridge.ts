@@ -2,17 +2,23 @@
  * `verbena run`: programs of Debian's packages, unmodified, on Verbena's devices: both sides, and
  * against Verbena's own commands. No root, no kernel module, no guest.
  */
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
-import { bounded, nextAddresses, runPair, type Pair } from './bridge/pair.js';
+import { bounded, nextAddresses, runPair, untilReady, type Pair } from './bridge/pair.js';
+import { parsePyverbs, pyverbsTests, unpackTests } from './bridge/pyverbs.js';
 import type { Group, Report, Tool } from './group.js';
 import { PYTHON, run, withFolder } from './tools.js';
 
 const files = fileURLToPath(new URL('test/interop/bridge/', root));
-const RUNS = 50;
+const RUNS = 20;
+const RUNS_LONG = 200;
+/** On a machine without huge pages; 131 with them. */
+const PYVERBS_MIN = 128;
+const PYVERBS_SECONDS = 200;
 const AT_A_TIME = 2;
 const LOSS = ['--loss', '1', '--seed', '7'];
 
@@ -89,6 +95,25 @@ const CM: readonly (readonly [string, Pair])[] = [
   ],
 ];
 
+/**
+ * Blocking, not blocking, with a resolved route; `-T v` compares the data. Not `-T a`: its client
+ * ends with POLLHUP if the disconnect arrives with the last data, whatever the device is.
+ */
+const RSOCKETS = [
+  'rstream -S 64 -I 20 -C 100 -T v -T b',
+  'rstream -S 4096 -I 20 -C 100 -T v -T n',
+  'rstream -S 65536 -I 5 -C 40 -T v -T r',
+  'rstream -S 1048576 -I 2 -C 10 -T v',
+  'riostream -S 4096 -I 5 -C 100 -T v',
+  'riostream -S 1048576 -I 2 -C 10 -T v',
+];
+
+/** Rsockets: librdmacm's sockets over its own ids and verbs. */
+function rsocketPair(command: string): Pair {
+  const line = `${command} -p ${port++}`;
+  return { server: line, client: `${line} -s SERVER`, ready: 'cm' };
+}
+
 /** A check that has not run yet. */
 type Check = readonly [name: string, run: () => Promise<void>];
 
@@ -158,14 +183,40 @@ function lossChecks(): Check[] {
     const pair = lossy(both(perftest(command)));
     add(`1 % loss: ${command}`, pair);
   }
+  const stream = 'rstream -S 65536 -I 2 -C 20 -T v';
+  add(`1 % loss: ${stream}`, lossy(rsocketPair(stream)));
+  checks.push(libfabricCheck('verbs -e msg', LOSS));
   add('1 % loss: rping', lossy(RPING));
   add('1 % loss: ucmatose', lossy(CM[2]![1]));
   return checks;
 }
 
-async function checkRuns(report: Report): Promise<void> {
-  await report.check(`${RUNS} runs of ibv_rc_pingpong`, async () => {
-    let left = RUNS;
+/** rcopy brings a file to the server's machine; the server waits for the next one. */
+const rcopyCheck: Check = [
+  'rcopy of 3 MB',
+  () =>
+    Workspace.use(async (space) => {
+      const [server, client] = nextAddresses();
+      const sent = await space.file('sent', 3_000_001);
+      const tcp = String(port++);
+      const first = space.start('run', '--address', server, '--', 'rcopy', '-p', tcp);
+      await untilReady(first, server, 'cm');
+      const target = `${server}:${space.path('received')}`;
+      const words = ['rcopy', sent, target, '-p', tcp];
+      const { code, stdout, stderr } = await bounded(
+        space.start('run', '--address', client, '--', ...words),
+      );
+      first.kill('SIGTERM');
+      const served = await bounded(first);
+      assert.is(code, 0, stdout + stderr + served.stderr);
+      const received = readFileSync(space.path('received'));
+      assert.ok(received.equals(readFileSync(sent)), 'bytes of the copy differ');
+    }),
+];
+
+async function checkRuns(report: Report, runs: number): Promise<void> {
+  await report.check(`${runs} runs of ibv_rc_pingpong`, async () => {
+    let left = runs;
     const worker = async (): Promise<void> => {
       while (left-- > 0) await runPair(both('ibv_rc_pingpong -g 0 -n 100 -c'));
     };
@@ -191,13 +242,35 @@ function ucxChecks(): Check[] {
   return checks;
 }
 
-function libfabricCheck(): Check {
+const LIBFABRIC = ['verbs -e msg', 'verbs;ofi_rxm -e rdm', 'verbs;ofi_rxd -e rdm'];
+
+function libfabricCheck(provider: string, options: readonly string[] = []): Check {
   const tcp = port++;
-  const command = 'fi_pingpong -p verbs;ofi_rxd -e rdm -I 20 -S 1024 -c';
-  return pairCheck('fi_pingpong verbs;ofi_rxd', {
+  const command = `fi_pingpong -p ${provider} -I 20 -S 1024 -c`;
+  const pair: Pair = {
     server: `${command} -B ${tcp}`,
     client: `${command} -P ${tcp} SERVER`,
     ready: { tcp },
+    options,
+  };
+  return pairCheck(`${options.length > 0 ? '1 % loss: ' : ''}fi_pingpong ${provider}`, pair);
+}
+
+/** rdma-core's own tests, on the address that lo shows. */
+async function checkPyverbs(report: Report): Promise<void> {
+  await withFolder(async (folder) => {
+    const script = unpackTests(join(folder, 'tests'));
+    const device = ['--address', '127.0.0.1', '--name', `pyverbs-${process.pid}`];
+    await report.check('pyverbs: the tests of rdma-core', () =>
+      Workspace.use(async (space) => {
+        const words = [...device, '--memory', '512M', '--', PYTHON, script, '-v'];
+        const { stderr } = await bounded(space.start('run', ...words), PYVERBS_SECONDS);
+        const { passed, skipped, failed } = parsePyverbs(stderr);
+        report.note(`${passed} passed, ${skipped} skipped, ${failed.length} failed`);
+        assert.equal(failed, []);
+        assert.ok(passed >= PYVERBS_MIN, `${passed} passed`);
+      }),
+    );
   });
 }
 
@@ -231,6 +304,7 @@ export const bridgeGroup: Group = {
     debian('mpirun', 'openmpi-bin'),
     debian('mpicc', 'libopenmpi-dev'),
     pyverbs,
+    pyverbsTests,
   ],
   async run(report) {
     const script = ['--', PYTHON, join(files, 'loopback.py')];
@@ -243,12 +317,22 @@ export const bridgeGroup: Group = {
         pairCheck(`${command} -R`, connected(perftest(`${command} -R`))),
       ),
       ...CM.map(([name, pair]) => pairCheck(name, pair)),
+      ...RSOCKETS.map((command) => pairCheck(command, rsocketPair(command))),
+      rcopyCheck,
       ...ucxChecks(),
-      libfabricCheck(),
+      ...LIBFABRIC.map((provider) => libfabricCheck(provider)),
       singleCheck('pyverbs: a WRITE by loopback', script, /verbena0 bridge/),
       ...lossChecks(),
     ]);
     await checkMpi(report);
-    await checkRuns(report);
+    await checkPyverbs(report);
+    await checkRuns(report, RUNS);
   },
+};
+
+/** The same often enough to find what happens seldom. */
+export const bridgeRunsGroup: Group = {
+  name: 'bridge-runs',
+  tools: [debian('ibv_rc_pingpong', 'ibverbs-utils')],
+  run: (report) => checkRuns(report, RUNS_LONG),
 };

@@ -7,7 +7,7 @@
  * Ends with `N passed, N failed`; the exit code is 1 unless all passed, 2 for a wrong argument.
  */
 import { fileURLToPath } from 'node:url';
-import { bridgeGroup } from './bridge.js';
+import { bridgeGroup, bridgeRunsGroup } from './bridge.js';
 import { bundlersGroup } from './bundlers.js';
 import { captureGroup } from './capture.js';
 import { clusterGroup } from './cluster.js';
@@ -26,6 +26,7 @@ import { packageGroup } from './package.js';
 import { packagesGroup } from './packages.js';
 import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
+import { pyverbsGroup } from './pyverbs.js';
 import { rdsGroup } from './rds.js';
 import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
@@ -47,9 +48,10 @@ const GROUPS: readonly Group[] = [
   clusterGroup,
   diskErrorsGroup,
   shmemGroup,
+  bridgeGroup,
 ];
 /** Only when they are named: minutes, and more on a busy machine. */
-const LONG_GROUPS: readonly Group[] = [bridgeGroup, packagesGroup, failuresGroup, soakGroup];
+const LONG_GROUPS: readonly Group[] = [bridgeRunsGroup, packagesGroup, failuresGroup, soakGroup];
 /** With Linux guests. */
 const GUEST_GROUPS: readonly GuestGroup[] = [
   rxeGroup,
@@ -62,6 +64,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   nvmeGroup,
   nvmeAuthenticationGroup,
   rdsGroup,
+  pyverbsGroup,
 ];
 
 const report = new LineReport((line) => console.log(line));

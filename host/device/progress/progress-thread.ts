@@ -39,6 +39,8 @@ export interface ThreadTask extends EngineParts {
   readonly arena: number;
   /** Where several processes share the device: address of our copy of the arena, and our slot. */
   readonly shared: { readonly arena: number; readonly slot: number } | undefined;
+  /** Another process posts and polls (lending.ts). */
+  readonly isLent: boolean;
 }
 
 export type ThreadMessage =
@@ -152,12 +154,15 @@ function run(context: number): void {
   const filter = packetInbox
     ? undefined
     : new FloodFilter(memory, context, control, (peers) => link.setSourceFilter(peers));
+  const turns = posix && task.isLent ? posix.addressOf(memory.buffer) + control.turnsAddress : 0;
+  const wakePollers = (): void => posix?.wakeWaiters(turns);
   let eventsSeen = 0;
   let busyUntil = 0;
   while (!control.stopped) {
     const kicks = control.kicks;
     const isLed = control.isLed(clock.now(), LED_MICROS);
     const done = isLed ? 0 : turn(running);
+    if (done > 0 && turns !== 0) control.countTurn(wakePollers);
     if (events.head !== eventsSeen) {
       eventsSeen = events.head;
       control.call();

@@ -179,6 +179,7 @@ export class ThreadProgress implements Progress {
       durables,
       arena: arena.address,
       shared,
+      isLent,
     };
     const worker = started ?? (await startThread());
     worker.postMessage(task);

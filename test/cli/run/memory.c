@@ -225,7 +225,7 @@ static void check_fork(struct ibv_qp *qp)
 		heap[0] = stack[0] = 99;
 		/* Objects of the parent: refused, and no crash. */
 		int posted = ibv_post_send(qp, &wr, &bad), polled = ibv_poll_cq(cq, 1, &wc);
-		int refused = !ibv_alloc_pd(context) && errno == EIO;
+		int refused = !ibv_create_cq(context, 1, NULL, NULL, 0) && errno == EIO;
 		refused = refused && !ibv_reg_mr(pd, stack, PAGE, ACCESS) && errno == EIO;
 		_exit(posted == EINVAL && polled == 0 && refused ? 7 : 8);
 	}

@@ -74,9 +74,9 @@ function said({ code, signal, stdout, stderr }: Ended): string {
 }
 
 /** Ends a program that hangs. */
-export async function bounded(program: Program): Promise<Ended> {
+export async function bounded(program: Program, seconds = SECONDS_MAX): Promise<Ended> {
   // `verbena run` passes it to its program.
-  const timer = setTimeout(() => program.kill('SIGTERM'), SECONDS_MAX * 1000);
+  const timer = setTimeout(() => program.kill('SIGTERM'), seconds * 1000);
   try {
     return await program.ended;
   } finally {

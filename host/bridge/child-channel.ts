@@ -1,0 +1,41 @@
+/**
+ * Control verbs of children of the program, which fork has made: each has a connection of its own
+ * (child-channel.c). Any process of the machine may connect, so the first request shows the token.
+ */
+import { createServer } from 'node:net';
+import { RefusalError } from '../errors/errors.js';
+import { ControlChannel, type Handler, type Handlers } from './control-channel.js';
+import type { Children } from './launch.js';
+
+/** The program itself is no child. */
+export const refuseJoin: Handler = () => {
+  throw new RefusalError('EINVAL', "JOIN: this connection is the program's own");
+};
+
+/** The handlers from the request on that shows the token; each other request before is refused. */
+function afterToken(token: readonly bigint[], handlers: Handlers): Handlers {
+  let isJoined = false;
+  const join: Handler = (...words) => {
+    isJoined = words.length === token.length && words.every((word, at) => word === token[at]);
+    if (!isJoined) throw new RefusalError('EACCES', "JOIN: the token is not the program's");
+  };
+  const guarded = Object.entries<Handler>(handlers).map(([name, handle]) => {
+    const checked: Handler = (...words) => {
+      if (!isJoined) throw new RefusalError('EACCES', `${name}: requires JOIN with a token first`);
+      return handle(...words);
+    };
+    return [name, checked] as const;
+  });
+  return { ...(Object.fromEntries(guarded) as Handlers), JOIN: join };
+}
+
+/** Accepts children until the process ends. */
+export function acceptChildren({ name, token }: Children, handlers: Handlers): void {
+  const server = createServer((socket) => {
+    new ControlChannel(socket, afterToken(token, handlers), () => socket.destroy());
+  });
+  // Without it children get EIO, as from a device that is not there.
+  server.on('error', () => {});
+  server.listen({ path: `\0${name}`, exclusive: true });
+  server.unref();
+}

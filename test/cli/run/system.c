@@ -1,0 +1,94 @@
+/* What a program finds beside the verbs: a child's view of the device, sysfs, interfaces. */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void in_child(struct ibv_context *context, struct ibv_pd *pd)
+{
+	static char page[4096];
+	struct ibv_port_attr port = { 0 };
+	struct ibv_alloc_dm_attr size = { .length = 4096 };
+	int error = ibv_query_port(context, 1, &port);
+	struct ibv_dm *dm = ibv_alloc_dm(context, &size);
+	int freed = dm ? ibv_free_dm(dm) : -1;
+	errno = 0;
+	struct ibv_mr *mr = ibv_reg_mr(pd, page, sizeof page, IBV_ACCESS_LOCAL_WRITE);
+	printf("child: port %d %d, device memory %d, region %s\n", error, port.state, freed,
+	       mr ? "made" : strerrorname_np(errno));
+	fflush(stdout);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void print_folder(const char *path)
+{
+	char *names[32];
+	int count = 0;
+	struct stat status;
+	struct dirent *entry;
+	DIR *folder = opendir(path);
+	while (folder && count < 32 && (entry = readdir(folder)))
+		names[count++] = strdup(entry->d_name);
+	qsort(names, count, sizeof *names, by_name);
+	printf("%s:", path);
+	for (int i = 0; i < count; i++)
+		printf(" %s", names[i]);
+	printf("%s\n", stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? "" : " (no folder)");
+	if (folder)
+		closedir(folder);
+}
+
+static void print_interfaces(void)
+{
+	struct ifaddrs *list;
+	if (getifaddrs(&list))
+		return;
+	for (struct ifaddrs *one = list; one; one = one->ifa_next) {
+		char text[INET_ADDRSTRLEN];
+		const struct sockaddr_in *in = (const struct sockaddr_in *)one->ifa_addr;
+		if (!in || in->sin_family != AF_INET || strcmp(one->ifa_name, "verbena0"))
+			continue;
+		inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+		printf("interface: %s %s\n", one->ifa_name, text);
+	}
+	freeifaddrs(list);
+}
+
+int main(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = ibv_open_device(list[0]);
+	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
+	if (!pd)
+		return 1;
+	print_folder("/sys/class/infiniband/");
+	print_folder("/sys/class/infiniband/verbena0/device/net/");
+	print_folder("/sys/class/infiniband/verbena0/ports/1");
+	print_interfaces();
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		in_child(context, pd);
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
+	/* A queue that stays empty: each poll returns, also those that sleep. */
+	struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+	struct ibv_wc wc;
+	int found = 0;
+	for (int i = 0; i < 100; i++)
+		found += ibv_poll_cq(cq, 1, &wc);
+	printf("empty polls: %d\n", found);
+	return 0;
+}
