@@ -29,6 +29,7 @@ export const CmEventType = Object.freeze({
   ADDRINFO_ERROR: 17,
   USER: 18,
 });
+export type CmEventType = (typeof CmEventType)[keyof typeof CmEventType];
 /** Names of CmEventType. */
 export type CmEventName = keyof typeof CmEventType;
 

@@ -34,8 +34,7 @@ export interface UdParam {
 
 /** `rdma_cm_event`. */
 export interface CmEventFields {
-  /** A CmEventType. */
-  readonly event: number;
+  readonly event: CmEventType;
   readonly id: CmId;
   /** CONNECT_REQUEST: whose request it is; `id` is a new one, made for it. */
   readonly listenId?: CmId;
@@ -49,7 +48,7 @@ export interface CmEventFields {
 
 /** `struct rdma_cm_event`: what happened to an id. */
 export class CmEvent {
-  readonly event: number;
+  readonly event: CmEventType;
   /** Its name, for humans. */
   readonly name: CmEventName;
   readonly id: CmId;

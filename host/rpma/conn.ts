@@ -5,7 +5,7 @@ import { connectErrorOf, type ConnectError } from '../cm/connect-error.js';
 import { CmEventType } from '../cm/enums.js';
 import type { EventChannel } from '../cm/event-channel.js';
 import { MisuseError } from '../errors/errors.js';
-import type { SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
+import { asWorkRequest, type AnyWorkRequest, type Sge } from '../verbs/queues/work-request.js';
 import { deleteQueues, type ConnQueues, type PeerResources } from './conn-queues.js';
 import {
   ATOMIC_WRITE_ALIGNMENT,
@@ -329,7 +329,7 @@ export class Conn {
       throw new MisuseError('src', 'must be null with dst null and zeros, or neither');
     }
     const { mr, offset } = target;
-    const request: SendWorkRequest = {
+    const request: AnyWorkRequest = {
       wrId,
       opcode,
       sendFlags: signalled(flags),
@@ -340,7 +340,7 @@ export class Conn {
   }
 
   #send(
-    what: Pick<SendWorkRequest, 'opcode' | 'immData'>,
+    what: Pick<AnyWorkRequest, 'opcode' | 'immData'>,
     src: MrLocal | null,
     offset: number,
     length: number,
@@ -356,9 +356,9 @@ export class Conn {
     });
   }
 
-  #post(request: SendWorkRequest): void {
+  #post(request: AnyWorkRequest): void {
     if (this.#isDeleted) throw new MisuseError('connection', 'is deleted');
-    this.#id.qp!.postSend(request);
+    this.#id.qp!.postSend(asWorkRequest(request));
   }
 }
 

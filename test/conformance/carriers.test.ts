@@ -14,7 +14,6 @@ import {
   WrOpcode,
   incRkey,
   type Link,
-  type SendWorkRequest,
 } from '../../host/index.js';
 import { pcapLink } from '../../host/link/capture/pcap.js';
 import { traceLink } from '../../host/link/capture/trace.js';
@@ -24,6 +23,7 @@ import { ALL_ACCESS, makePair, type PairOptions } from '../support/pair.js';
 import { Random } from '../simulation/random.js';
 import { sample } from '../support/sample.js';
 import { pattern } from '../support/wire.js';
+import type { AnyRequest } from '../support/any-request.js';
 
 const test = suite();
 
@@ -63,7 +63,7 @@ function start(world: CarrierWorld): void {
   world.b.buffer.set(pattern(world.b.buffer.length, 7));
 }
 
-function write(world: CarrierWorld, from: number, to: number, length: number): SendWorkRequest {
+function write(world: CarrierWorld, from: number, to: number, length: number): AnyRequest {
   const { a, b } = world;
   return {
     opcode: RDMA_WRITE,
@@ -73,11 +73,11 @@ function write(world: CarrierWorld, from: number, to: number, length: number): S
   };
 }
 
-function read(world: CarrierWorld, from: number, to: number, length: number): SendWorkRequest {
+function read(world: CarrierWorld, from: number, to: number, length: number): AnyRequest {
   return { ...write(world, to, from, length), opcode: RDMA_READ };
 }
 
-function send(world: CarrierWorld, from: number, length: number): SendWorkRequest {
+function send(world: CarrierWorld, from: number, length: number): AnyRequest {
   return { opcode: SEND, ...signaled(), sgList: [world.sge(world.a, from, length)] };
 }
 
@@ -100,7 +100,7 @@ same('READs of all lengths', 6n, (world) => {
 
 same('a list of requests in one post', 40n, (world) => {
   start(world);
-  const list: SendWorkRequest[] = [];
+  const list: AnyRequest[] = [];
   for (let turn = 0; turn < 20; turn++) {
     list.push(write(world, turn * 64, turn * 100, 64), read(world, turn * 100, 4000, 64));
   }
@@ -162,7 +162,7 @@ same('an atomic at an odd address is refused', 'none', (world) => {
   world.post(a, { ...add, atomic }, write(world, 0, 0, 8));
 });
 
-const wrongs: [string, (world: CarrierWorld) => SendWorkRequest][] = [
+const wrongs: [string, (world: CarrierWorld) => AnyRequest][] = [
   ['an unknown key', (w) => ({ ...write(w, 0, 0, 8), rdma: { remoteAddr: 0, rkey: 0x5a5a5a5a } })],
   ['a range beyond the region', (w) => write(w, 0, 65_530, 8)],
   ['an address that wraps', (w) => wrap(w)],
@@ -176,16 +176,16 @@ const wrongs: [string, (world: CarrierWorld) => SendWorkRequest][] = [
   ['a range beyond the local region', (w) => write(w, 65_530, 0, 8)],
 ];
 
-function wrap(world: CarrierWorld): SendWorkRequest {
+function wrap(world: CarrierWorld): AnyRequest {
   const { rkey } = world.b.mr;
   return { ...write(world, 0, 0, 8), rdma: { remoteAddr: 2n ** 64n - 4n, rkey } };
 }
 
-function local(world: CarrierWorld, request: SendWorkRequest): SendWorkRequest {
+function local(world: CarrierWorld, request: AnyRequest): AnyRequest {
   return { ...request, sgList: [{ ...world.sge(world.a, 0, 8), lkey: 0x77777777 }] };
 }
 
-function addTo(world: CarrierWorld): SendWorkRequest {
+function addTo(world: CarrierWorld): AnyRequest {
   const atomic = { ...world.to(world.b, 64), compareAdd: 5n };
   const sgList = [world.sge(world.a, 0, 8)];
   return { opcode: ATOMIC_FETCH_AND_ADD, ...signaled(), sgList, atomic };
@@ -254,7 +254,7 @@ same('a window of type 2 grants its range until it is invalidated', 3n, (world) 
   const bindInfo = { mr, addr: mr.addr + 64n, length: 128, mwAccessFlags: REMOTE_WRITE };
   b.qp.postSend({ opcode: WrOpcode.BIND_MW, ...signaled(), bindMw: { mw, rkey, bindInfo } });
   world.quiet();
-  const through = (to: number, length: number): SendWorkRequest => ({
+  const through = (to: number, length: number): AnyRequest => ({
     ...write(world, 0, 0, length),
     rdma: { remoteAddr: mr.addr + BigInt(to), rkey },
   });

@@ -5,18 +5,13 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LocalMessageState } from '#build/abi.js';
-import {
-  QpState,
-  SendFlag,
-  WcStatusName,
-  WrOpcode,
-  type SendWorkRequest,
-} from '../../host/index.js';
+import { QpState, SendFlag, WcStatusName, WrOpcode } from '../../host/index.js';
 import { CarrierWorld } from '../support/carriers.js';
 import { LocalChannel } from '../support/local-channels.js';
 import { connect, makePair, type PairOptions } from '../support/pair.js';
 import { pattern } from '../support/wire.js';
 import { Random } from '../simulation/random.js';
+import type { AnyRequest } from '../support/any-request.js';
 
 const { SEND, RDMA_WRITE, RDMA_WRITE_WITH_IMM } = WrOpcode;
 const { SIGNALED } = SendFlag;
@@ -41,7 +36,7 @@ async function between(
   }
 }
 
-function send(world: World, wrId: number, from: number, length: number): SendWorkRequest {
+function send(world: World, wrId: number, from: number, length: number): AnyRequest {
   return { wrId, opcode: SEND, sendFlags: SIGNALED, sgList: [world.sge(world.a, from, length)] };
 }
 

@@ -9,9 +9,9 @@ import {
   WcStatusName,
   type AsyncEventRecord,
   type ReceiveWorkRequest,
-  type SendWorkRequest,
 } from '../../host/index.js';
 import { makePair, type Pair, type PairOptions, type Side } from './pair.js';
+import type { AnyRequest } from './any-request.js';
 
 export interface Carrier {
   readonly name: string;
@@ -72,7 +72,7 @@ export class CarrierWorld {
     }
   }
 
-  post(side: Side, ...requests: SendWorkRequest[]): void {
+  post(side: Side, ...requests: AnyRequest[]): void {
     side.qp.postSend(requests);
   }
 
