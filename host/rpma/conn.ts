@@ -103,6 +103,21 @@ export class Conn {
     this.#isDirectWriteToPmem = pcfg.getDirectWriteToPmem();
   }
 
+  /** `rpma_conn_get_event_fd`: readable while `nextEvent` has one. As `getFd` of an event channel. */
+  getEventFd(): Promise<number> {
+    return this.#channel.getFd();
+  }
+
+  /**
+   * `rpma_conn_get_compl_fd`: readable while `wait` would resolve at once. As `getFd` of a completion
+   * channel; RpmaError E_NOT_SHARED_CHNL (`cq.getFd` is meant).
+   */
+  async getComplFd(): Promise<number> {
+    const { channel } = this.#queues;
+    if (channel) return channel.getFd();
+    throw new RpmaError('E_NOT_SHARED_CHNL', 'getComplFd: each queue has its own: use cq.getFd');
+  }
+
   /** `rpma_conn_get_qp_num`. */
   getQpNum(): number {
     return this.#id.qp!.qpNum;

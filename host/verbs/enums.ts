@@ -36,6 +36,9 @@ export {
 
 /** Rights of a key or queue pair; 0: local reading alone. */
 export type AccessFlags = AccessFlag | 0;
+/** How a request is executed and completed. */
 export type SendFlags = SendFlag | 0;
+/** What a completion has beside its bytes. */
 export type WcFlags = WcFlag | 0;
+/** What a FLUSH guarantees. */
 export type PlacementTypes = PlacementType | 0;

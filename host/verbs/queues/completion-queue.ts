@@ -133,7 +133,7 @@ export class CompletionQueue {
 
   /** `again`: the caller does nothing else until there is something, or it arms the queue. */
   #poll(count: number, again: boolean): WorkCompletion[] {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     if (!Number.isInteger(count) || count < 0) {
       throw new MisuseError('count', `must be a whole number from 0 on, got ${count}`);
     }
@@ -163,7 +163,7 @@ export class CompletionQueue {
 
   /** @internal The oldest completion's place in memory (in words), which it keeps; -1: none. */
   protected oldest(): number {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     const words = this.#words;
     const tail = (this.#ring + RING_TAIL) >> 2;
     const head = words[this.#ring >> 2]!;
@@ -187,7 +187,7 @@ export class CompletionQueue {
    * EOPNOTSUPP for any: an event of this device is no interrupt, and `cqModCaps` says 0.
    */
   modify(moderation: { readonly cqCount: number; readonly cqPeriodMicros: number }): void {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     checkObject('modify', moderation, 'moderation');
     const { cqCount, cqPeriodMicros } = moderation;
     if (cqCount === 0 && cqPeriodMicros === 0) return;
@@ -200,7 +200,7 @@ export class CompletionQueue {
    * after arming.
    */
   reqNotify(solicitedOnly = false): void {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     const { arena } = this.context.device;
     arena.exports.reqNotifyCq(this.handle, solicitedOnly ? CqNotify.SOLICITED : CqNotify.ANY);
   }
@@ -271,7 +271,7 @@ export class CompletionQueue {
    * when more is unpolled than would fit, or the queue has overflowed; ENOMEM.
    */
   resize(cqe: number): void {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     const entries = cqEntries(cqe);
     const { arena } = this.context.device;
     const ring = this.#memory.take(arena.exports.cqBytes(entries), 'CQ');
@@ -287,7 +287,7 @@ export class CompletionQueue {
 
   /** `ibv_destroy_cq`. Throws RefusalError EBUSY while a queue pair uses it. */
   destroy(): void {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed already');
+    this.#check();
     const { arena, engine } = this.context.device;
     refuse(arena.exports.destroyCq(engine.context, this.handle), 'destroy', {
       EBUSY: 'a queue pair uses this completion queue; destroy it first',
@@ -297,6 +297,10 @@ export class CompletionQueue {
     this.channel?.remove(this);
     this.#memory.giveBack(this.#ring, 'CQ');
     this.notify();
+  }
+
+  #check(): void {
+    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
   }
 
   /** @internal */

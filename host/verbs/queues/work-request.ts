@@ -10,6 +10,7 @@ import {
   WORK_REQUEST_SIZE,
   WorkRequestLayout,
   WrOpcode,
+  WrOpcodeName,
 } from '#build/abi.js';
 import type { PlacementTypes, SendFlags } from '../enums.js';
 import type { EngineMemory } from '../../engine/memory.js';
@@ -64,30 +65,36 @@ interface WithImmediate {
 /** The type of one opcode: `Opcode<'SEND'>` is that of WrOpcode.SEND. */
 export type Opcode<Name extends keyof typeof WrOpcode> = (typeof WrOpcode)[Name];
 
+/** A message. */
 export interface SendRequest extends WithData {
   readonly opcode: Opcode<'SEND'>;
 }
 
+/** A message with four bytes beside it. */
 export interface SendWithImmRequest extends WithData, WithImmediate {
   readonly opcode: Opcode<'SEND_WITH_IMM'>;
 }
 
+/** A message that invalidates a key of the peer. */
 export interface SendWithInvRequest extends WithData {
   readonly opcode: Opcode<'SEND_WITH_INV'>;
   /** The key of the peer that is invalidated. */
   readonly invalidateRkey: number;
 }
 
+/** Bytes of this side to the memory of the peer. */
 export interface WriteRequest extends WithData {
   readonly opcode: Opcode<'RDMA_WRITE'>;
   readonly rdma: RemoteMemory;
 }
 
+/** The same; it consumes a receive of the peer, and completes it. */
 export interface WriteWithImmRequest extends WithData, WithImmediate {
   readonly opcode: Opcode<'RDMA_WRITE_WITH_IMM'>;
   readonly rdma: RemoteMemory;
 }
 
+/** Bytes of the peer to the memory of this side. */
 export interface ReadRequest extends Posted {
   readonly opcode: Opcode<'RDMA_READ'>;
   readonly rdma: RemoteMemory;
@@ -103,6 +110,7 @@ export interface AtomicWriteRequest extends Posted {
   readonly inline?: Uint8Array;
 }
 
+/** Eight bytes of the peer are replaced if they have a value. */
 export interface CompareAndSwapRequest extends Posted {
   readonly opcode: Opcode<'ATOMIC_CMP_AND_SWP'>;
   /** `swap` is stored if the eight bytes of the peer equal `compareAdd`. */
@@ -114,6 +122,7 @@ export interface CompareAndSwapRequest extends Posted {
   readonly sgList?: readonly Sge[];
 }
 
+/** A number is added to eight bytes of the peer. */
 export interface FetchAndAddRequest extends Posted {
   readonly opcode: Opcode<'ATOMIC_FETCH_AND_ADD'>;
   /** `compareAdd` is added. */
@@ -138,24 +147,28 @@ export interface FlushRequest extends Posted {
   };
 }
 
+/** A key of this side is invalidated. */
 export interface LocalInvRequest extends Posted {
   readonly opcode: Opcode<'LOCAL_INV'>;
   /** The key of this side that is invalidated. */
   readonly invalidateRkey: number;
 }
 
+/** A memory window of type 2 is bound. */
 export interface BindMwRequest extends Posted {
   readonly opcode: Opcode<'BIND_MW'>;
   /** Which window to which memory. Type 2; for type 1 there is `qp.bindMw()`. */
   readonly bindMw: BindMw;
 }
 
+/** A region gets its memory: fast registration. */
 export interface RegMrRequest extends Posted {
   readonly opcode: Opcode<'REG_MR'>;
   /** Which region to which memory. */
   readonly regMr: RegMr;
 }
 
+/** A region gets the layout that was recorded. */
 export interface BindMrRequest extends Posted {
   readonly opcode: Opcode<'BIND_MR'>;
   /** The region whose layout was recorded. */
@@ -276,7 +289,7 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
     const sge = list[index]!;
     const to = at + ((index * SGE_SIZE) >> 2);
     const { lkey } = sge;
-    const length = typeof sge.length === 'bigint' ? Number(sge.length) : sge.length;
+    const length = Number(sge.length);
     if (length >>> 0 !== length || (lkey >>> 0 !== lkey && (lkey | 0) !== lkey)) {
       throw new MisuseError('sgList', `length ${length} and lkey ${lkey} must be 32-bit numbers`);
     }
@@ -292,32 +305,36 @@ function checkSges(list: readonly Sge[], most: number): void {
   }
 }
 
+function required(field: string, opcode: number): MisuseError {
+  return new MisuseError(field, `is required for opcode ${WrOpcodeName[opcode]}`);
+}
+
 /** What the operation needs must be there: the ring's entry holds what was posted before. */
 function checkOperands(opcode: number, request: AnyWorkRequest): void {
   if (opcode <= WrOpcode.RDMA_WRITE_WITH_IMM && request.rdma) return;
   const { rdma, atomic } = request;
   const isAtomic =
     opcode === WrOpcode.ATOMIC_CMP_AND_SWP || opcode === WrOpcode.ATOMIC_FETCH_AND_ADD;
-  if (isAtomic && !atomic) throw new MisuseError('atomic', 'is required for an atomic opcode');
+  if (isAtomic && !atomic) throw required('atomic', opcode);
   if (opcode === WrOpcode.FLUSH) checkFlush(request.flush);
   const remote =
     opcode <= WrOpcode.RDMA_WRITE_WITH_IMM ||
     opcode === WrOpcode.RDMA_READ ||
     opcode === WrOpcode.ATOMIC_WRITE;
-  if (remote && !rdma)
-    throw new MisuseError('rdma', 'is required for RDMA_WRITE, RDMA_READ and ATOMIC_WRITE');
+  if (remote && !rdma) throw required('rdma', opcode);
 }
 
 function checkFlush(flush: AnyWorkRequest['flush']): void {
-  if (!flush) throw new MisuseError('flush', 'is required for opcode FLUSH');
-  const { type, length, level = SelectivityLevel.RANGE } = flush;
+  if (!flush) throw required('flush', WrOpcode.FLUSH);
+  const { type, level = SelectivityLevel.RANGE } = flush;
+  const length = Number(flush.length);
   if (!Number.isInteger(type) || type < 1 || type > EVERY_PLACEMENT) {
     throw new MisuseError('flush.type', `must be made of PlacementType, got ${type}`);
   }
   if (level !== SelectivityLevel.RANGE && level !== SelectivityLevel.MR) {
     throw new MisuseError('flush.level', `must be a SelectivityLevel, got ${level}`);
   }
-  if (Number(length) >>> 0 !== Number(length)) {
+  if (length >>> 0 !== length) {
     throw new MisuseError('flush.length', `must be a 32-bit number of bytes, got ${length}`);
   }
 }
@@ -325,14 +342,14 @@ function checkFlush(flush: AnyWorkRequest['flush']): void {
 function bindingOf(request: AnyWorkRequest): Binding {
   const { bindMw, regMr, mrSetLayout } = request;
   if (request.opcode === WrOpcode.BIND_MR) {
-    if (!mrSetLayout) throw new MisuseError('mrSetLayout', 'is required for opcode BIND_MR');
+    if (!mrSetLayout) throw required('mrSetLayout', request.opcode);
     return mrSetLayout.mr.binding();
   }
   if (request.opcode === WrOpcode.REG_MR) {
-    if (!regMr) throw new MisuseError('regMr', 'is required for opcode REG_MR');
+    if (!regMr) throw required('regMr', request.opcode);
     return regMr.mr.binding(regMr);
   }
-  if (!bindMw) throw new MisuseError('bindMw', 'is required for opcode BIND_MW');
+  if (!bindMw) throw required('bindMw', request.opcode);
   return bindMw.mw.binding(bindMw);
 }
 
