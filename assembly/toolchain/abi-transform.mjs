@@ -125,16 +125,20 @@ export default class AbiTransform extends Transform {
     for (const [name, members] of sorted(enums(this.program))) {
       const entries = Object.entries(members);
       js.push(`export const ${name} = /* @__PURE__ */ Object.freeze({`);
+      // The enum is a type alone: in JavaScript there is a frozen object, which has no reverse map.
+      const types = entries.map(([member, value]) => `${member} = ${value}`).join(', ');
+      ts.push(`export declare namespace Enums { enum ${name} { ${types} } }`);
       ts.push(...comments[name]);
       ts.push(`export declare const ${name}: {`);
       for (const [member, value] of entries) {
         js.push(`  ${member}: ${value},`);
-        ts.push(`  readonly ${member}: ${value};`);
+        ts.push(`  readonly ${member}: Enums.${name}.${member};`);
       }
       js.push('});', `export const ${name}Name = /* @__PURE__ */ Object.freeze({`);
       ts.push(
         '};',
-        `export type ${name} = (typeof ${name})[keyof typeof ${name}];`,
+        ...comments[name],
+        `export type ${name} = Enums.${name};`,
         `/** Member names of ${name} by value. */`,
         `export declare const ${name}Name: { readonly [value: number]: keyof typeof ${name} };`,
       );

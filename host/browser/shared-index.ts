@@ -40,7 +40,27 @@ export type {
   SharedReceiveQueue,
   SrqInitAttributes,
 } from '../verbs/queues/shared-receive-queue.js';
-export type { ReceiveWorkRequest, SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
+export type {
+  AtomicWriteRequest,
+  BindMrRequest,
+  BindMwRequest,
+  CompareAndSwapRequest,
+  FetchAndAddRequest,
+  FlushRequest,
+  LocalInvRequest,
+  Opcode,
+  ReadRequest,
+  ReceiveWorkRequest,
+  RegMrRequest,
+  RemoteMemory,
+  SendRequest,
+  SendWithImmRequest,
+  SendWithInvRequest,
+  SendWorkRequest,
+  Sge,
+  WriteRequest,
+  WriteWithImmRequest,
+} from '../verbs/queues/work-request.js';
 export { Endpoint, Gid } from '../link/endpoint.js';
 export type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from '../link/link.js';
 export { LoopbackNetwork, createLoopbackPair } from '../link/loopback.js';

@@ -209,8 +209,7 @@ interface Side {
 export function queuePairNumber({ qp }: Side, param: ConnParam): number {
   checkConnParam(param);
   const qpNum = qp?.qpNum ?? param.qpNum;
-  if (qpNum === undefined)
-    throw new MisuseError('qpNum', 'is required for an id without a queue pair');
+  if (qpNum === undefined) throw new MisuseError('qpNum', 'is required: the id has no queue pair');
   return qpNum;
 }
 

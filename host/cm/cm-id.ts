@@ -471,7 +471,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     } else this.push(CmEventType.UNREACHABLE, { status, conn: { privateData } });
   }
 
-  #end(event: number, status = 0, privateData: Uint8Array = new Uint8Array(0)): void {
+  #end(event: CmEventType, status = 0, privateData: Uint8Array = new Uint8Array(0)): void {
     if (this.qp && this.qp.state !== QpState.ERR) bringDown(this.qp);
     this.push(event, { status, conn: { privateData } });
   }
@@ -499,7 +499,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     throw new RefusalError('EINVAL', `${verb}: the request is answered already, or has ended`);
   }
 
-  protected push(event: number, more: Partial<CmEventFields> = {}): void {
+  protected push(event: CmEventType, more: Partial<CmEventFields> = {}): void {
     if (this.#state !== 'DESTROYED') this.channel.push({ ...more, event, id: this });
   }
 

@@ -13,7 +13,7 @@ import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { checkInit } from '../verbs/queues/queue-pair-attributes.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queues/queue-pair.js';
-import type { SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
+import { asWorkRequest, type AnyWorkRequest, type Sge } from '../verbs/queues/work-request.js';
 import { checkOptions, multicastParam, type CmOptions } from './agreement.js';
 import { checkAuth, type AuthRule } from './auth-option.js';
 import { parseAddress } from './address.js';
@@ -336,16 +336,16 @@ export abstract class EndPoint implements ManagedId {
   protected abstract checkAlive(): void;
 
   /** To its channel. */
-  protected abstract push(event: number, more?: Partial<CmEventFields>): void;
+  protected abstract push(event: CmEventType, more?: Partial<CmEventFields>): void;
 
   #post(
     opcode: number,
     wrId: number | bigint,
     sendFlags: number,
-    what: Partial<SendWorkRequest>,
+    what: Partial<AnyWorkRequest>,
   ): void {
     const inline = what.inline ? SendFlag.INLINE : 0;
-    this.#ready().postSend({ ...what, opcode, wrId, sendFlags: sendFlags | inline });
+    this.#ready().postSend(asWorkRequest({ ...what, opcode, wrId, sendFlags: sendFlags | inline }));
   }
 
   #sendTo(group: Gid): void {
@@ -372,6 +372,6 @@ function sgeOf(buffer: Uint8Array, mr: MemoryRegion): Sge {
   return { addr: mr.addr + BigInt(offset), length: buffer.length, lkey: mr.lkey };
 }
 
-function bytesOf(buffer: Uint8Array, mr: MemoryRegion | undefined): Partial<SendWorkRequest> {
+function bytesOf(buffer: Uint8Array, mr: MemoryRegion | undefined): Partial<AnyWorkRequest> {
   return mr ? { sgList: [sgeOf(buffer, mr)] } : { inline: buffer };
 }

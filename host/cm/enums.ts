@@ -29,6 +29,7 @@ export const CmEventType = Object.freeze({
   ADDRINFO_ERROR: 17,
   USER: 18,
 });
+export type CmEventType = (typeof CmEventType)[keyof typeof CmEventType];
 /** Names of CmEventType. */
 export type CmEventName = keyof typeof CmEventType;
 
@@ -103,6 +104,6 @@ export const RDMA_UDP_QKEY = 0x01234567;
 
 /** A reason's name, for humans. */
 export function rejectReasonName(reason: number): string {
-  const found = Object.entries(RejectReason).find(([, value]) => value === reason);
-  return found ? found[0] : `reason ${reason}`;
+  const names = Object.entries(RejectReason);
+  return names.find(([, value]) => value === reason)?.[0] ?? `reason ${reason}`;
 }

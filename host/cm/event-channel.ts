@@ -1,5 +1,6 @@
 /** `rdma_event_channel`: what happens to its ids, in order. */
 import { MisuseError } from '../errors/errors.js';
+import { EventDescriptor } from '../link/event-descriptor.js';
 import type { AddressAttributes } from '../verbs/queues/address-handle.js';
 import { checkContext, type Context } from '../verbs/context.js';
 import { CmId } from './cm-id.js';
@@ -34,8 +35,7 @@ export interface UdParam {
 
 /** `rdma_cm_event`. */
 export interface CmEventFields {
-  /** A CmEventType. */
-  readonly event: number;
+  readonly event: CmEventType;
   readonly id: CmId;
   /** CONNECT_REQUEST: whose request it is; `id` is a new one, made for it. */
   readonly listenId?: CmId;
@@ -49,7 +49,7 @@ export interface CmEventFields {
 
 /** `struct rdma_cm_event`: what happened to an id. */
 export class CmEvent {
-  readonly event: number;
+  readonly event: CmEventType;
   /** Its name, for humans. */
   readonly name: CmEventName;
   readonly id: CmId;
@@ -62,8 +62,8 @@ export class CmEvent {
 
   constructor(fields: CmEventFields) {
     this.event = fields.event;
-    const names = Object.entries(CmEventType);
-    this.name = names.find(([, value]) => value === fields.event)![0] as CmEventName;
+    // The values count from 0, in the order of the names.
+    this.name = Object.keys(CmEventType)[fields.event] as CmEventName;
     this.id = fields.id;
     this.listenId = fields.listenId;
     this.status = fields.status ?? 0;
@@ -92,6 +92,7 @@ export class EventChannel {
   readonly #ids = new Set<CmId>();
   #events: CmEvent[] = [];
   readonly #waiting: ((event: CmEvent | undefined) => void)[] = [];
+  readonly #descriptor = new EventDescriptor();
   #isClosed = false;
   #isOver = false;
 
@@ -103,6 +104,7 @@ export class EventChannel {
   /** No further event is queued; queued events can still be taken. */
   readonly #end = (): void => {
     this.#isOver = true;
+    this.#descriptor.close();
     this.context.endings.delete(this.#end);
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
   };
@@ -121,8 +123,19 @@ export class EventChannel {
   /** `rdma_get_cm_event`: the next event; undefined after the channel or its context was closed. */
   getEvent(): Promise<CmEvent | undefined> {
     const event = this.#events.shift();
+    this.#descriptor.set(this.#events);
     if (event || this.#isOver) return Promise.resolve(event);
     return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  /**
+   * `rdma_event_channel.fd`: a file descriptor that poll(2) finds readable while an event is queued;
+   * `getEvent` takes it. As `getFd` of a completion channel: the thread of the context signals it,
+   * the channel closes it. Rejects with MisuseError (destroyed, or the context is closed),
+   * RefusalError EOPNOTSUPP (no Linux; neither koffi nor node:ffi), EMFILE.
+   */
+  getFd(): Promise<number> {
+    return this.#descriptor.open();
   }
 
   /** Yields events until the channel is destroyed or its context is closed. */
@@ -151,6 +164,7 @@ export class EventChannel {
     const resolve = this.#waiting.shift();
     if (resolve) resolve(event);
     else this.#events.push(event);
+    this.#descriptor.set(this.#events);
   }
 
   /** @internal */
@@ -162,10 +176,10 @@ export class EventChannel {
   take(id: CmId, from: EventChannel): void {
     from.#ids.delete(id);
     this.#ids.add(id);
-    const isAbout = (event: CmEvent): boolean => (event.listenId ?? event.id) === id;
-    const waiting = from.#events.filter(isAbout);
-    from.#events = from.#events.filter((event) => !isAbout(event));
-    for (const event of waiting) this.#deliver(event);
+    for (const event of from.#events.splice(0)) {
+      ((event.listenId ?? event.id) === id ? this : from).#deliver(event);
+    }
+    from.#descriptor.set(from.#events);
   }
 
   /** @internal Removes an id with its unread events; requests to it are refused. */
@@ -176,6 +190,7 @@ export class EventChannel {
       if (event.listenId === id) orphans.push(event.id);
       return event.id !== id && event.listenId !== id;
     });
+    this.#descriptor.set(this.#events);
     for (const orphan of orphans) orphan.destroy();
   }
 }

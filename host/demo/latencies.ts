@@ -17,6 +17,7 @@ export class Latencies {
   quantile(share: number): number {
     const kept = this.#millis.slice(0, Math.min(this.#count, KEPT)).sort();
     if (kept.length === 0) return NaN;
-    return kept[Math.min(kept.length - 1, Math.floor(kept.length * share))]!;
+    // The nearest rank: of two values, p50 is the smaller one.
+    return kept[Math.max(0, Math.ceil(kept.length * share) - 1)]!;
   }
 }

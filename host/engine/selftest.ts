@@ -3,7 +3,7 @@
  * built-in module of that name, not the npm package called wasi.
  */
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { requireExperimental } from '../base/experimental.js';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { WASI } from 'node:wasi';
@@ -22,7 +22,7 @@ export const SELFTEST_WASM = new URL('../../selftest.wasm', import.meta.url);
 
 /** Runs the command with `args`: none for all checks, `bench` and a name for a benchmark. */
 export function runSelftest(args: readonly string[] = []): SelftestResult {
-  const { WASI } = requireWasi();
+  const { WASI } = requireExperimental('node:wasi', 'WASI') as typeof import('node:wasi');
   const module = new WebAssembly.Module(readFileSync(SELFTEST_WASM));
   const folder = mkdtempSync(join(tmpdir(), 'verbena-selftest-'));
   // node:wasi writes to file descriptors only, at once and blocking: so files, never pipes.
@@ -64,23 +64,4 @@ function importsOf(wasi: WASI): WebAssembly.Imports {
     (...values: unknown[]) => call(...values),
   ]);
   return { wasi_snapshot_preview1: Object.fromEntries(called) };
-}
-
-/**
- * Loads node:wasi without its warning that WASI is experimental: every Node that we support prints
- * it, and our users can do nothing about it. Other warnings pass; nothing else runs meanwhile,
- * since `require` is synchronous.
- */
-function requireWasi(): typeof import('node:wasi') {
-  const emitWarning = process.emitWarning;
-  const filtered = (warning: string | Error, ...rest: unknown[]): void => {
-    if (rest[0] === 'ExperimentalWarning' && String(warning).startsWith('WASI')) return;
-    Reflect.apply(emitWarning, process, [warning, ...rest]);
-  };
-  process.emitWarning = filtered;
-  try {
-    return createRequire(import.meta.url)('node:wasi') as typeof import('node:wasi');
-  } finally {
-    process.emitWarning = emitWarning;
-  }
 }

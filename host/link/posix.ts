@@ -1,10 +1,11 @@
 /**
- * System calls that Node does not have, by way of koffi, an optional package: the only file that
- * talks to it. Linux only; numbers are those of its headers, the same on every architecture that
- * koffi has binaries for. A call is a method that throws `PosixError`, as fs does.
+ * System calls that Node does not have, by way of koffi or node:ffi (`native-calls.ts`). Linux only;
+ * numbers are those of its headers, the same on every little-endian architecture that these two
+ * support. A call is a method that throws `PosixError`, as fs does.
  */
 import { endianness } from 'node:os';
 import type { Gid } from './endpoint.js';
+import { loadNativeCalls, type NativeCalls } from './native-calls.js';
 
 export const AF_INET = 2;
 export const AF_INET6 = 10;
@@ -106,10 +107,8 @@ export class PosixError extends Error {
 /** What is written to an eventfd: a 64-bit 1. */
 const EVENT = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 
-type Koffi = typeof import('koffi').default;
-
 export class Posix {
-  readonly #koffi: Koffi;
+  readonly #native: NativeCalls;
   readonly #socket: (family: number, type: number, protocol: number) => number;
   readonly #bind: (fd: number, address: Uint8Array, length: number) => number;
   readonly #close: (fd: number) => number;
@@ -131,6 +130,10 @@ export class Posix {
   readonly #ifNametoindex: (name: string) => number;
   // Pointers as numbers: user space ends far below 2^53, and a BigInt would be made per call.
   readonly #sendmmsg: (fd: number, headers: number, count: number, flags: number) => number;
+  readonly #sendmsg: (fd: number, header: number, flags: number) => number;
+  readonly #recvmsg: (fd: number, header: number, flags: number) => number;
+  /** Is one message cheaper by sendmsg and recvmsg, which have fewer arguments? */
+  readonly prefersSingle: boolean;
   readonly #recvmmsg: (
     fd: number,
     headers: number,
@@ -183,10 +186,8 @@ export class Posix {
   /** Where what was signalled is read to. */
   readonly #event = new Uint8Array(EVENT.length);
 
-  constructor(koffi: Koffi) {
-    this.#koffi = koffi;
-    // What the process has loaded already: glibc or musl.
-    const libc = koffi.load(null);
+  constructor(libc: NativeCalls) {
+    this.#native = libc;
     this.#socket = libc.func('int socket(int, int, int)');
     this.#bind = libc.func('int bind(int, const void *, uint32_t)');
     this.#close = libc.func('int close(int)');
@@ -195,6 +196,9 @@ export class Posix {
     this.#getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)');
     this.#ifNametoindex = libc.func('uint32_t if_nametoindex(const char *)');
     this.#sendmmsg = libc.func('int sendmmsg(int, uint64_t, uint32_t, int)');
+    this.#sendmsg = libc.func('int sendmsg(int, uint64_t, int)');
+    this.#recvmsg = libc.func('int recvmsg(int, uint64_t, int)');
+    this.prefersSingle = libc.name === 'node:ffi';
     this.#recvmmsg = libc.func('int recvmmsg(int, uint64_t, uint32_t, int, uint64_t)');
     this.#ppoll = libc.func('int ppoll(uint64_t, uint64_t, uint64_t, uint64_t)');
     this.#eventfd = libc.func('int eventfd(uint32_t, int)');
@@ -220,7 +224,7 @@ export class Posix {
     this.#syscall = libc.func(`int64_t syscall(int64_t, ${words})`);
     this.#prctl = libc.func('int prctl(int, uint64_t, uint64_t, uint64_t, uint64_t)');
     // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
-    const names = Object.entries(koffi.os.errno)
+    const names = Object.entries(libc.errnos)
       .filter(([name]) => name !== 'ENOTSUP')
       .map(([name, errno]) => [errno, name] as const);
     // The first name of a number, EAGAIN before EWOULDBLOCK.
@@ -340,7 +344,7 @@ export class Posix {
 
   /** Where the first byte of `buffer` lies in this process. */
   addressOf(buffer: ArrayBufferLike): number {
-    return Number(this.#koffi.address(new Uint8Array(buffer)));
+    return this.#native.addressOf(new Uint8Array(buffer));
   }
 
   /**
@@ -348,7 +352,16 @@ export class Posix {
    * when it did not take the first. Does not block, allocates nothing.
    */
   sendMessages(fd: number, headers: number, count: number): number {
+    if (count === 1 && this.prefersSingle) {
+      const sent = this.#sendmsg(fd, headers, MSG_DONTWAIT);
+      return sent >= 0 ? 1 : -this.#native.errno();
+    }
     return this.#countOrErrno(this.#sendmmsg(fd, headers, count, MSG_DONTWAIT));
+  }
+
+  /** recvmsg into the msghdr at `header`: bytes of the message, or the negated errno. */
+  receiveMessage(fd: number, header: number): number {
+    return this.#countOrErrno(this.#recvmsg(fd, header, MSG_DONTWAIT));
   }
 
   /** recvmmsg into the `count` mmsghdr at `headers`: how many came, or the negated errno. */
@@ -498,14 +511,19 @@ export class Posix {
     return true;
   }
 
+  /** What calls the C library. */
+  get by(): NativeCalls['name'] {
+    return this.#native.name;
+  }
+
   /** Of this machine: message headers are laid out for 8. */
   get pointerBytes(): number {
-    return this.#koffi.sizeof('void *');
+    return this.#native.pointerBytes;
   }
 
   /** Name of the last call's errno. */
   get errno(): string {
-    return this.errnoName(this.#koffi.errno());
+    return this.errnoName(this.#native.errno());
   }
 
   errnoName(errno: number): string {
@@ -513,7 +531,7 @@ export class Posix {
   }
 
   #countOrErrno(result: number): number {
-    return result >= 0 ? result : -this.#koffi.errno();
+    return result >= 0 ? result : -this.#native.errno();
   }
 
   #checked(syscall: string, result: number): number {
@@ -556,7 +574,7 @@ export type PosixResult =
 
 let loaded: Promise<PosixResult> | undefined;
 
-/** Loads koffi the first time. Never rejects. */
+/** Loads koffi, or node:ffi without it, the first time. Never rejects. */
 export function loadPosix(): Promise<PosixResult> {
   loaded ??= load();
   return loaded;
@@ -564,15 +582,9 @@ export function loadPosix(): Promise<PosixResult> {
 
 async function load(): Promise<PosixResult> {
   if (process.platform !== 'linux') return { reason: `not for ${process.platform}` };
-  // Its dgram takes no socket that koffi has made.
+  // Its dgram takes no socket that a system call has made.
   if ('Deno' in globalThis) return { reason: 'not for Deno' };
   if (endianness() !== 'LE') return { reason: `not for ${process.arch}` };
-  try {
-    return { posix: new Posix((await import('koffi')).default) };
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    const missing = code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND';
-    const reason = missing ? 'is not installed' : `does not load (${message.split('\n', 1)[0]})`;
-    return { reason: `koffi ${reason}: npm install koffi` };
-  }
+  const { calls, reason } = await loadNativeCalls();
+  return calls ? { posix: new Posix(calls) } : { reason };
 }

@@ -226,13 +226,15 @@ export class TargetQueue {
       requests.push({ opcode: WrOpcode.RDMA_WRITE, sgList: [data], rdma });
     }
     const invalidates = sgl.kind === 'keyed' && sgl.invalidate;
-    requests.push({
+    const completion = {
       wrId: workId(Work.SEND, slot),
-      opcode: invalidates ? WrOpcode.SEND_WITH_INV : WrOpcode.SEND,
       sendFlags: SendFlag.SIGNALED | SendFlag.INLINE,
       inline: buildCompletion(fields),
-      ...(invalidates && { invalidateRkey: sgl.key }),
-    });
+    };
+    if (invalidates) {
+      const { key: invalidateRkey } = sgl;
+      requests.push({ ...completion, opcode: WrOpcode.SEND_WITH_INV, invalidateRkey });
+    } else requests.push({ ...completion, opcode: WrOpcode.SEND });
     // The host may send the next command as soon as it hears.
     this.#requests[slot] = undefined;
     this.#postReceive(slot);

@@ -1,4 +1,5 @@
 /** `ib_fmr_desc`: a region of a pool. */
+import type { AccessFlags } from '../verbs/enums.js';
 import type { FastMemoryRegion, RegMr } from '../verbs/regions/fast-memory-region.js';
 import { incRkey } from '../verbs/regions/key.js';
 
@@ -38,7 +39,7 @@ export class FmrDesc {
    * Arguments of a WrOpcode.REG_MR with the next key. After `putMr` posting them is refused
    * (EACCES).
    */
-  regMr(buffer: Uint8Array, access: number, iova?: bigint | number): RegMr {
+  regMr(buffer: Uint8Array, access: AccessFlags, iova?: bigint | number): RegMr {
     const { mr, holder } = this;
     const common = { mr, key: incRkey(mr.rkey), buffer, access, ...(holder && { user: holder }) };
     return iova === undefined ? common : { ...common, iova };

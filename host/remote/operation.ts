@@ -1,4 +1,5 @@
 /** One call of the application that waits for its requests: a read, a write, an atomic, a frame. */
+import type { WrOpcode } from '#build/abi.js';
 import { watchLimits, type WaitLimits } from '../base/wait-limits.js';
 import { timeoutError } from './remote-error.js';
 
@@ -28,7 +29,7 @@ export class Operation {
     /** Of the API: `read`. */
     readonly verb: string,
     /** A WrOpcode. */
-    readonly opcode: number,
+    readonly opcode: WrOpcode,
     readonly region: RemoteKey | undefined,
     /** In the region. */
     readonly offset: number,

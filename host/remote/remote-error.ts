@@ -12,7 +12,7 @@ interface Reason {
 
 /** A completion that failed. */
 export interface FailedCompletion {
-  readonly status: number;
+  readonly status: WcStatus;
   readonly vendorErr: number;
 }
 
@@ -49,7 +49,7 @@ export class RemoteError extends RefusalError {
   /** What to do. */
   readonly remedy: string;
   /** The WcStatus of the completion that failed; 0 if the failure has no completion. */
-  readonly status: number;
+  readonly status: WcStatus;
   readonly #rule: string;
   readonly #vendorErr: number;
 

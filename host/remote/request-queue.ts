@@ -13,7 +13,7 @@ import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
-import type { SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
+import type { AnyWorkRequest, SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
 import type { LocalMemory } from './local-regions.js';
 import type { Operation } from './operation.js';
 import { completionError, endedError, type RemoteError } from './remote-error.js';
@@ -41,16 +41,16 @@ const { RDMA_WRITE, RDMA_READ, FLUSH, SEND_WITH_IMM } = WrOpcode;
 const { ATOMIC_CMP_AND_SWP, ATOMIC_FETCH_AND_ADD } = WrOpcode;
 
 /** A work request that is filled again for each piece: the ring copies it. */
-class Draft implements SendWorkRequest {
+class Draft implements AnyWorkRequest {
   wrId = 0;
   opcode = 0;
   sendFlags = 0;
   immData = 0;
   inline: Uint8Array | undefined = undefined;
   sgList: readonly Sge[] = NO_SGES;
-  rdma: SendWorkRequest['rdma'] = undefined;
-  atomic: SendWorkRequest['atomic'] = undefined;
-  flush: SendWorkRequest['flush'] = undefined;
+  rdma: AnyWorkRequest['rdma'] = undefined;
+  atomic: AnyWorkRequest['atomic'] = undefined;
+  flush: AnyWorkRequest['flush'] = undefined;
   readonly #target = { remoteAddr: 0 as number | bigint, rkey: 0 };
   readonly #sge = { addr: 0, length: 0, lkey: 0 };
   readonly #list = [this.#sge];
@@ -249,7 +249,7 @@ export class RequestQueue {
   #post(qp: QueuePair): void {
     const list = this.#list;
     list[list.length - 1]!.sendFlags |= SendFlag.SIGNALED;
-    qp.postSend(list);
+    qp.postSend(list as readonly AnyWorkRequest[] as readonly SendWorkRequest[]);
     list.length = 0;
   }
 

@@ -5,7 +5,7 @@ import { connectErrorOf, type ConnectError } from '../cm/connect-error.js';
 import { CmEventType } from '../cm/enums.js';
 import type { EventChannel } from '../cm/event-channel.js';
 import { MisuseError } from '../errors/errors.js';
-import type { SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
+import { asWorkRequest, type AnyWorkRequest, type Sge } from '../verbs/queues/work-request.js';
 import { deleteQueues, type ConnQueues, type PeerResources } from './conn-queues.js';
 import {
   ATOMIC_WRITE_ALIGNMENT,
@@ -101,6 +101,21 @@ export class Conn {
   /** `rpma_conn_apply_remote_peer_cfg`: applies the configuration that the peer declared. */
   applyRemotePeerCfg(pcfg: PeerCfg): void {
     this.#isDirectWriteToPmem = pcfg.getDirectWriteToPmem();
+  }
+
+  /** `rpma_conn_get_event_fd`: readable while `nextEvent` has one. As `getFd` of an event channel. */
+  getEventFd(): Promise<number> {
+    return this.#channel.getFd();
+  }
+
+  /**
+   * `rpma_conn_get_compl_fd`: readable while `wait` would resolve at once. As `getFd` of a completion
+   * channel; RpmaError E_NOT_SHARED_CHNL (`cq.getFd` is meant).
+   */
+  async getComplFd(): Promise<number> {
+    const { channel } = this.#queues;
+    if (channel) return channel.getFd();
+    throw new RpmaError('E_NOT_SHARED_CHNL', 'getComplFd: each queue has its own: use cq.getFd');
   }
 
   /** `rpma_conn_get_qp_num`. */
@@ -329,7 +344,7 @@ export class Conn {
       throw new MisuseError('src', 'must be null with dst null and zeros, or neither');
     }
     const { mr, offset } = target;
-    const request: SendWorkRequest = {
+    const request: AnyWorkRequest = {
       wrId,
       opcode,
       sendFlags: signalled(flags),
@@ -340,7 +355,7 @@ export class Conn {
   }
 
   #send(
-    what: Pick<SendWorkRequest, 'opcode' | 'immData'>,
+    what: Pick<AnyWorkRequest, 'opcode' | 'immData'>,
     src: MrLocal | null,
     offset: number,
     length: number,
@@ -356,9 +371,9 @@ export class Conn {
     });
   }
 
-  #post(request: SendWorkRequest): void {
+  #post(request: AnyWorkRequest): void {
     if (this.#isDeleted) throw new MisuseError('connection', 'is deleted');
-    this.#id.qp!.postSend(request);
+    this.#id.qp!.postSend(asWorkRequest(request));
   }
 }
 

@@ -40,6 +40,17 @@ export class Cq {
     this.queue.reqNotify();
   }
 
+  /**
+   * `rpma_cq_get_fd`: readable while `wait` would resolve at once. Rejects as `getFd` of a completion
+   * channel; RpmaError E_SHARED_CHANNEL (`conn.getComplFd` is meant).
+   */
+  async getFd(): Promise<number> {
+    if (this.#isChannelShared) {
+      throw new RpmaError('E_SHARED_CHANNEL', 'getFd: the channel is shared; use conn.getComplFd');
+    }
+    return this.#channel.getFd();
+  }
+
   /** `rpma_cq_get_wc`: at most `numEntries` completions, oldest first; none: E_NO_COMPLETION. */
   getWc(numEntries = 1): WorkCompletion[] {
     checkWhole('numEntries', numEntries, 1);

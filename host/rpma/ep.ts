@@ -38,6 +38,11 @@ export class Ep {
     return this.#id.getSrcPort();
   }
 
+  /** `rpma_ep_get_fd`: readable while `nextConnReq` has one. As `getFd` of an event channel. */
+  getFd(): Promise<number> {
+    return this.#channel.getFd();
+  }
+
   /**
    * `rpma_ep_next_conn_req`: waits for the next one. Rejects with RpmaError E_NO_EVENT (it is shut
    * down); MisuseError (`cfg` has `auth`, and this end point has none); RefusalError ENOMEM, and then

@@ -2,6 +2,7 @@
  * One end of the connections that a relay attacks (relay.ts). Each process loads this file, opens a
  * device behind the relay, and listens or connects; the runner calls `attackedEnd` by `Member.run`.
  */
+import type { AnyRequest } from '../support/any-request.js';
 import {
   AccessFlag,
   SendFlag,
@@ -16,7 +17,6 @@ import {
   type MemoryRegion,
   type QueuePair,
   type RdmaConnection,
-  type SendWorkRequest,
 } from '../../host/index.js';
 import { createSocket } from '../../host/link/plain-dgram.js';
 import { UdpLink } from '../../host/link/udp/udp.js';
@@ -212,7 +212,7 @@ class AttackedEnd {
       write(memory, 0, `write ${round}`);
       write(memory, 1, `message ${round}`);
       const atomic = { remoteAddr: base, rkey, compareAdd: 1n };
-      const requests: Omit<SendWorkRequest, 'sendFlags'>[] = [
+      const requests: Omit<AnyRequest, 'sendFlags'>[] = [
         { opcode: WrOpcode.RDMA_WRITE, sgList: sge(0), rdma: { remoteAddr, rkey } },
         { opcode: WrOpcode.SEND, sgList: sge(1) },
         { opcode: WrOpcode.ATOMIC_FETCH_AND_ADD, sgList: sge(2, 8), atomic },

@@ -27,7 +27,7 @@ function exercise(member: Member): Promise<number> {
     attempt(() => {
       const pd = context.allocPd();
       attempt(() => void pd.allocShpd(1));
-      attempt(() => pd.regMr(context.alloc(64), 7).dereg());
+      attempt(() => pd.regMr(context.alloc(64), verbena.AccessFlag.LOCAL_WRITE).dereg());
       const cq = context.createCq(4);
       attempt(() => pd.createQp({ sendCq: cq, recvCq: cq }).destroy());
       attempt(() => pd.dealloc());

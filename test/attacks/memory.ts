@@ -5,6 +5,7 @@
  * of its own. Its memory is a page between two pages of guard bytes; after each attack the guards
  * are intact and an honest client still writes.
  */
+import type { AnyRequest } from '../support/any-request.js';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -15,7 +16,6 @@ import {
   openDevice,
   type Context,
   type RdmaConnection,
-  type SendWorkRequest,
 } from '../../host/index.js';
 import type * as verbenaTypes from '../../host/index.js';
 import type * as ManagerModule from '../../host/cm/manager.js';
@@ -146,12 +146,12 @@ class Victim {
 /** Posts a request with `length` bytes of the attacker's; the name of its completion's status. */
 async function post(
   { qp, sendCq, context }: RdmaConnection,
-  wr: Omit<SendWorkRequest, 'sgList' | 'sendFlags'>,
+  wr: Omit<AnyRequest, 'sgList' | 'sendFlags'>,
   length: number,
 ): Promise<string> {
   const mr = qp.pd.regMr(context.alloc(Math.max(length, 8)).fill(0x11), AccessFlag.LOCAL_WRITE);
   const sgList = length > 0 ? [{ addr: mr.addr, length, lkey: mr.lkey }] : [];
-  qp.postSend({ ...wr, sendFlags: SendFlag.SIGNALED, sgList } as SendWorkRequest);
+  qp.postSend({ ...wr, sendFlags: SendFlag.SIGNALED, sgList } as AnyRequest);
   for (let turn = 0; turn < 1000; turn++) {
     const [completion] = sendCq.poll(1);
     if (completion) return WcStatusName[completion.status]!;
@@ -191,7 +191,7 @@ function refused(
   access: number,
   status: string,
   request: (key: Key) => {
-    readonly wr: Omit<SendWorkRequest, 'sgList' | 'sendFlags'>;
+    readonly wr: Omit<AnyRequest, 'sgList' | 'sendFlags'>;
     length: number;
   },
 ): () => Promise<number> {
@@ -205,12 +205,12 @@ function refused(
 
 const DENIED = 'REM_ACCESS_ERR';
 
-function write({ addr, rkey }: Key, offset: bigint): Omit<SendWorkRequest, 'sgList' | 'sendFlags'> {
+function write({ addr, rkey }: Key, offset: bigint): Omit<AnyRequest, 'sgList' | 'sendFlags'> {
   const remoteAddr = BigInt.asUintN(64, addr + offset);
   return { opcode: WrOpcode.RDMA_WRITE, rdma: { remoteAddr, rkey } };
 }
 
-function read({ addr, rkey }: Key, offset: bigint): Omit<SendWorkRequest, 'sgList' | 'sendFlags'> {
+function read({ addr, rkey }: Key, offset: bigint): Omit<AnyRequest, 'sgList' | 'sendFlags'> {
   return { opcode: WrOpcode.RDMA_READ, rdma: { remoteAddr: addr + offset, rkey } };
 }
 

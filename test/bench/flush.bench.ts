@@ -6,13 +6,22 @@
 import { closeSync, fdatasyncSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { PlacementType, SendFlag, WcStatus, WrOpcode, openDevice } from '../../host/index.js';
+import {
+  AccessFlag,
+  PlacementType,
+  SendFlag,
+  WcStatus,
+  WrOpcode,
+  openDevice,
+} from '../../host/index.js';
 import type { MemoryRegion, QueuePair, SendWorkRequest } from '../../host/index.js';
 import { FLUSH_ACCESS } from '../support/durable.js';
 import { connect, type Side } from '../support/pair.js';
 import type { SlowStoreData } from '../support/slow-store.js';
 import { atLeast, atMost, interleave, median, medianOf, medians, Stopwatch } from './harness.js';
 import type { Bar, Bench, BenchResult, Figures, Pace } from './harness.js';
+
+const LOCAL_AND_REMOTE = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_READ;
 
 const { GLOBAL, PERSISTENT } = PlacementType;
 const SLOW_STORE = new URL('../support/slow-store.js', import.meta.url);
@@ -46,7 +55,7 @@ async function openSide(address: string): Promise<Side> {
   const cq = context.createCq(1024);
   const qp = pd.createQp({ sendCq: cq, recvCq: cq });
   const buffer = context.alloc(AREA);
-  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, 7) };
+  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, LOCAL_AND_REMOTE) };
 }
 
 async function open(path: string, millis: number): Promise<Kept> {

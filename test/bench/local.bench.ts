@@ -3,7 +3,8 @@
  * of 64 requests (pump.ts), beside the machine's own copy of as many bytes over as much memory. And
  * between two processes of a device: a SEND to and fro, both polling, and threads that wait.
  */
-import { WrOpcode, type SendWorkRequest } from '../../host/index.js';
+import type { AnyRequest } from '../support/any-request.js';
+import { WrOpcode } from '../../host/index.js';
 import { ALL_ACCESS } from '../support/pair.js';
 import { Stopwatch, atLeast, atMost, interleave, medians } from './harness.js';
 import type { Bench, BenchResult, Figures, Pace } from './harness.js';
@@ -26,12 +27,12 @@ const MOVES = [
   { name: '65536_cold', size: 65536, bytes: 32 * MIB },
 ] as const;
 
-function reading(lists: readonly SendWorkRequest[][]): SendWorkRequest[][] {
+function reading(lists: readonly AnyRequest[][]): AnyRequest[][] {
   return lists.map((list) => list.map((one) => ({ ...one, opcode: WrOpcode.RDMA_READ })));
 }
 
 /** WRITEs of 64 bytes to regions with a key for each. */
-function toManyKeys(world: World): SendWorkRequest[][] {
+function toManyKeys(world: World): AnyRequest[][] {
   const { b } = world;
   const regions = Array.from({ length: KEYS }, (_, index) =>
     b.pd.regMr(b.buffer.subarray(index * KEY_BYTES, index * KEY_BYTES + 64), ALL_ACCESS),
@@ -71,11 +72,11 @@ async function trips(
 async function run(pace: Pace): Promise<BenchResult> {
   const seconds = SECONDS * pace.share;
   const world = await openWorld(KEYS * KEY_BYTES, true);
-  const large = async (name: string, lists: SendWorkRequest[][], size: number) => {
+  const large = async (name: string, lists: AnyRequest[][], size: number) => {
     const { count, seconds: took } = await pump(world, lists, seconds);
     return { [`${name}_gbps`]: (count * size) / 1e9 / took };
   };
-  const small = async (name: string, lists: SendWorkRequest[][]) => {
+  const small = async (name: string, lists: AnyRequest[][]) => {
     const { count, seconds: took } = await pump(world, lists, seconds);
     return { [`${name}_mps`]: count / 1e6 / took };
   };

@@ -2,6 +2,7 @@
  * Ways to send messages from one process to another, all driven by the same code: SENDs of a queue
  * pair, RDS sockets, `verbena/dgram`, UDP with acknowledgements in JavaScript, and udx-native.
  */
+import { asPosted } from '../support/any-request.js';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import dgram from '../../host/dgram/index.js';
@@ -232,7 +233,7 @@ async function openVerbs(
       const sgList = sge(LOCAL + (locals > 0 ? turn++ % locals : room), end.bytes);
       const opcode = isWrite ? WrOpcode.RDMA_WRITE_WITH_IMM : WrOpcode.SEND;
       const request = { wrId: SENT, opcode, sendFlags: SendFlag.SIGNALED, sgList };
-      qp.postSend(isWrite ? { ...request, rdma } : request);
+      qp.postSend(asPosted(isWrite ? { ...request, rdma } : request));
       return undefined;
     },
     close: async () => context.close(),

@@ -1,5 +1,6 @@
 /** One thing at a time between two processes: SENDs to and fro, and one-sided operations. */
-import { SendFlag, WrOpcode, type SendWorkRequest } from '../../host/index.js';
+import type { AnyRequest } from '../support/any-request.js';
+import { SendFlag, WrOpcode } from '../../host/index.js';
 import { FlowWatch } from './flow.js';
 import { check, openBoth, type Both, type Keep, type Progress } from './stack.js';
 import { percentiles, TripTimer, type TripOptions, type Trips } from './trips.js';
@@ -101,9 +102,9 @@ export async function oneSidedTrips(options: OneSidedOptions): Promise<OneSidedR
   return { trips: trips as OneSidedResult['trips'], sentAgain, cpuSeconds };
 }
 
-function oneSidedRequests({ end, there }: Both, bytes: number): Record<OneSided, SendWorkRequest> {
+function oneSidedRequests({ end, there }: Both, bytes: number): Record<OneSided, AnyRequest> {
   const { addr, rkey } = there.regions[0]!;
-  const one = (opcode: number, length: number): SendWorkRequest => ({
+  const one = (opcode: number, length: number): AnyRequest => ({
     opcode,
     sendFlags: SendFlag.SIGNALED,
     sgList: [{ addr: end.mr.addr, length, lkey: end.mr.lkey }],

@@ -1,4 +1,5 @@
 /** REG_MR: regions that work requests register. */
+import { asPosted } from '../support/any-request.js';
 import * as assert from 'uvu/assert';
 import { BindRequestLayout, NakCode, QueuePairLayout, RING_HEADER_SIZE } from '#build/abi.js';
 import {
@@ -195,8 +196,8 @@ test('what is posted is checked for what can be checked here', (wire) => {
   misuse(() => register(wire, mr, { buffer, iova: -1n }), 'iova');
   misuse(() => register(wire, mr, { buffer, access: 0.5 }), 'access');
   misuse(() => register(wire, mr, { buffer, key: 2 ** 33 }), 'key');
-  misuse(() => wire.qp.postSend({ opcode: WrOpcode.REG_MR }), 'regMr');
-  misuse(() => wire.qp.postSend({ opcode: WrOpcode.BIND_MW }), 'bindMw');
+  misuse(() => wire.qp.postSend(asPosted({ opcode: WrOpcode.REG_MR })), 'regMr');
+  misuse(() => wire.qp.postSend(asPosted({ opcode: WrOpcode.BIND_MW })), 'bindMw');
   for (const length of [0, -1, 0.5, 2 ** 32]) {
     misuse(() => wire.pd.allocMr(length), 'maxLength');
   }

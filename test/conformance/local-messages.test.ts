@@ -5,23 +5,18 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LocalMessageState } from '#build/abi.js';
-import {
-  QpState,
-  SendFlag,
-  WcStatusName,
-  WrOpcode,
-  type SendWorkRequest,
-} from '../../host/index.js';
-import { CarrierWorld } from '../support/request-paths.js';
+import { QpState, SendFlag, WcStatusName, WrOpcode } from '../../host/index.js';
+import { PathWorld } from '../support/request-paths.js';
 import { LocalChannel } from '../support/local-channels.js';
 import { connect, makePair, type PairOptions } from '../support/pair.js';
 import { pattern } from '../support/wire.js';
 import { Random } from '../simulation/random.js';
+import type { AnyRequest } from '../support/any-request.js';
 
 const { SEND, RDMA_WRITE, RDMA_WRITE_WITH_IMM } = WrOpcode;
 const { SIGNALED } = SendFlag;
 
-interface World extends CarrierWorld {
+interface World extends PathWorld {
   readonly channel: LocalChannel;
 }
 
@@ -31,7 +26,7 @@ async function between(
 ): Promise<void> {
   const pair = await makePair({ contexts: true, ...options });
   const channel = new LocalChannel(pair.a.context.device.arena, 1, 0);
-  const world = Object.assign(new CarrierWorld(pair), { channel });
+  const world = Object.assign(new PathWorld(pair), { channel });
   world.a.buffer.set(pattern(world.a.buffer.length, 1));
   world.b.buffer.fill(0);
   try {
@@ -41,7 +36,7 @@ async function between(
   }
 }
 
-function send(world: World, wrId: number, from: number, length: number): SendWorkRequest {
+function send(world: World, wrId: number, from: number, length: number): AnyRequest {
   return { wrId, opcode: SEND, sendFlags: SIGNALED, sgList: [world.sge(world.a, from, length)] };
 }
 

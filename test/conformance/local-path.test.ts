@@ -1,16 +1,10 @@
 /** What only the local path has: parts of long requests, turns, calls that end, targets that go. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import {
-  QpState,
-  SendFlag,
-  WcStatusName,
-  WrOpcode,
-  type QueuePair,
-  type SendWorkRequest,
-} from '../../host/index.js';
+import { QpState, SendFlag, WcStatusName, WrOpcode, type QueuePair } from '../../host/index.js';
 import { ALL_ACCESS, connect, makePair, type Pair, type PairOptions } from '../support/pair.js';
 import { pattern } from '../support/wire.js';
+import { asPosted, type AnyRequest } from '../support/any-request.js';
 
 const test = suite();
 
@@ -33,7 +27,7 @@ async function onLocal(
 
 const long: PairOptions = { bytes: LONG, device: { memoryBytes: 128 * MIB } };
 
-function write({ a, b }: Pair, length: number, at = 0): SendWorkRequest {
+function write({ a, b }: Pair, length: number, at = 0): AnyRequest {
   return {
     wrId: length,
     opcode: WrOpcode.RDMA_WRITE,
@@ -71,7 +65,7 @@ test('WRITE and READ of more than one call: every byte, and time for others in b
     assert.equal(statuses(pair), [`${LONG} SUCCESS`]);
     assert.ok(Buffer.from(a.buffer).equals(Buffer.from(b.buffer)));
     a.buffer.fill(0);
-    a.qp.postSend({ ...write(pair, LONG), opcode: WrOpcode.RDMA_READ });
+    a.qp.postSend(asPosted({ ...write(pair, LONG), opcode: WrOpcode.RDMA_READ }));
     pair.run(() => a.buffer[LONG - 4096] === b.buffer[LONG - 4096]);
     assert.ok(Buffer.from(a.buffer).equals(Buffer.from(b.buffer)));
     assert.is(a.context.counters().localBytes, BigInt(2 * LONG));

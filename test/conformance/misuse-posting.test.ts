@@ -1,4 +1,5 @@
 /** Work requests that break a rule: refused when posted, or completed in error; never cut. */
+import { asPosted } from '../support/any-request.js';
 import * as assert from 'uvu/assert';
 import { QueuePairLayout, RING_HEADER_SIZE, WorkRequestLayout } from '#build/abi.js';
 import {
@@ -145,10 +146,10 @@ test('an RDMA request without a remote address, and an atomic without operands, 
   const sgList = wire.sge(0, 8);
   const rdma = { remoteAddr: 0n, rkey: 1 };
   for (const opcode of [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM, WrOpcode.RDMA_READ]) {
-    refused(wire, () => wire.qp.postSend({ opcode, sgList }), `opcode ${opcode}`);
+    refused(wire, () => wire.qp.postSend(asPosted({ opcode, sgList })), `opcode ${opcode}`);
   }
   for (const opcode of [WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD]) {
-    refused(wire, () => wire.qp.postSend({ opcode, sgList, rdma }), `opcode ${opcode}`);
+    refused(wire, () => wire.qp.postSend(asPosted({ opcode, sgList, rdma })), `opcode ${opcode}`);
   }
 });
 

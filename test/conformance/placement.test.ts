@@ -1,4 +1,5 @@
 /** FLUSH and ATOMIC WRITE at the requester, and ATOMIC WRITE at the responder, by hand. */
+import { asPosted } from '../support/any-request.js';
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode, PlacementType, SelectivityLevel } from '#build/abi.js';
 import {
@@ -51,7 +52,7 @@ test('a FLUSH is BTH, FETH, RETH and no payload, and completes when its own answ
 test('an SGE of a FLUSH is not looked at: it carries nothing (oA19-2)', (wire) => {
   const sgList = [{ addr: 1n, length: 4096, lkey: 99 }];
   const opcode = WrOpcode.FLUSH;
-  wire.qp.postSend({ opcode, sgList, flush: { ...where, length: 8, type: GLOBAL } });
+  wire.qp.postSend(asPosted({ opcode, sgList, flush: { ...where, length: 8, type: GLOBAL } }));
   wire.expectPacket({ opcode: RC_FLUSH, payloadLength: 0, dmaLength: 8 });
 });
 
@@ -229,13 +230,13 @@ test('what postSend and wrFlush refuse of a FLUSH', (wire) => {
   const isMisuse = (argument: string) => (error: Error) =>
     error instanceof MisuseError && error.message.startsWith(argument);
   const opcode = WrOpcode.FLUSH;
-  assert.throws(() => qp.postSend({ opcode }), isMisuse('flush'));
+  assert.throws(() => qp.postSend(asPosted({ opcode })), isMisuse('flush'));
   for (const type of [0, 4, 3.5, -1]) {
     assert.throws(() => flush(wire, { type }), isMisuse('flush.type'));
   }
   assert.throws(() => flush(wire, { level: 2 }), isMisuse('flush.level'));
   assert.throws(() => flush(wire, { length: 2 ** 32 }), isMisuse('flush.length'));
-  assert.throws(() => qp.postSend({ opcode: WrOpcode.ATOMIC_WRITE }), isMisuse('rdma'));
+  assert.throws(() => qp.postSend(asPosted({ opcode: WrOpcode.ATOMIC_WRITE })), isMisuse('rdma'));
   wire.expectSilence();
 });
 

@@ -14,7 +14,6 @@ import {
   WrOpcode,
   incRkey,
   type Link,
-  type SendWorkRequest,
 } from '../../host/index.js';
 import { pcapLink } from '../../host/link/capture/pcap.js';
 import { traceLink } from '../../host/link/capture/trace.js';
@@ -24,12 +23,13 @@ import {
   CONTEXTS,
   LOCAL,
   runOver,
-  type CarrierWorld,
+  type PathWorld,
 } from '../support/request-paths.js';
 import { ALL_ACCESS, makePair, type PairOptions } from '../support/pair.js';
 import { Random } from '../simulation/random.js';
 import { sample } from '../support/sample.js';
 import { pattern } from '../support/wire.js';
+import type { AnyRequest } from '../support/any-request.js';
 
 const test = suite();
 
@@ -41,7 +41,7 @@ const { MW_BIND, FLUSH_GLOBAL, ZERO_BASED } = AccessFlag;
 
 /** How many requests the local path has to carry. */
 type Local = bigint | 'none';
-type Body = (world: CarrierWorld) => void | Promise<void>;
+type Body = (world: PathWorld) => void | Promise<void>;
 
 /** One test: `body` over each request path, and the same seen over each. */
 function same(title: string, local: Local, body: Body, options: PairOptions = {}): void {
@@ -63,13 +63,13 @@ const signaled = (): { wrId: number; sendFlags: number } => ({
   sendFlags: SIGNALED,
 });
 
-function start(world: CarrierWorld): void {
+function start(world: PathWorld): void {
   nextId = 1;
   world.a.buffer.set(pattern(world.a.buffer.length, 1));
   world.b.buffer.set(pattern(world.b.buffer.length, 7));
 }
 
-function write(world: CarrierWorld, from: number, to: number, length: number): SendWorkRequest {
+function write(world: PathWorld, from: number, to: number, length: number): AnyRequest {
   const { a, b } = world;
   return {
     opcode: RDMA_WRITE,
@@ -79,11 +79,11 @@ function write(world: CarrierWorld, from: number, to: number, length: number): S
   };
 }
 
-function read(world: CarrierWorld, from: number, to: number, length: number): SendWorkRequest {
+function read(world: PathWorld, from: number, to: number, length: number): AnyRequest {
   return { ...write(world, to, from, length), opcode: RDMA_READ };
 }
 
-function send(world: CarrierWorld, from: number, length: number): SendWorkRequest {
+function send(world: PathWorld, from: number, length: number): AnyRequest {
   return { opcode: SEND, ...signaled(), sgList: [world.sge(world.a, from, length)] };
 }
 
@@ -106,7 +106,7 @@ same('READs of all lengths', 6n, (world) => {
 
 same('a list of requests in one post', 40n, (world) => {
   start(world);
-  const list: SendWorkRequest[] = [];
+  const list: AnyRequest[] = [];
   for (let turn = 0; turn < 20; turn++) {
     list.push(write(world, turn * 64, turn * 100, 64), read(world, turn * 100, 4000, 64));
   }
@@ -168,7 +168,7 @@ same('an atomic at an odd address is refused', 'none', (world) => {
   world.post(a, { ...add, atomic }, write(world, 0, 0, 8));
 });
 
-const wrongs: [string, (world: CarrierWorld) => SendWorkRequest][] = [
+const wrongs: [string, (world: PathWorld) => AnyRequest][] = [
   ['an unknown key', (w) => ({ ...write(w, 0, 0, 8), rdma: { remoteAddr: 0, rkey: 0x5a5a5a5a } })],
   ['a range beyond the region', (w) => write(w, 0, 65_530, 8)],
   ['an address that wraps', (w) => wrap(w)],
@@ -182,16 +182,16 @@ const wrongs: [string, (world: CarrierWorld) => SendWorkRequest][] = [
   ['a range beyond the local region', (w) => write(w, 65_530, 0, 8)],
 ];
 
-function wrap(world: CarrierWorld): SendWorkRequest {
+function wrap(world: PathWorld): AnyRequest {
   const { rkey } = world.b.mr;
   return { ...write(world, 0, 0, 8), rdma: { remoteAddr: 2n ** 64n - 4n, rkey } };
 }
 
-function local(world: CarrierWorld, request: SendWorkRequest): SendWorkRequest {
+function local(world: PathWorld, request: AnyRequest): AnyRequest {
   return { ...request, sgList: [{ ...world.sge(world.a, 0, 8), lkey: 0x77777777 }] };
 }
 
-function addTo(world: CarrierWorld): SendWorkRequest {
+function addTo(world: PathWorld): AnyRequest {
   const atomic = { ...world.to(world.b, 64), compareAdd: 5n };
   const sgList = [world.sge(world.a, 0, 8)];
   return { opcode: ATOMIC_FETCH_AND_ADD, ...signaled(), sgList, atomic };
@@ -260,7 +260,7 @@ same('a window of type 2 grants its range until it is invalidated', 3n, (world) 
   const bindInfo = { mr, addr: mr.addr + 64n, length: 128, mwAccessFlags: REMOTE_WRITE };
   b.qp.postSend({ opcode: WrOpcode.BIND_MW, ...signaled(), bindMw: { mw, rkey, bindInfo } });
   world.quiet();
-  const through = (to: number, length: number): SendWorkRequest => ({
+  const through = (to: number, length: number): AnyRequest => ({
     ...write(world, 0, 0, length),
     rdma: { remoteAddr: mr.addr + BigInt(to), rkey },
   });
@@ -277,7 +277,7 @@ same('layouts on both sides, and a null region', 5n, (world) => {
   const layoutOf = ({
     pd,
     mr,
-  }: CarrierWorld['a']): { addr: bigint; lkey: number; rkey: number } => {
+  }: PathWorld['a']): { addr: bigint; lkey: number; rkey: number } => {
     const layout = pd.regMr(null, 0, ALL_ACCESS | ZERO_BASED);
     const firstDatum = { addr: mr.addr + 8n, length: 4, lkey: mr.lkey };
     layout.setLayoutInterleaved(0, [

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { Report } from './group.js';
 import { run } from './tools.js';
 
-const MAJORS = [20, 22, 24];
+const MAJORS = [20, 22, 24, 26];
 const FETCH_SECONDS = 240;
 
 /** A folder that outlives the run. */
@@ -15,7 +15,7 @@ export function cacheFolder(name: string): string {
 }
 
 /** Fetched once, as the packages that carry the binaries; no script of theirs is run. */
-async function fetchNode(major: number): Promise<string> {
+export async function fetchNode(major: number): Promise<string> {
   if (Number(process.versions.node.split('.')[0]) === major) return process.execPath;
   const folder = cacheFolder(`node-${major}`);
   const name = `node-${process.platform}-${process.arch}`;

@@ -9,8 +9,10 @@ import { judge } from '../support/judge.js';
 import { root } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
 import { runToEnd } from '../support/run-to-end.js';
+import { HIDDEN_KOFFI } from '../support/without-koffi.js';
 import type { Group } from './group.js';
 import { findVersions } from './node-versions.js';
+import { run } from './tools.js';
 
 /** A machine may have other things to do. */
 const SLOW_MILLIS = 90_000;
@@ -26,9 +28,24 @@ const SUITES = [
   'unit/dgram/reliable',
 ];
 
-async function runSuite(node: string, file: string): Promise<void> {
+/** What system calls carry: with `node:ffi` in place of koffi, where Node has it. */
+const FFI_SUITES = [
+  'unit/link/native-calls',
+  'unit/link/udp/udp-batch',
+  'unit/link/udp/send-refusals',
+  'unit/pmem/pmem-file',
+  'shared/domains',
+];
+const HAS_FFI =
+  "process.stdout.write(String(process.getBuiltinModule?.('node:ffi') !== undefined))";
+
+async function hasFfi(node: string): Promise<boolean> {
+  return (await run(node, ['--no-warnings', '--eval', HAS_FFI])).stdout === 'true';
+}
+
+async function runSuite(node: string, file: string, options: readonly string[] = []) {
   const path = fileURLToPath(new URL(`build/test/${file}.test.js`, root));
-  const ran = await runToEnd([path], SUITE_SECONDS_MAX, {}, node);
+  const ran = await runToEnd([...options, path], SUITE_SECONDS_MAX, {}, node);
   const { failed, complaint, output } = judge(file, ran, SUITE_SECONDS_MAX);
   if (failed > 0) throw new Error(`${complaint ?? `${failed} failed`}\n${output}`);
 }
@@ -69,6 +86,10 @@ export const nodesGroup: Group = {
     for (const [version, node] of versions) {
       for (const file of SUITES) {
         await report.check(`Node ${version} runs ${file}`, () => runSuite(node, file));
+      }
+      for (const file of (await hasFfi(node)) ? FFI_SUITES : []) {
+        const what = `Node ${version} runs ${file} with node:ffi in place of koffi`;
+        await report.check(what, () => runSuite(node, file, HIDDEN_KOFFI));
       }
     }
     let pair = 0;

@@ -1,4 +1,5 @@
 /** Requests of all kinds and lengths between two devices over UDP, recorded to a pcap file. */
+import type { AnyRequest } from '../support/any-request.js';
 import {
   AccessFlag,
   Mtu,
@@ -15,7 +16,6 @@ import {
   type Link,
   type MemoryRegion,
   type QueuePair,
-  type SendWorkRequest,
 } from '../../host/index.js';
 
 const BUFFER_BYTES = 65536;
@@ -65,15 +65,15 @@ function connect({ qp }: Side, peer: Side, pathMtu: number): void {
 }
 
 /** All kinds of requests, in all lengths that make a difference. */
-function requests(from: Side, to: Side): SendWorkRequest[] {
+function requests(from: Side, to: Side): AnyRequest[] {
   const rdma = { remoteAddr: to.mr.addr, rkey: to.mr.rkey };
   const immData = 0xcafe0001;
   const sendFlags = SendFlag.SIGNALED;
-  const sgList = (length: number): SendWorkRequest['sgList'] => [
+  const sgList = (length: number): AnyRequest['sgList'] => [
     { addr: from.mr.addr, length, lkey: from.mr.lkey },
   ];
   const lengths = [0, 1, 2, 3, 4, 255, 256, 257, 1024, 1500, 4096, 4097, 12288, 40001];
-  const all = lengths.flatMap((length): SendWorkRequest[] => [
+  const all = lengths.flatMap((length): AnyRequest[] => [
     { opcode: WrOpcode.SEND, sgList: sgList(length) },
     { opcode: WrOpcode.SEND_WITH_IMM, sgList: sgList(length), immData },
     { opcode: WrOpcode.RDMA_WRITE, sgList: sgList(length), rdma },

@@ -2,6 +2,7 @@
  * Keys of an area that its owner's work requests open and close, in the order of a send queue:
  * windows of type 2 (BIND_MW), and regions that REG_MR registers; LOCAL_INV ends both.
  */
+import type { AnyRequest } from '../support/any-request.js';
 import {
   AccessFlag,
   MwType,
@@ -11,7 +12,6 @@ import {
   type MemoryRegion,
   type MemoryWindow,
   type ProtectionDomain,
-  type SendWorkRequest,
 } from '../../host/index.js';
 import type { Area, Region } from './area.js';
 import { LOCAL_KINDS, type OperationKind } from './operations.js';
@@ -23,7 +23,7 @@ const REMOTE = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 /** A planned request, and what to do when it has succeeded. */
 export interface BindingPlan {
   readonly kind: OperationKind;
-  readonly request: Omit<SendWorkRequest, 'wrId' | 'sendFlags'>;
+  readonly request: Omit<AnyRequest, 'wrId' | 'sendFlags'>;
   executed(): void;
 }
 

@@ -2,6 +2,7 @@
  * Streams of many queue pairs through one switch, in virtual time, and an auditor: what each
  * completes, what is sent again, and how equally a port is shared.
  */
+import { asPosted } from '../support/any-request.js';
 import {
   Endpoint,
   Mtu,
@@ -150,7 +151,7 @@ function makeFlow(here: Host, there: Host, options: FlowOptions): Flow {
   };
   const post = (): void => {
     if (verb === 'send') for (const _ of peer.recvCq.poll(depth)) peer.postRecv(receive);
-    qp.postSend(request);
+    qp.postSend(asPosted(request));
   };
   return { qp, post, bytes: 0, halfBytes: 0, error: undefined };
 }

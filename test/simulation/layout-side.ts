@@ -323,7 +323,7 @@ export class LayoutSide {
 function spanOf({ firstDatum, dims }: MrLayoutInterleaved): number {
   return dims.reduce(
     (span, { offsetStride, datumCount }) => span + Number(offsetStride) * (Number(datumCount) - 1),
-    firstDatum.length,
+    Number(firstDatum.length),
   );
 }
 

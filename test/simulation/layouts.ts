@@ -96,10 +96,10 @@ class LayoutWorld {
   #cut(sge: Sge): Sge[] {
     const stencil = this.#sides.some((side) => side.isStencil(sge.lkey));
     if (stencil || sge.length < 2 || this.#random.chance(0.5)) return [sge];
-    const first = this.#random.between(1, sge.length - 1);
+    const first = this.#random.between(1, Number(sge.length) - 1);
     return [
       { ...sge, length: first },
-      { ...sge, addr: BigInt(sge.addr) + BigInt(first), length: sge.length - first },
+      { ...sge, addr: BigInt(sge.addr) + BigInt(first), length: Number(sge.length) - first },
     ];
   }
 

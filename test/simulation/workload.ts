@@ -3,12 +3,8 @@
  * queues and memory have room. It keeps the rules that a correct application keeps, but for the
  * one request of a connection that is meant to break one.
  */
-import {
-  PlacementType,
-  SelectivityLevel,
-  SendFlag,
-  type SendWorkRequest,
-} from '../../host/index.js';
+import type { AnyRequest } from '../support/any-request.js';
+import { PlacementType, SelectivityLevel, SendFlag } from '../../host/index.js';
 import { addressOf, cut, entries, type Area, type Pieces, type Region } from './area.js';
 import type { Operation } from './auditor.js';
 import type { BindingPlan } from './bindings.js';
@@ -72,7 +68,7 @@ export class Workload {
     while (this.left > 0 && !side.failed && !side.lost) {
       const room = side.qp.cap.maxSendWr - (out.operations.length - out.retired);
       const wanted = Math.min(this.#random.between(1, this.#options.batchMax), this.left, room);
-      const batch: SendWorkRequest[] = [];
+      const batch: AnyRequest[] = [];
       while (batch.length < wanted) {
         const request = this.#next(side);
         if (!request) break;
@@ -85,7 +81,7 @@ export class Workload {
   }
 
   /** The next request; undefined: its memory is in use. */
-  #next(side: Side): SendWorkRequest | undefined {
+  #next(side: Side): AnyRequest | undefined {
     const random = this.#random;
     const { bindings } = this.#options;
     const plan = bindings > 0 && random.chance(bindings) ? side.bindings?.next() : undefined;
@@ -160,7 +156,7 @@ export class Workload {
   }
 
   /** Of some bytes, or of all; what they are must survive from its completion on. */
-  #flush(side: Side, kind: OperationKind): SendWorkRequest | undefined {
+  #flush(side: Side, kind: OperationKind): AnyRequest | undefined {
     const random = this.#random;
     const { target } = side.peer;
     const region = target.anyRegistration();
@@ -215,7 +211,7 @@ export class Workload {
   }
 
   /** A request that opens or closes a key. It is always signalled: the peer waits for it. */
-  #bind(side: Side, { kind, request, executed }: BindingPlan): SendWorkRequest {
+  #bind(side: Side, { kind, request, executed }: BindingPlan): AnyRequest {
     const index = side.out.operations.length;
     side.out.post({
       index,
@@ -256,7 +252,7 @@ export class Workload {
   }
 
   /** Takes the operation on, and writes its request. */
-  #finish(side: Side, draft: Draft, operands: Operands, operation: Operation): SendWorkRequest {
+  #finish(side: Side, draft: Draft, operands: Operands, operation: Operation): AnyRequest {
     const { kind, localRegion, remoteRegion, pieces, signalled, effect } = operation;
     let flags = signalled ? SendFlag.SIGNALED : 0;
     const races = effect && side.out.races(operation.remoteOffset, effect.length);
@@ -353,7 +349,7 @@ export class Workload {
   }
 }
 
-function remotePart(draft: Draft, operands: Operands): Partial<SendWorkRequest> {
+function remotePart(draft: Draft, operands: Operands): Partial<AnyRequest> {
   const remoteAddr = addressOf(draft.base, draft.remoteOffset);
   const { rkey } = draft;
   if (draft.kind.remote === 'modify') return { atomic: { remoteAddr, rkey, ...operands } };

@@ -18,7 +18,8 @@ export function signed(address: number | bigint): number {
 /** Bytes of a composite layout; `base`: a stencil's base pointer. */
 function compositeStream(list: readonly Sge[], lookup: Lookup, base = 0): number[] {
   const stream: number[] = [];
-  for (const { addr, length, lkey } of list) lookup(lkey, base + signed(addr), length, stream);
+  for (const { addr, length, lkey } of list)
+    lookup(lkey, base + signed(addr), Number(length), stream);
   return stream;
 }
 
@@ -48,7 +49,7 @@ function interleavedStream(
     list.forEach(({ firstDatum, numRepeated = 1 }, which) => {
       for (let turn = 0; turn < numRepeated && given[which]! < data[which]!.length; turn++) {
         const at = data[which]![given[which]!++]!;
-        lookup(firstDatum.lkey, base + at, firstDatum.length, stream);
+        lookup(firstDatum.lkey, base + at, Number(firstDatum.length), stream);
       }
     });
   }

@@ -9,9 +9,9 @@ import {
   WcStatusName,
   type AsyncEventRecord,
   type ReceiveWorkRequest,
-  type SendWorkRequest,
 } from '../../host/index.js';
 import { makePair, type Pair, type PairOptions, type Side } from './pair.js';
+import type { AnyRequest } from './any-request.js';
 
 export interface RequestPath {
   readonly name: string;
@@ -44,7 +44,7 @@ export interface Seen {
 }
 
 /** A pair of queue pairs, and what happens to it. */
-export class CarrierWorld {
+export class PathWorld {
   readonly pair: Pair;
   readonly a: Side;
   readonly b: Side;
@@ -72,7 +72,7 @@ export class CarrierWorld {
     }
   }
 
-  post(side: Side, ...requests: SendWorkRequest[]): void {
+  post(side: Side, ...requests: AnyRequest[]): void {
     side.qp.postSend(requests);
   }
 
@@ -115,10 +115,10 @@ export class CarrierWorld {
 export async function runOver(
   path: RequestPath,
   options: PairOptions,
-  body: (world: CarrierWorld) => void | Promise<void>,
+  body: (world: PathWorld) => void | Promise<void>,
 ): Promise<{ a: Seen; b: Seen; local: bigint }> {
   const pair = await makePair({ ...options, ...path.options });
-  const world = new CarrierWorld(pair);
+  const world = new PathWorld(pair);
   try {
     await body(world);
     world.quiet();

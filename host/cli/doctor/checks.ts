@@ -53,11 +53,12 @@ function nodeVersion({ node }: Facts): Check {
   return { name: 'node', state: 'failed', finding, remedy: 'install Node 20.15 or later' };
 }
 
-function koffi({ packages, link, platform }: Facts): Check {
+function koffi({ packages, nativeCalls, link, platform }: Facts): Check {
   const name = 'koffi';
   const { koffi: reason } = packages;
   if (reason === undefined) {
-    return { name, state: 'fast', finding: `link ${link.name}: many packets per system call` };
+    const finding = `link ${link.name} by ${nativeCalls ?? name}: many packets per system call`;
+    return { name, state: 'fast', finding };
   }
   const cost = `link ${link.name}: one system call per packet, no thread of its own`;
   if (platform !== 'linux') return { name, state: 'slow', finding: `${cost} (koffi: ${reason})` };

@@ -13,6 +13,8 @@ import { describeHolder, isPortTaken } from '../../link/udp/port-holder.js';
 export interface Facts {
   readonly node: string;
   readonly platform: string;
+  /** What calls the C library: `koffi` or `node:ffi`; undefined: neither. */
+  readonly nativeCalls: string | undefined;
   /** Of the optional packages: undefined if the package loads, else why it does not. */
   readonly packages: Readonly<Record<string, string | undefined>>;
   readonly cores: number;
@@ -37,11 +39,13 @@ const CAP_NET_RAW = 13n;
 
 /** Rejects with LinkError or RefusalError if no device opens at 127.0.0.1. */
 export async function gatherFacts(): Promise<Facts> {
+  const { posix, reason } = await loadPosix();
   return {
     node: process.version,
     platform: process.platform,
+    nativeCalls: posix?.by,
     packages: {
-      koffi: (await loadPosix()).reason,
+      koffi: reason,
       'node-datachannel': missing('node-datachannel'),
       ws: missing('ws'),
     },

@@ -1,4 +1,5 @@
 /** A column of the other's memory, gathered there by its layout and scattered here, by one READ. */
+import type { Opcode } from '../../verbs/queues/work-request.js';
 import { SendFlag, WrOpcode } from '../../verbs/enums.js';
 import { check, type End } from '../private-data.js';
 import { Latencies } from '../latencies.js';
@@ -92,7 +93,7 @@ async function fetch(stage: Stage, end: End, which: number, missing: number) {
 /** To or from a column of theirs, by the key of their layout. */
 async function move(
   { connection: { qp, sendCq }, privateData }: End,
-  opcode: WrOpcode,
+  opcode: Opcode<'RDMA_READ' | 'RDMA_WRITE'>,
   which: number,
   local: { readonly addr: bigint; readonly lkey: number },
 ): Promise<void> {

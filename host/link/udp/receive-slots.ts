@@ -114,11 +114,21 @@ export class ReceiveSlots {
     this.packets = 0;
     this.bytes = 0;
     this.#shorts = 0;
-    const filled = this.#posix.receiveMessages(this.#fd, this.#headersPointer, this.#asked);
+    const filled =
+      this.#asked === 1 && this.#posix.prefersSingle
+        ? this.#receiveOne()
+        : this.#posix.receiveMessages(this.#fd, this.#headersPointer, this.#asked);
     // Looking for a second one costs something as well: only where there may be one.
     this.#asked = filled === this.#asked ? full : 1;
     this.#filled = Math.max(0, filled);
     return filled;
+  }
+
+  #receiveOne(): number {
+    const length = this.#posix.receiveMessage(this.#fd, this.#headersPointer);
+    if (length < 0) return length;
+    this.#words[(this.#headers >>> 2) + HEADER.length] = length;
+    return 1;
   }
 
   /**

@@ -2,7 +2,7 @@
 import { QpState, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
 import type { CmId } from '../../cm/cm-id.js';
 import { RefusalError } from '../../errors/errors.js';
-import type { SendWorkRequest, Sge } from '../../verbs/queues/work-request.js';
+import { asWorkRequest, type AnyWorkRequest, type Sge } from '../../verbs/queues/work-request.js';
 import type { CompletionQueue } from '../../verbs/queues/completion-queue.js';
 import type { Context } from '../../verbs/context.js';
 import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';
@@ -34,7 +34,7 @@ const TOGETHER = 8;
 /** All requests have the same fields, so that V8 reads them by one shape. */
 type Request = {
   -readonly [Field in 'wrId' | 'opcode' | 'sendFlags' | 'immData']-?: number;
-} & Pick<SendWorkRequest, 'inline' | 'rdma'> & { sgList: readonly Sge[] };
+} & Pick<AnyWorkRequest, 'inline' | 'rdma'> & { sgList: readonly Sge[] };
 const RESOLVED = Promise.resolve();
 const NO_REQUEST: Readonly<Request> = {
   wrId: 0,
@@ -271,9 +271,9 @@ export class VerbsConnection implements TransportConnection {
       this.#isTurn = true;
       // Runs for each message: queueMicrotask would allocate an object for the async context.
       void RESOLVED.then(this.#endTurn);
-      return qp.postSend(request);
+      return qp.postSend(asWorkRequest(request));
     }
-    qp.postSoftly(request);
+    qp.postSoftly(asWorkRequest(request));
     if (++this.#waiting >= TOGETHER) this.#leave();
   }
 

@@ -1,4 +1,5 @@
 /** `ibv_pd`: what belongs together. Regions and queue pairs of one domain may use each other. */
+import type { AccessFlags } from '../enums.js';
 import { checkKeys } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { advise } from '../regions/advise.js';
@@ -76,13 +77,13 @@ export class ProtectionDomain {
    * AccessFlag. Throws MisuseError; RefusalError EINVAL (remote write or atomic without
    * LOCAL_WRITE), EOPNOTSUPP (unknown flag), ENOMEM (no free region).
    */
-  regMr(buffer: Uint8Array, access: number, options?: RegisterOptions): MemoryRegion;
+  regMr(buffer: Uint8Array, access: AccessFlags, options?: RegisterOptions): MemoryRegion;
   /**
    * A region for a memory layout, without memory of its own. With AccessFlag.ZERO_BASED its bytes
    * have addresses from 0 on; without, it is a stencil (`LayoutMemoryRegion`). The other flags are
    * the rights that regions named by the layout must have, too.
    */
-  regMr(addr: null, length: 0, access: number): LayoutMemoryRegion;
+  regMr(addr: null, length: 0, access: AccessFlags): LayoutMemoryRegion;
   regMr(
     buffer: Uint8Array | null,
     accessOrLength: number,
@@ -167,7 +168,12 @@ export class ProtectionDomain {
    * `ibv_reg_buf_mr`: `length` bytes from `addr` on, which lies in `buf`. Throws as regMr;
    * RefusalError EINVAL for a buffer of another domain, or a range that leaves it.
    */
-  regBufMr(buf: RegistrableBuffer, addr: number, length: number, access: number): MemoryRegion {
+  regBufMr(
+    buf: RegistrableBuffer,
+    addr: number,
+    length: number,
+    access: AccessFlags,
+  ): MemoryRegion {
     this.check('regBufMr');
     return this.regMr(buf.slice(this, addr, length), access);
   }
@@ -176,7 +182,7 @@ export class ProtectionDomain {
    * `ibv_reg_dm_mr`: device memory, by offsets from its first registered byte. Throws as regMr;
    * RefusalError EINVAL for a range beyond its end, or without AccessFlag.ZERO_BASED.
    */
-  regDmMr(dm: DeviceMemory, offset: number, length: number, access: number): MemoryRegion {
+  regDmMr(dm: DeviceMemory, offset: number, length: number, access: AccessFlags): MemoryRegion {
     this.check('regDmMr');
     return dm.register(this, offset, length, access);
   }

@@ -3,6 +3,7 @@
  * domain allocate from, under one key. `pd.heap` creates it, or opens the one that another process
  * has created.
  */
+import type { AccessFlags } from '../enums.js';
 import {
   AccessFlag,
   ArenaLayout,
@@ -40,7 +41,7 @@ export interface HeapOptions {
    */
   readonly reserve?: number;
   /** Rights of its key, made of AccessFlag. The creator decides. Default: all but FLUSH. */
-  readonly access?: number;
+  readonly access?: AccessFlags;
 }
 
 /** Options of an allocation. */

@@ -86,7 +86,7 @@ type ReadAddress = typeof wholeU64;
 
 function putSge(view: DataView, at: number, name: string, sge: Sge, read: ReadAddress): void {
   view.setBigUint64(at, read(`${name}.addr`, sge.addr), true);
-  view.setUint32(at + 8, wholeU32(`${name}.length`, sge.length), true);
+  view.setUint32(at + 8, wholeU32(`${name}.length`, Number(sge.length)), true);
   view.setUint32(at + 12, wholeU32(`${name}.lkey`, sge.lkey), true);
 }
 

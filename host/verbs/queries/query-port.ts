@@ -11,7 +11,7 @@ export interface PortAttributes {
   /** An Mtu. */
   readonly maxMtu: number;
   /** The largest Mtu whose packets the link carries. */
-  readonly activeMtu: number;
+  readonly activeMtu: Mtu;
   readonly gidTblLen: number;
   readonly pkeyTblLen: number;
   readonly maxMsgSz: number;

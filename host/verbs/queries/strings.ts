@@ -8,7 +8,6 @@ import { NodeType, PortState } from '../constants.js';
 /** What the parts of C names stand for. */
 const WORDS: { readonly [part: string]: string } = {
   ABORT: 'aborted',
-  ATOMIC: 'atomic',
   CA: 'channel adapter',
   CLIENT: 'client',
   CMP: 'compare',

@@ -152,7 +152,7 @@ export class AddressHandle {
 
   /** `ibv_destroy_ah`. */
   destroy(): void {
-    if (this.#destroyed) throw new MisuseError('address handle', 'is destroyed already');
+    if (this.#destroyed) throw new MisuseError('address handle', 'is destroyed');
     const { arena, engine } = this.pd.context.device;
     arena.exports.destroyAh(engine.context, this.handle);
     this.#destroyed = true;

@@ -3,6 +3,7 @@
  * acknowledges it.
  */
 import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { EventDescriptor } from '../../link/event-descriptor.js';
 import type { CompletionQueue } from './completion-queue.js';
 import type { Context } from '../context.js';
 
@@ -15,6 +16,7 @@ export class CompletionChannel {
   readonly #waiting: ((queue: CompletionQueue | undefined) => void)[] = [];
   /** Queues whose events come here. */
   readonly #queues = new Set<CompletionQueue>();
+  readonly #descriptor = new EventDescriptor();
   #closed = false;
   #destroyed = false;
 
@@ -27,8 +29,20 @@ export class CompletionChannel {
    */
   getCqEvent(): Promise<CompletionQueue | undefined> {
     const queue = this.#events.shift();
+    this.#descriptor.set(this.#events);
     if (queue || this.#closed) return Promise.resolve(queue);
     return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  /**
+   * `ibv_comp_channel.fd`: a file descriptor that poll(2), epoll or another event loop finds
+   * readable while an event is queued; `getCqEvent` takes it. It belongs to the channel, which
+   * closes it. The thread of the context signals it, so a poll(2) that blocks that thread waits in
+   * vain: poll in another thread or process. Rejects with MisuseError (destroyed, or the context is
+   * closed), RefusalError EOPNOTSUPP (no Linux; neither koffi nor node:ffi), EMFILE.
+   */
+  getFd(): Promise<number> {
+    return this.#descriptor.open();
   }
 
   /** Queues with events until the context is closed. Arm a queue again before you poll it. */
@@ -42,13 +56,14 @@ export class CompletionChannel {
     if (resolve) resolve(queue);
     // One event of a queue stands for all it has.
     else if (!this.#events.includes(queue)) this.#events.push(queue);
+    this.#descriptor.set(this.#events);
   }
 
   /** `ibv_destroy_comp_channel`. Throws RefusalError EBUSY while a queue's events come here. */
   destroy(): void {
     this.check();
     if (this.#queues.size > 0) {
-      throw new RefusalError('EBUSY', 'destroy: queues use this completion channel');
+      throw new RefusalError('EBUSY', 'destroy: a queue uses this channel');
     }
     this.#destroyed = true;
     this.close();
@@ -74,11 +89,13 @@ export class CompletionChannel {
     this.#queues.delete(queue);
     const index = this.#events.indexOf(queue);
     if (index >= 0) this.#events.splice(index, 1);
+    this.#descriptor.set(this.#events);
   }
 
   /** @internal */
   close(): void {
     this.#closed = true;
+    this.#descriptor.close();
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
   }
 }

@@ -5,6 +5,8 @@ import {
   RING_HEADER_SIZE,
   WORK_COMPLETION_SIZE,
   WorkCompletionLayout,
+  type WcOpcode,
+  type WcStatus,
 } from '#build/abi.js';
 import { MAX_CQE, NUM_COMP_VECTORS } from '../limits.js';
 import { checkWhole } from '../../errors/check-whole.js';
@@ -15,6 +17,7 @@ import type { CompletionChannel } from './completion-channel.js';
 import type { Context } from '../context.js';
 import type { Device } from '../../device/device.js';
 import { heapMemory, type QueueMemory } from './queue-memory.js';
+import type { WcFlags } from '../enums.js';
 import { refuse } from '../refuse.js';
 
 const FIELD = WorkCompletionLayout.fields;
@@ -34,19 +37,18 @@ const VENDOR_ERROR = WORD('vendorError');
 
 /** `ibv_wc`. On error only wrId, status, qpNum and vendorErr are valid. */
 export interface WorkCompletion {
+  /** That of the request, always as a bigint. */
   readonly wrId: bigint;
-  /** A WcStatus. */
-  readonly status: number;
-  /** A WcOpcode. */
-  readonly opcode: number;
+  readonly status: WcStatus;
+  readonly opcode: WcOpcode;
   /** Receives: bytes of the message. */
   readonly byteLen: number;
   readonly qpNum: number;
   readonly srcQp: number;
   /** UD receives: the UDP port that the datagram came from. */
   readonly srcPort: number;
-  /** Made of WcFlag. */
-  readonly wcFlags: number;
+  /** Made of WcFlag by `|`. */
+  readonly wcFlags: WcFlags;
   /** With WcFlag.WITH_IMM: the four bytes of immediate data as a big-endian number. */
   readonly immData: number;
   /** With WcFlag.WITH_INV: the key that was invalidated. */
@@ -131,7 +133,7 @@ export class CompletionQueue {
 
   /** `again`: the caller does nothing else until there is something, or it arms the queue. */
   #poll(count: number, again: boolean): WorkCompletion[] {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     if (!Number.isInteger(count) || count < 0) {
       throw new MisuseError('count', `must be a whole number from 0 on, got ${count}`);
     }
@@ -161,7 +163,7 @@ export class CompletionQueue {
 
   /** @internal The oldest completion's place in memory (in words), which it keeps; -1: none. */
   protected oldest(): number {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     const words = this.#words;
     const tail = (this.#ring + RING_TAIL) >> 2;
     const head = words[this.#ring >> 2]!;
@@ -185,7 +187,7 @@ export class CompletionQueue {
    * EOPNOTSUPP for any: an event of this device is no interrupt, and `cqModCaps` says 0.
    */
   modify(moderation: { readonly cqCount: number; readonly cqPeriodMicros: number }): void {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     checkObject('modify', moderation, 'moderation');
     const { cqCount, cqPeriodMicros } = moderation;
     if (cqCount === 0 && cqPeriodMicros === 0) return;
@@ -198,7 +200,7 @@ export class CompletionQueue {
    * after arming.
    */
   reqNotify(solicitedOnly = false): void {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     const { arena } = this.context.device;
     arena.exports.reqNotifyCq(this.handle, solicitedOnly ? CqNotify.SOLICITED : CqNotify.ANY);
   }
@@ -269,7 +271,7 @@ export class CompletionQueue {
    * when more is unpolled than would fit, or the queue has overflowed; ENOMEM.
    */
   resize(cqe: number): void {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    this.#check();
     const entries = cqEntries(cqe);
     const { arena } = this.context.device;
     const ring = this.#memory.take(arena.exports.cqBytes(entries), 'CQ');
@@ -285,7 +287,7 @@ export class CompletionQueue {
 
   /** `ibv_destroy_cq`. Throws RefusalError EBUSY while a queue pair uses it. */
   destroy(): void {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed already');
+    this.#check();
     const { arena, engine } = this.context.device;
     refuse(arena.exports.destroyCq(engine.context, this.handle), 'destroy', {
       EBUSY: 'a queue pair uses this completion queue; destroy it first',
@@ -295,6 +297,10 @@ export class CompletionQueue {
     this.channel?.remove(this);
     this.#memory.giveBack(this.#ring, 'CQ');
     this.notify();
+  }
+
+  #check(): void {
+    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
   }
 
   /** @internal */

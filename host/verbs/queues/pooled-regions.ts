@@ -1,7 +1,7 @@
 /** Tracks the invalidations that queue pairs post for regions of pools (FmrPool). */
 import { WrOpcode } from '#build/abi.js';
 import type { FastMemoryRegion, Invalidator } from '../regions/fast-memory-region.js';
-import type { SendWorkRequest } from './work-request.js';
+import type { AnyWorkRequest } from './work-request.js';
 
 /**
  * Returns the regions of pools that the requests invalidate; the caller notes them after posting. A
@@ -11,7 +11,7 @@ import type { SendWorkRequest } from './work-request.js';
 export function checkPooled(
   queuePair: Invalidator,
   pooled: ReadonlyMap<number, FastMemoryRegion>,
-  requests: SendWorkRequest | readonly SendWorkRequest[],
+  requests: AnyWorkRequest | readonly AnyWorkRequest[],
 ): FastMemoryRegion[] {
   const invalidated: FastMemoryRegion[] = [];
   if (pooled.size === 0) return invalidated;

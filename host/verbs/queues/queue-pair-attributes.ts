@@ -1,4 +1,6 @@
 /** `ibv_qp_attr`: what `qp.modify` changes, and how it reaches the engine. */
+import type { QpState, Mtu } from '#build/abi.js';
+import type { AccessFlags } from '../enums.js';
 import { QpAttribute, QpAttributeName, type QueuePairAttributesLayout } from '#build/abi.js';
 import { checkKeys, checkObject } from '../../base/options.js';
 import type { Struct } from '../../engine/struct.js';
@@ -8,15 +10,15 @@ import { fillAddress, type AddressAttributes } from './address-handle.js';
 
 /** `ibv_qp_attr`. What is present is what the mask names. */
 export interface QpAttributes {
-  readonly qpState?: number;
-  readonly curQpState?: number;
-  readonly qpAccessFlags?: number;
+  readonly qpState?: QpState;
+  readonly curQpState?: QpState;
+  readonly qpAccessFlags?: AccessFlags;
   readonly pkeyIndex?: number;
   readonly portNum?: number;
   readonly qkey?: number;
   readonly ahAttr?: AddressAttributes;
   /** An Mtu. */
-  readonly pathMtu?: number;
+  readonly pathMtu?: Mtu;
   /** Acknowledgement timeout 4.096 us * 2^timeout; 0: none. */
   readonly timeout?: number;
   readonly retryCnt?: number;

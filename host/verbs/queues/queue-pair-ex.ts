@@ -9,7 +9,8 @@
  *  qp.wrComplete();
  * ```
  */
-import { QpType, SendFlag, WrOpcode } from '#build/abi.js';
+import { QpType, SendFlag, WrOpcode, type SelectivityLevel } from '#build/abi.js';
+import type { PlacementTypes, SendFlags } from '../enums.js';
 import { checkInit } from './queue-pair-attributes.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { AddressHandle } from './address-handle.js';
@@ -17,7 +18,7 @@ import { QpExWith } from '../constants.js';
 import type { MemoryWindow, MwBindInfo } from '../regions/memory-window.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
 import { QueuePair, type QpInitAttributes } from './queue-pair.js';
-import type { SendWorkRequest, Sge } from './work-request.js';
+import type { AnyWorkRequest, Sge } from './work-request.js';
 
 /** `ibv_qp_init_attr_ex`. */
 export interface QpInitAttributesEx extends QpInitAttributes {
@@ -50,6 +51,7 @@ const POSSIBLE: { readonly [type: number]: number } = {
 };
 
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
+type Draft = Mutable<AnyWorkRequest>;
 
 /**
  * `struct ibv_qp_ex`: a queue pair that is posted to call by call, `wrStart` to `wrComplete`
@@ -59,9 +61,9 @@ export class QueuePairEx extends QueuePair {
   /** Goes into the next `wr…` call's request, and comes back in its completion. */
   wrId: number | bigint = 0;
   /** Made of SendFlag, for the next `wr…` call. Inline data is set, not flagged. */
-  wrFlags = 0;
+  wrFlags: SendFlags = 0;
   #sendOpsFlags = 0;
-  #batch: Mutable<SendWorkRequest>[] | undefined;
+  #batch: Draft[] | undefined;
 
   /** @internal Use `context.createQpEx()`. */
   static createEx(attributes: QpInitAttributesEx): QueuePairEx {
@@ -138,12 +140,17 @@ export class QueuePairEx extends QueuePair {
     this.#begin('RDMA_READ', { opcode: WrOpcode.RDMA_READ, rdma: { remoteAddr, rkey } });
   }
 
-  wrAtomicCmpSwp(rkey: number, remoteAddr: number | bigint, compare: bigint, swap: bigint): void {
+  wrAtomicCmpSwp(
+    rkey: number,
+    remoteAddr: number | bigint,
+    compare: number | bigint,
+    swap: number | bigint,
+  ): void {
     const atomic = { remoteAddr, rkey, compareAdd: compare, swap };
     this.#begin('ATOMIC_CMP_AND_SWP', { opcode: WrOpcode.ATOMIC_CMP_AND_SWP, atomic });
   }
 
-  wrAtomicFetchAdd(rkey: number, remoteAddr: number | bigint, add: bigint): void {
+  wrAtomicFetchAdd(rkey: number, remoteAddr: number | bigint, add: number | bigint): void {
     const atomic = { remoteAddr, rkey, compareAdd: add };
     this.#begin('ATOMIC_FETCH_AND_ADD', { opcode: WrOpcode.ATOMIC_FETCH_AND_ADD, atomic });
   }
@@ -152,9 +159,9 @@ export class QueuePairEx extends QueuePair {
   wrFlush(
     rkey: number,
     remoteAddr: number | bigint,
-    length: number,
-    type: number,
-    level: number,
+    length: number | bigint,
+    type: PlacementTypes,
+    level: SelectivityLevel,
   ): void {
     const flush = { rkey, remoteAddr, length, type, level };
     this.#begin('FLUSH', { opcode: WrOpcode.FLUSH, flush });
@@ -179,7 +186,7 @@ export class QueuePairEx extends QueuePair {
     this.#begin('BIND_MW', { opcode: WrOpcode.BIND_MW, bindMw: { mw, rkey, bindInfo } });
   }
 
-  wrSetSge(lkey: number, addr: number | bigint, length: number): void {
+  wrSetSge(lkey: number, addr: number | bigint, length: number | bigint): void {
     this.#last('wrSetSge').sgList = [{ lkey, addr, length }];
   }
 
@@ -201,13 +208,13 @@ export class QueuePairEx extends QueuePair {
     this.#last('wrSetUdAddr').ud = { ah, remoteQpn, remoteQkey };
   }
 
-  #open(verb: string): Mutable<SendWorkRequest>[] {
+  #open(verb: string): Draft[] {
     if (!this.#batch)
       throw new MisuseError(verb, 'is only valid during a batch: call wrStart first');
     return this.#batch;
   }
 
-  #begin(name: keyof typeof QpExWith, request: SendWorkRequest): void {
+  #begin(name: keyof typeof QpExWith, request: AnyWorkRequest): void {
     const batch = this.#open('wr');
     if (!(this.#sendOpsFlags & QpExWith[name])) {
       throw new MisuseError(
@@ -221,7 +228,7 @@ export class QueuePairEx extends QueuePair {
     batch.push({ ...request, wrId: this.wrId, sendFlags: this.wrFlags });
   }
 
-  #last(verb: string): Mutable<SendWorkRequest> {
+  #last(verb: string): Draft {
     const last = this.#open(verb).at(-1);
     if (!last) throw new MisuseError(verb, 'must follow a request of the batch');
     return last;
@@ -238,7 +245,7 @@ export class QueuePairEx extends QueuePair {
     request.inline = data;
   }
 
-  #checkAddressed(request: SendWorkRequest, index: number): void {
+  #checkAddressed(request: AnyWorkRequest, index: number): void {
     if (this.qpType !== QpType.UD || request.ud) return;
     const error = new MisuseError('ud', 'is required for a datagram: call wrSetUdAddr');
     throw Object.assign(error, { badWr: index });

@@ -39,13 +39,14 @@ import {
   ReceiveRing,
   SendRing,
   type ReceiveWorkRequest,
+  type AnyWorkRequest,
   type SendWorkRequest,
 } from './work-request.js';
 
 /** `ibv_qp_init_attr`. */
 export interface QpInitAttributes {
   /** A QpType. Default RC. */
-  readonly qpType?: number;
+  readonly qpType?: QpType;
   readonly sendCq: CompletionQueue;
   readonly recvCq: CompletionQueue;
   /** Receive requests come from here instead of a queue of its own. */
@@ -65,7 +66,7 @@ export class QueuePair {
   readonly handle: number;
   /** Queue pair number, 24 bits. */
   readonly qpNum: number;
-  readonly qpType: number;
+  readonly qpType: QpType;
   readonly sendCq: CompletionQueue;
   readonly recvCq: CompletionQueue;
   readonly srq: SharedReceiveQueue | undefined;
@@ -276,7 +277,7 @@ export class QueuePair {
   }
 
   /** `ibv_query_qp`: where the queue pair stands. */
-  query(): QpAttributes & { readonly qpState: number } {
+  query(): QpAttributes & { readonly qpState: QpState } {
     this.#check();
     const struct = this.#struct;
     return {
@@ -333,7 +334,7 @@ export class QueuePair {
   }
 
   /** @internal All of them, or none: what `wrComplete` posts. */
-  protected postTogether(requests: readonly SendWorkRequest[]): void {
+  protected postTogether(requests: readonly AnyWorkRequest[]): void {
     this.#checkSends('wrComplete');
     this.#post(requests, this.#ringSend, true);
   }
@@ -346,7 +347,7 @@ export class QueuePair {
   }
 
   #post(
-    requests: SendWorkRequest | readonly SendWorkRequest[],
+    requests: AnyWorkRequest | readonly AnyWorkRequest[],
     ring: () => void,
     together = false,
   ): void {

@@ -10,7 +10,9 @@ import {
   WORK_REQUEST_SIZE,
   WorkRequestLayout,
   WrOpcode,
+  WrOpcodeName,
 } from '#build/abi.js';
+import type { PlacementTypes, SendFlags } from '../enums.js';
 import type { EngineMemory } from '../../engine/memory.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { AddressHandle } from './address-handle.js';
@@ -23,59 +25,191 @@ export interface Sge {
   /** By the region's addressing: `mr.addr` is its first byte. */
   readonly addr: number | bigint;
   /** Bytes; 0 names none (and not 2^31, as some adapters have it). */
-  readonly length: number;
+  readonly length: number | bigint;
   readonly lkey: number;
 }
 
-/** `ibv_send_wr`. */
-export interface SendWorkRequest {
-  /** Comes back in the completion. */
+/** What every request has. */
+interface Posted {
+  /** Comes back in the completion, as a bigint. */
   readonly wrId?: number | bigint;
+  /** Made of SendFlag by `|`. */
+  readonly sendFlags?: SendFlags;
+}
+
+/** Bytes of this side: of a list of regions, or copied at once. */
+interface WithData extends Posted {
   readonly sgList?: readonly Sge[];
   /** SendFlag.INLINE: these bytes, copied now, in place of `sgList`. */
   readonly inline?: Uint8Array;
-  /** A WrOpcode. */
-  readonly opcode: number;
-  /** Made of SendFlag. */
-  readonly sendFlags?: number;
-  /** …_WITH_IMM: four bytes as a big-endian number. */
-  readonly immData?: number;
-  /** SEND_WITH_INV, LOCAL_INV: the key to kill. */
-  readonly invalidateRkey?: number;
-  /** RDMA operations: where at the peer. */
-  readonly rdma?: { readonly remoteAddr: number | bigint; readonly rkey: number };
-  /** ATOMIC_CMP_AND_SWP compares with compareAdd and sets swap; FETCH_AND_ADD adds compareAdd. */
-  readonly atomic?: {
-    readonly remoteAddr: number | bigint;
-    readonly rkey: number;
-    readonly compareAdd: bigint;
-    readonly swap?: bigint;
-  };
-  /**
-   * FLUSH: makes bytes globally visible or persistent: `type` is made of PlacementType; `level` is
-   * a SelectivityLevel: these `length` bytes (0: none, only the order matters), or the whole
-   * region. Needs AccessFlag.FLUSH_GLOBAL, FLUSH_PERSISTENT of key and queue pair.
-   */
-  readonly flush?: {
-    readonly remoteAddr: number | bigint;
-    readonly rkey: number;
-    readonly length: number;
-    readonly type: number;
-    /** Default RANGE. */
-    readonly level?: number;
-  };
   /** UD: the destination. A Q_Key with its top bit set stands for the queue pair's own. */
   readonly ud?: {
     readonly ah: AddressHandle;
     readonly remoteQpn: number;
     readonly remoteQkey: number;
   };
-  /** BIND_MW: which window to which memory. Type 2; for type 1 there is `qp.bindMw()`. */
-  readonly bindMw?: BindMw;
-  /** REG_MR: which region to which memory. */
-  readonly regMr?: RegMr;
-  /** BIND_MR: the region whose layout was recorded. */
-  readonly mrSetLayout?: MrSetLayout;
+}
+
+/** Bytes of the peer's memory. */
+export interface RemoteMemory {
+  /** By the addressing of the peer's region: its `mr.addr` is the first byte. */
+  readonly remoteAddr: number | bigint;
+  readonly rkey: number;
+}
+
+interface WithImmediate {
+  /** Four bytes as a big-endian number. Default 0. */
+  readonly immData?: number;
+}
+
+/** The type of one opcode: `Opcode<'SEND'>` is that of WrOpcode.SEND. */
+export type Opcode<Name extends keyof typeof WrOpcode> = (typeof WrOpcode)[Name];
+
+/** A message. */
+export interface SendRequest extends WithData {
+  readonly opcode: Opcode<'SEND'>;
+}
+
+/** A message with four bytes beside it. */
+export interface SendWithImmRequest extends WithData, WithImmediate {
+  readonly opcode: Opcode<'SEND_WITH_IMM'>;
+}
+
+/** A message that invalidates a key of the peer. */
+export interface SendWithInvRequest extends WithData {
+  readonly opcode: Opcode<'SEND_WITH_INV'>;
+  /** The key of the peer that is invalidated. */
+  readonly invalidateRkey: number;
+}
+
+/** Bytes of this side to the memory of the peer. */
+export interface WriteRequest extends WithData {
+  readonly opcode: Opcode<'RDMA_WRITE'>;
+  readonly rdma: RemoteMemory;
+}
+
+/** The same; it consumes a receive of the peer, and completes it. */
+export interface WriteWithImmRequest extends WithData, WithImmediate {
+  readonly opcode: Opcode<'RDMA_WRITE_WITH_IMM'>;
+  readonly rdma: RemoteMemory;
+}
+
+/** Bytes of the peer to the memory of this side. */
+export interface ReadRequest extends Posted {
+  readonly opcode: Opcode<'RDMA_READ'>;
+  readonly rdma: RemoteMemory;
+  /** Where the bytes of the peer are placed. */
+  readonly sgList?: readonly Sge[];
+}
+
+/** Eight bytes, stored at once. */
+export interface AtomicWriteRequest extends Posted {
+  readonly opcode: Opcode<'ATOMIC_WRITE'>;
+  readonly rdma: RemoteMemory;
+  readonly sgList?: readonly Sge[];
+  readonly inline?: Uint8Array;
+}
+
+/** Eight bytes of the peer are replaced if they have a value. */
+export interface CompareAndSwapRequest extends Posted {
+  readonly opcode: Opcode<'ATOMIC_CMP_AND_SWP'>;
+  /** `swap` is stored if the eight bytes of the peer equal `compareAdd`. */
+  readonly atomic: RemoteMemory & {
+    readonly compareAdd: number | bigint;
+    readonly swap?: number | bigint;
+  };
+  /** Eight bytes: the value before. */
+  readonly sgList?: readonly Sge[];
+}
+
+/** A number is added to eight bytes of the peer. */
+export interface FetchAndAddRequest extends Posted {
+  readonly opcode: Opcode<'ATOMIC_FETCH_AND_ADD'>;
+  /** `compareAdd` is added. */
+  readonly atomic: RemoteMemory & { readonly compareAdd: number | bigint };
+  /** Eight bytes: the value before. */
+  readonly sgList?: readonly Sge[];
+}
+
+/**
+ * Makes bytes of the peer globally visible or persistent. Needs AccessFlag.FLUSH_GLOBAL,
+ * FLUSH_PERSISTENT of key and queue pair.
+ */
+export interface FlushRequest extends Posted {
+  readonly opcode: Opcode<'FLUSH'>;
+  readonly flush: RemoteMemory & {
+    /** Bytes; 0: none, only the order matters. */
+    readonly length: number | bigint;
+    /** Made of PlacementType by `|`. */
+    readonly type: PlacementTypes;
+    /** These bytes or the whole region. Default SelectivityLevel.RANGE. */
+    readonly level?: SelectivityLevel;
+  };
+}
+
+/** A key of this side is invalidated. */
+export interface LocalInvRequest extends Posted {
+  readonly opcode: Opcode<'LOCAL_INV'>;
+  /** The key of this side that is invalidated. */
+  readonly invalidateRkey: number;
+}
+
+/** A memory window of type 2 is bound. */
+export interface BindMwRequest extends Posted {
+  readonly opcode: Opcode<'BIND_MW'>;
+  /** Which window to which memory. Type 2; for type 1 there is `qp.bindMw()`. */
+  readonly bindMw: BindMw;
+}
+
+/** A region gets its memory: fast registration. */
+export interface RegMrRequest extends Posted {
+  readonly opcode: Opcode<'REG_MR'>;
+  /** Which region to which memory. */
+  readonly regMr: RegMr;
+}
+
+/** A region gets the layout that was recorded. */
+export interface BindMrRequest extends Posted {
+  readonly opcode: Opcode<'BIND_MR'>;
+  /** The region whose layout was recorded. */
+  readonly mrSetLayout: MrSetLayout;
+}
+
+/** `ibv_send_wr`: the opcode selects the fields. */
+export type SendWorkRequest =
+  | SendRequest
+  | SendWithImmRequest
+  | SendWithInvRequest
+  | WriteRequest
+  | WriteWithImmRequest
+  | ReadRequest
+  | AtomicWriteRequest
+  | CompareAndSwapRequest
+  | FetchAndAddRequest
+  | FlushRequest
+  | LocalInvRequest
+  | BindMwRequest
+  | RegMrRequest
+  | BindMrRequest;
+
+type Fields = WithData &
+  WithImmediate &
+  Pick<WriteRequest, 'rdma'> &
+  Pick<CompareAndSwapRequest, 'atomic'> &
+  Pick<FlushRequest, 'flush'> &
+  Pick<LocalInvRequest, 'invalidateRkey'> &
+  Pick<BindMwRequest, 'bindMw'> &
+  Pick<RegMrRequest, 'regMr'> &
+  Pick<BindMrRequest, 'mrSetLayout'>;
+
+/** @internal The fields of all opcodes: what the rings read, as JavaScript may post anything. */
+export interface AnyWorkRequest extends Partial<Fields> {
+  readonly opcode: number;
+}
+
+/** @internal A request whose opcode is known at run time only: the one place that casts it. */
+export function asWorkRequest(request: AnyWorkRequest): SendWorkRequest {
+  return request as SendWorkRequest;
 }
 
 /** What BIND_MW, REG_MR and BIND_MR write into the ring (the engine's BindRequest). */
@@ -154,7 +288,8 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
   for (let index = 0; index < list.length; index++) {
     const sge = list[index]!;
     const to = at + ((index * SGE_SIZE) >> 2);
-    const { length, lkey } = sge;
+    const { lkey } = sge;
+    const length = Number(sge.length);
     if (length >>> 0 !== length || (lkey >>> 0 !== lkey && (lkey | 0) !== lkey)) {
       throw new MisuseError('sgList', `length ${length} and lkey ${lkey} must be 32-bit numbers`);
     }
@@ -170,25 +305,29 @@ function checkSges(list: readonly Sge[], most: number): void {
   }
 }
 
+function required(field: string, opcode: number): MisuseError {
+  return new MisuseError(field, `is required for opcode ${WrOpcodeName[opcode]}`);
+}
+
 /** What the operation needs must be there: the ring's entry holds what was posted before. */
-function checkOperands(opcode: number, request: SendWorkRequest): void {
+function checkOperands(opcode: number, request: AnyWorkRequest): void {
   if (opcode <= WrOpcode.RDMA_WRITE_WITH_IMM && request.rdma) return;
   const { rdma, atomic } = request;
   const isAtomic =
     opcode === WrOpcode.ATOMIC_CMP_AND_SWP || opcode === WrOpcode.ATOMIC_FETCH_AND_ADD;
-  if (isAtomic && !atomic) throw new MisuseError('atomic', 'is required for an atomic opcode');
+  if (isAtomic && !atomic) throw required('atomic', opcode);
   if (opcode === WrOpcode.FLUSH) checkFlush(request.flush);
   const remote =
     opcode <= WrOpcode.RDMA_WRITE_WITH_IMM ||
     opcode === WrOpcode.RDMA_READ ||
     opcode === WrOpcode.ATOMIC_WRITE;
-  if (remote && !rdma)
-    throw new MisuseError('rdma', 'is required for RDMA_WRITE, RDMA_READ and ATOMIC_WRITE');
+  if (remote && !rdma) throw required('rdma', opcode);
 }
 
-function checkFlush(flush: SendWorkRequest['flush']): void {
-  if (!flush) throw new MisuseError('flush', 'is required for opcode FLUSH');
-  const { type, length, level = SelectivityLevel.RANGE } = flush;
+function checkFlush(flush: AnyWorkRequest['flush']): void {
+  if (!flush) throw required('flush', WrOpcode.FLUSH);
+  const { type, level = SelectivityLevel.RANGE } = flush;
+  const length = Number(flush.length);
   if (!Number.isInteger(type) || type < 1 || type > EVERY_PLACEMENT) {
     throw new MisuseError('flush.type', `must be made of PlacementType, got ${type}`);
   }
@@ -200,17 +339,17 @@ function checkFlush(flush: SendWorkRequest['flush']): void {
   }
 }
 
-function bindingOf(request: SendWorkRequest): Binding {
+function bindingOf(request: AnyWorkRequest): Binding {
   const { bindMw, regMr, mrSetLayout } = request;
   if (request.opcode === WrOpcode.BIND_MR) {
-    if (!mrSetLayout) throw new MisuseError('mrSetLayout', 'is required for opcode BIND_MR');
+    if (!mrSetLayout) throw required('mrSetLayout', request.opcode);
     return mrSetLayout.mr.binding();
   }
   if (request.opcode === WrOpcode.REG_MR) {
-    if (!regMr) throw new MisuseError('regMr', 'is required for opcode REG_MR');
+    if (!regMr) throw required('regMr', request.opcode);
     return regMr.mr.binding(regMr);
   }
-  if (!bindMw) throw new MisuseError('bindMw', 'is required for opcode BIND_MW');
+  if (!bindMw) throw required('bindMw', request.opcode);
   return bindMw.mw.binding(bindMw);
 }
 
@@ -300,7 +439,7 @@ abstract class Ring<Request extends object> {
 }
 
 /** The send ring of a queue pair. */
-export class SendRing extends Ring<SendWorkRequest> {
+export class SendRing extends Ring<AnyWorkRequest> {
   readonly #bytes: Uint8Array;
   readonly #sgeMax: number;
   readonly #inlineMax: number;
@@ -318,7 +457,7 @@ export class SendRing extends Ring<SendWorkRequest> {
     this.#inlineMax = limits.maxInlineData;
   }
 
-  protected put(request: SendWorkRequest): void {
+  protected put(request: AnyWorkRequest): void {
     const base = this.free('postSend', 'cap.maxSendWr');
     const { words } = this;
     const at = base >> 2;
@@ -371,13 +510,13 @@ export class SendRing extends Ring<SendWorkRequest> {
   }
 
   /** Posts BIND_MW, REG_MR or BIND_MR, whose operands are `binding`. */
-  postBinding(request: SendWorkRequest, binding: Binding, doorbell: () => void): void {
+  postBinding(request: AnyWorkRequest, binding: Binding, doorbell: () => void): void {
     this.#putBinding(request, binding);
     this.handOver();
     doorbell();
   }
 
-  #putBinding(request: SendWorkRequest, binding: Binding): void {
+  #putBinding(request: AnyWorkRequest, binding: Binding): void {
     const { words } = this;
     const at = this.free('postSend', 'cap.maxSendWr') >> 2;
     checkKeys(binding);

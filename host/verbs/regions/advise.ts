@@ -25,7 +25,10 @@ export function advise(
     throw new MisuseError('flags', `must be made of AdviseMrFlag, got ${flags}`);
   }
   const need = advice === AdviseMrAdvice.PREFETCH_WRITE ? AccessFlag.LOCAL_WRITE : 0;
-  const ranges = sgList.map((sge) => ({ address: find(pd, sge, need), length: sge.length }));
+  const ranges = sgList.map((sge) => {
+    const length = Number(sge.length);
+    return { address: find(pd, sge, length, need), length };
+  });
   if (advice === AdviseMrAdvice.PREFETCH_NO_FAULT) return;
   const { bytes } = pd.context.device.arena.memory;
   for (const { address, length } of ranges) {
@@ -34,7 +37,7 @@ export function advise(
 }
 
 /** Where the bytes are; throws when the key does not give access to them all. */
-function find(pd: ProtectionDomain, { addr, length, lkey }: Sge, need: number): number {
+function find(pd: ProtectionDomain, { addr, lkey }: Sge, length: number, need: number): number {
   const { arena, engine } = pd.context.device;
   if (length >>> 0 !== length || (typeof addr === 'number' && !Number.isSafeInteger(addr))) {
     throw new MisuseError('sgList', `must have whole numbers, got ${length} bytes at ${addr}`);

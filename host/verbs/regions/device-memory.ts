@@ -2,6 +2,7 @@
  * `ibv_dm`: memory that lies with the adapter. All memory of this device does; what is left of the
  * idea is that the application reaches it by copying alone, in units of 4 bytes.
  */
+import type { AccessFlags } from '../enums.js';
 import { AccessFlag } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -83,7 +84,12 @@ export class DeviceMemory {
   }
 
   /** @internal Use `pd.regDmMr()`. */
-  register(pd: ProtectionDomain, offset: number, length: number, access: number): MemoryRegion {
+  register(
+    pd: ProtectionDomain,
+    offset: number,
+    length: number,
+    access: AccessFlags,
+  ): MemoryRegion {
     if (this.#freed) throw new MisuseError('dm', 'is freed');
     if (pd.context !== this.context) throw new MisuseError('dm', 'must be of the same context');
     if (!(access & AccessFlag.ZERO_BASED)) {

@@ -3,6 +3,7 @@
  * made once, gets memory by REG_MR in the order of a send queue, and loses it by LOCAL_INV or the
  * peer's SEND_WITH_INV, as often as one likes.
  */
+import type { AccessFlags } from '../enums.js';
 import { KeyKind, KeyState } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
@@ -23,7 +24,7 @@ export interface RegMr {
   /** The address of its first byte. Default: its address in the device's memory. */
   readonly iova?: bigint | number;
   /** Made of AccessFlag, as in `pd.regMr()`. */
-  readonly access: number;
+  readonly access: AccessFlags;
   /** The current pool user of the region (`desc.regMr()` sets it). */
   readonly user?: object;
 }

@@ -1,4 +1,5 @@
 /** `ibv_mr`: memory that keys give access to. */
+import type { AccessFlags } from '../enums.js';
 import { AccessFlag, ReregMrFlag, ReregisterParametersLayout, Errno } from '#build/abi.js';
 import { structAt } from '../../engine/struct.js';
 import { MisuseError, RefusalError, ReregMrErrCode, ReregMrError } from '../../errors/errors.js';
@@ -45,7 +46,7 @@ export class MemoryRegion {
   #pd: ProtectionDomain;
   #buffer: Uint8Array;
   #addr: bigint;
-  #access: number;
+  #access: AccessFlags;
   #allocation: Allocation;
   #former: Former | undefined;
 
@@ -54,7 +55,7 @@ export class MemoryRegion {
     allocation: Allocation,
     buffer: Uint8Array,
     addr: bigint,
-    access: number,
+    access: AccessFlags,
     key: Key,
   ) {
     this.#pd = pd;
@@ -72,7 +73,7 @@ export class MemoryRegion {
   static register(
     pd: ProtectionDomain,
     buffer: Uint8Array,
-    access: number,
+    access: AccessFlags,
     options: RegisterOptions,
   ): MemoryRegion {
     const { context } = pd;
@@ -135,7 +136,7 @@ export class MemoryRegion {
     flags: number,
     pd?: ProtectionDomain,
     buffer?: Uint8Array,
-    access?: number,
+    access?: AccessFlags,
     options: Pick<RegisterOptions, 'iova'> = {},
   ): void {
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
@@ -193,7 +194,7 @@ export class MemoryRegion {
     flags: number,
     newPd: ProtectionDomain | undefined,
     newBuffer: Uint8Array | undefined,
-    newAccess: number | undefined,
+    newAccess: AccessFlags | undefined,
     newIova: number | bigint | undefined,
   ) {
     if (!Number.isInteger(flags) || flags <= 0 || (flags & ~EVERY_CHANGE) !== 0) {
@@ -266,7 +267,7 @@ function checkAccess(access: number): void {
 export function checkDurable(
   context: Context,
   buffer: Uint8Array,
-  access: number,
+  access: AccessFlags,
   verb: string,
 ): void {
   if (!(access & AccessFlag.FLUSH_PERSISTENT)) return;
@@ -281,7 +282,7 @@ export function checkDurable(
 /** @internal The requested address of a buffer's first byte. */
 export function iovaOf(
   buffer: Uint8Array,
-  access: number,
+  access: AccessFlags,
   iova: number | bigint = buffer.byteOffset,
 ): bigint {
   if (access & AccessFlag.ZERO_BASED) return 0n;
@@ -316,7 +317,7 @@ export function checkBuffer(context: Context, buffer: Uint8Array): Allocation {
   return allocation;
 }
 
-function whyInvalid(access: number, iova: bigint, address: number): string {
+function whyInvalid(access: AccessFlags, iova: bigint, address: number): string {
   const remote = AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_ATOMIC;
   if (access & remote && !(access & AccessFlag.LOCAL_WRITE)) {
     return 'REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE';

@@ -2,6 +2,7 @@
  * `ibv_mw`: a key of its own for a part of a region, with rights of its own, which a work request
  * gives and takes away.
  */
+import type { AccessFlags, SendFlags } from '../enums.js';
 import { AccessFlag, KeyKind, KeyState, MwType, QpType } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { FastMemoryRegion } from './fast-memory-region.js';
@@ -20,14 +21,14 @@ export interface MwBindInfo {
   /** Bytes. 0 unbinds a window of type 1; one of type 2 is invalidated instead. */
   readonly length: number;
   /** Made of AccessFlag.REMOTE_…; type 2 also ZERO_BASED: peers count from the window's start. */
-  readonly mwAccessFlags: number;
+  readonly mwAccessFlags: AccessFlags;
 }
 
 /** `ibv_mw_bind`: what `qp.bindMw()` takes. */
 export interface MwBind {
   readonly wrId?: number | bigint;
   /** Made of SendFlag: FENCE, SIGNALED. */
-  readonly sendFlags?: number;
+  readonly sendFlags?: SendFlags;
   /** Length 0 needs no region. */
   readonly bindInfo: Omit<MwBindInfo, 'mr'> & { readonly mr?: MwBindInfo['mr'] };
 }

@@ -1,4 +1,5 @@
 /** `ibv_buf`: memory that is there to be registered with the domain that allocated it. */
+import type { AccessFlags } from '../enums.js';
 import { AccessFlag } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { DmaHandle } from './dma-handle.js';
@@ -74,7 +75,7 @@ export class RegistrableBuffer {
 /** `ibv_mr_init_attr`. */
 export interface MrInitAttributes extends RegisterOptions {
   /** Made of AccessFlag. */
-  readonly access: number;
+  readonly access: AccessFlags;
   /** Memory of `context.alloc`. */
   readonly buffer?: Uint8Array;
   /** In place of `buffer`: `length` bytes from `addr` on (default: the whole buffer). */
@@ -91,7 +92,7 @@ export interface MrInitAttributes extends RegisterOptions {
 export function memoryOf(
   pd: ProtectionDomain,
   attributes: MrInitAttributes,
-): [buffer: Uint8Array, access: number, options: RegisterOptions] {
+): [buffer: Uint8Array, access: AccessFlags, options: RegisterOptions] {
   const { buffer, buf, fd, addr, length, access, dmah, ...options } = attributes;
   const sources = [buffer, buf, fd].filter((source) => source !== undefined).length;
   if (sources !== 1) {

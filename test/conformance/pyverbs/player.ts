@@ -2,6 +2,7 @@
  * One end of a conversation, and conversations: SEND and receive, WRITE and READ, atomics, each
  * iteration both ways, with every byte looked at.
  */
+import type { AnyRequest } from '../../support/any-request.js';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -21,7 +22,6 @@ import {
   type QpCapabilities,
   type QueuePair,
   type QueuePairEx,
-  type SendWorkRequest,
   type Sge,
   type SharedReceiveQueue,
 } from '../../../host/index.js';
@@ -158,13 +158,13 @@ export class Player {
   }
 
   /** Posts, by `post_send` or by `wr_*`, as the queue pair was made. */
-  send(opcode: number, request: Partial<SendWorkRequest> = {}, index = 0): void {
+  send(opcode: number, request: Partial<AnyRequest> = {}, index = 0): void {
     const whole = this.#complete(opcode, request, index);
     if (this.options.sendOpsFlags === undefined) this.qps[index]!.postSend(whole);
     else postEx(this.qps[index] as QueuePairEx, whole);
   }
 
-  #complete(opcode: number, request: Partial<SendWorkRequest>, index: number): SendWorkRequest {
+  #complete(opcode: number, request: Partial<AnyRequest>, index: number): AnyRequest {
     const remote = { remoteAddr: this.raddr, rkey: this.rkey };
     const writes = opcode === WrOpcode.RDMA_WRITE || opcode === WrOpcode.RDMA_WRITE_WITH_IMM;
     const isRemote = writes || opcode === WrOpcode.RDMA_READ;
@@ -222,7 +222,7 @@ function isEx(cq: CompletionQueue): cq is import('../../../host/index.js').Compl
 }
 
 /** A work request, put together by `wr_*`. */
-function postEx(qp: QueuePairEx, request: SendWorkRequest): void {
+function postEx(qp: QueuePairEx, request: AnyRequest): void {
   const { rdma, atomic, ud, immData = 0, sgList = [] } = request;
   qp.wrStart();
   qp.wrId = request.wrId ?? 0;
@@ -312,7 +312,7 @@ export async function refused(
   player: Player,
   opcode: number,
   status: number,
-  request: Partial<SendWorkRequest> = {},
+  request: Partial<AnyRequest> = {},
 ): Promise<void> {
   player.send(opcode, request);
   const told = await player.completion();

@@ -3,6 +3,7 @@
  * IPC messages (Command), each is answered (Answer). A kill may end it at any point.
  */
 import {
+  AccessFlag,
   NvmeFileStore,
   PlacementType,
   SendFlag,
@@ -16,6 +17,8 @@ import {
 import { createLoopbackPair } from '../../../host/link/loopback.js';
 import { FLUSH_ACCESS } from '../../support/durable.js';
 import { connect, type Side } from '../../support/pair.js';
+
+const LOCAL_AND_REMOTE = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_READ;
 
 export const REGION_BYTES = 2 ** 20;
 
@@ -136,7 +139,7 @@ async function openSide(address: string): Promise<Side> {
   const cq = context.createCq(16);
   const qp = pd.createQp({ sendCq: cq, recvCq: cq });
   const buffer = context.alloc(REGION_BYTES);
-  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, 7) };
+  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, LOCAL_AND_REMOTE) };
 }
 
 /** Written by a peer's WRITE, made durable by its FLUSH. */

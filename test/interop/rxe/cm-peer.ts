@@ -1,4 +1,5 @@
 /** Our half of connections with programs of librdmacm: messages, and where they lie. */
+import type { AnyRequest } from '../../support/any-request.js';
 import assert from 'node:assert/strict';
 import {
   AccessFlag,
@@ -9,7 +10,6 @@ import {
   type CompletionQueue,
   type MemoryRegion,
   type QueuePair,
-  type SendWorkRequest,
   type Sge,
   type WorkCompletion,
 } from '../../../host/index.js';
@@ -110,7 +110,7 @@ export class Mailbox {
   }
 
   /** Sends a message `count` times, and waits for the completions. */
-  async send(message: Uint8Array, count = 1, how: Partial<SendWorkRequest> = {}): Promise<void> {
+  async send(message: Uint8Array, count = 1, how: Partial<AnyRequest> = {}): Promise<void> {
     const at = this.count * this.#bytesReceived;
     this.#memory.set(message, at);
     const sgList = [this.#sge(at, message.length)];

@@ -3,7 +3,7 @@
  * in both roles. A peer has one queue pair, one completion queue, and memory of which all is
  * registered with every access.
  */
-import type { SendWorkRequest } from '../../../host/index.js';
+import type { AnyRequest } from '../../support/any-request.js';
 
 export const MEMORY_BYTES = 2 ** 20;
 export const QKEY = 0x11111111;
@@ -32,7 +32,7 @@ export interface Completion {
 }
 
 /** `ibv_send_wr` without an address handle: a UD peer has one, of its only partner. */
-export type Request = Omit<SendWorkRequest, 'ud' | 'inline'> & {
+export type Request = Omit<AnyRequest, 'ud' | 'inline'> & {
   /** UD. Default: the peer's Q_Key. */
   readonly qkey?: number;
 };

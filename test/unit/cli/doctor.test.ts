@@ -7,6 +7,7 @@ import { gatherFacts, quotaOf, type Facts } from '../../../host/cli/doctor/facts
 const GOOD: Facts = {
   node: 'v22.1.0',
   platform: 'linux',
+  nativeCalls: 'koffi',
   packages: { koffi: undefined, 'node-datachannel': undefined, ws: undefined },
   cores: 8,
   coresQuota: undefined,
@@ -37,6 +38,11 @@ test('a machine with everything has only fast checks, and no remedy', () => {
     assert.is(state, 'fast', name);
     assert.is(remedy, undefined, name);
   }
+});
+
+test('what makes the system calls is named', () => {
+  assert.match(named({}, 'koffi').finding, 'link udp-batch by koffi');
+  assert.match(named({ nativeCalls: 'node:ffi' }, 'koffi').finding, 'link udp-batch by node:ffi');
 });
 
 test('what is slow or missing is named with its remedy', () => {

@@ -2,16 +2,10 @@
  * Random work over a faulty wire, in virtual time: whatever the wire does, every request completes
  * once, in order, and memory holds what a perfect wire would have left.
  */
+import type { AnyRequest } from '../../support/any-request.js';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import {
-  Mtu,
-  SendFlag,
-  WcStatus,
-  WrOpcode,
-  type SendWorkRequest,
-  type WorkCompletion,
-} from '../../../host/index.js';
+import { Mtu, SendFlag, WcStatus, WrOpcode, type WorkCompletion } from '../../../host/index.js';
 import { faultLink, splitmix32, type FaultOptions } from '../../../host/link/faults/fault.js';
 import { makePair, type Pair } from '../../support/pair.js';
 import { sample } from '../../support/sample.js';
@@ -118,7 +112,7 @@ class RandomWork {
     this.#completed++;
   }
 
-  #makeRequest(): SendWorkRequest {
+  #makeRequest(): AnyRequest {
     const below = this.#below;
     const { a, b } = this.#pair;
     const length = below(8) === 0 ? 0 : 1 + below(below(3) === 0 ? 30000 : 3000);
@@ -152,7 +146,7 @@ class RandomWork {
   }
 
   /** FETCH_ADD or CMP_SWAP. */
-  #makeAtomic(add: boolean): SendWorkRequest {
+  #makeAtomic(add: boolean): AnyRequest {
     const below = this.#below;
     const { a, b } = this.#pair;
     const wrId = BigInt(this.#posted++);

@@ -7,6 +7,7 @@ import * as assert from 'uvu/assert';
 import { PlacementType } from '#build/abi.js';
 import type { KeptSegment } from '../../../../host/device/durable/durables.js';
 import {
+  AccessFlag,
   MisuseError,
   SendFlag,
   WcOpcodeName,
@@ -19,6 +20,8 @@ import {
 import { FLUSH_ACCESS } from '../../../support/durable.js';
 import { connect, type Side } from '../../../support/pair.js';
 import type { SlowStoreData } from '../../../support/slow-store.js';
+
+const LOCAL_AND_REMOTE = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_READ;
 
 const { PERSISTENT, GLOBAL } = PlacementType;
 const SLOW_STORE = new URL('../../../support/slow-store.js', import.meta.url);
@@ -40,7 +43,7 @@ async function openSide(address: string): Promise<Side> {
   const cq = context.createCq(1024);
   const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap: { maxSendWr: 256, maxInlineData: 8 } });
   const buffer = context.alloc(BYTES);
-  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, 7) };
+  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, LOCAL_AND_REMOTE) };
 }
 
 /** Two devices; the memory of b is a file's. */

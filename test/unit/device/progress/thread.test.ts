@@ -1,4 +1,5 @@
 /** The progress thread: engine and link beside the application, with real sockets. */
+import type { AnyRequest } from '../../../support/any-request.js';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
@@ -17,7 +18,6 @@ import {
   WcStatus,
   WrOpcode,
   openDevice,
-  type SendWorkRequest,
   type WorkCompletion,
 } from '../../../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
@@ -47,7 +47,7 @@ async function openPair(): Promise<{ a: Side; b: Side; close(): Promise<void> }>
   return { a, b, close };
 }
 
-function write(from: Side, to: Side, length: number, more: Partial<SendWorkRequest> = {}): void {
+function write(from: Side, to: Side, length: number, more: Partial<AnyRequest> = {}): void {
   from.qp.postSend({
     opcode: WrOpcode.RDMA_WRITE,
     sendFlags: SendFlag.SIGNALED,

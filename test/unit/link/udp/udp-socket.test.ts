@@ -21,6 +21,7 @@ import {
   type BoundSocket,
 } from '../../../../host/link/udp/udp-socket.js';
 import { root } from '../../../support/paths.js';
+import { WITHOUT_KOFFI } from '../../../support/without-koffi.js';
 
 const isLinux = process.platform === 'linux';
 const loopback = Gid.parse('127.0.0.1');
@@ -41,13 +42,7 @@ async function bound(address = '127.0.0.1', port = 0): Promise<BoundSocket> {
 }
 
 /** Says on a line what became of a device, in a process that has no koffi. */
-const WITHOUT_KOFFI = `
-  import { register } from 'node:module';
-  register('data:text/javascript,' + encodeURIComponent(\`
-    export function resolve(name, context, next) {
-      if (name !== 'koffi') return next(name, context);
-      throw Object.assign(new Error('no koffi'), { code: 'ERR_MODULE_NOT_FOUND' });
-    }\`));
+const PROGRAM = `
   const { UdpLink } = await import('${new URL('build/host/link/udp/udp.js', root).href}');
   const ports = [];
   for (let i = 0; i < 20; i++) {
@@ -80,7 +75,7 @@ async function describe(address: string) {
 
 test('without koffi a device opens all the same, and one line says once what is missing', async () => {
   if (!isLinux) return;
-  const args = ['--input-type=module', '--eval', WITHOUT_KOFFI];
+  const args = [...WITHOUT_KOFFI, '--input-type=module', '--eval', PROGRAM];
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
   let [stdout, stderr] = ['', ''];
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));

@@ -46,14 +46,14 @@ function statuses(pair: Pair, count: number): string[] {
 /** One SEND of these bytes from a; what b received. */
 function send(pair: Pair, sge: Sge): Uint8Array {
   const { a, b } = pair;
-  const room = b.context.alloc(sge.length + 64);
+  const room = b.context.alloc(Number(sge.length) + 64);
   const mr = b.pd.regMr(room, ALL_ACCESS);
   b.qp.postRecv({ sgList: [{ addr: mr.addr, length: room.length, lkey: mr.lkey }] });
   a.qp.postSend({ opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList: [sge] });
   assert.equal(statuses(pair, 1), ['SUCCESS']);
   const [received] = b.cq.poll(1);
   assert.is(received!.byteLen, sge.length);
-  return room.slice(0, sge.length);
+  return room.slice(0, Number(sge.length));
 }
 
 /** The whole stream, as a SEND shows it. */
