@@ -1,9 +1,9 @@
 /** Runs the tests that reach a mutant, until one of them notices it. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { root } from '../support/paths.js';
-import type { Reach, Recorded } from './reach.js';
+import { costOf, type Reach, type Recorded } from './reach.js';
 import type { Mutant } from './schemata.js';
-import { perform, type CaseRef } from './workers.js';
+import { TIME_IS_UP, perform, type CaseRef } from './workers.js';
 
 export interface Verdict {
   readonly mutant: Mutant;
@@ -15,8 +15,10 @@ export interface Verdict {
 
 /** By mutant, the case that noticed it in the last run: the next run tries that one first. */
 const NOTICED = new URL('build/mutants/noticed.json', root);
-/** Recorded time of the cases for a mutant; a mutant that survives them survives. */
+/** Cost of the cases for a mutant; a mutant that survives them survives. */
 const BUDGET_MILLIS = 30_000;
+/** Their cases wait for no clock and no other process: one that fails has noticed the mutant. */
+const WITHOUT_TIME = /^(conformance|simulation|unit\/(memory|pool|region|transport|wire))\//;
 /** Killers of a function that are tried first. */
 const KILLERS_MAX = 6;
 
@@ -28,8 +30,11 @@ export class Judge {
   /** Does a case pass by itself, without a mutant? */
   readonly #sound = new Map<string, Promise<boolean>>();
 
-  constructor(reach: Reach) {
+  readonly #budgetMillis: number;
+
+  constructor(reach: Reach, budgetMillis = BUDGET_MILLIS) {
     this.#reach = reach;
+    this.#budgetMillis = budgetMillis;
     if (!existsSync(NOTICED)) return;
     const noticed = JSON.parse(readFileSync(NOTICED, 'utf8')) as Record<string, string>;
     for (const [mutant, key] of Object.entries(noticed)) this.#noticed.set(mutant, key);
@@ -45,10 +50,10 @@ export class Judge {
     for (;;) {
       if (cases.length === 0) return { mutant, killedBy: undefined, why: 'no test reaches it' };
       const order = { kind: 'run', cases } as const;
-      const { failure } = await perform(mutant.id, order, (at) => this.#reach.millisMax(at));
+      const { failure } = await perform(mutant.id, order, (at) => this.#reach.limitsOf(at));
       if (!failure) return { mutant, killedBy: undefined, why: `${cases.length} cases pass` };
       const { at = cases[0]!, why } = failure;
-      if (await this.#isSound(at)) {
+      if (await this.#isCertain(mutant, at, why)) {
         this.#remember(mutant, keyOf(at));
         return { mutant, killedBy: at.file, why };
       }
@@ -64,15 +69,25 @@ export class Judge {
     const first = killers.flatMap((key) => all.filter((each) => keyOf(each) === key));
     let millis = 0;
     return [...new Set([...first, ...all])].filter(
-      (each) => (millis += each.millis) <= BUDGET_MILLIS,
+      (each) => (millis += costOf(each)) <= this.#budgetMillis,
     );
+  }
+
+  /** Did `mutant` make the case fail, and not the case itself or a busy machine? */
+  async #isCertain(mutant: Mutant, at: CaseRef, why: string): Promise<boolean> {
+    if (!(await this.#isSound(at))) return false;
+    if (WITHOUT_TIME.test(at.file) && why !== TIME_IS_UP) return true;
+    if (this.#noticed.get(textOf(mutant)) === keyOf(at)) return true;
+    const order = { kind: 'run', cases: [at] } as const;
+    const again = await perform(mutant.id, order, (each) => this.#reach.limitsOf(each));
+    return again.failure !== undefined;
   }
 
   #isSound(at: CaseRef): Promise<boolean> {
     let sound = this.#sound.get(keyOf(at));
     if (!sound) {
       const order = { kind: 'run', cases: [at] } as const;
-      sound = perform(0, order, (each) => this.#reach.millisMax(each)).then(
+      sound = perform(0, order, (each) => this.#reach.limitsOf(each)).then(
         ({ failure }) => failure === undefined,
       );
       this.#sound.set(keyOf(at), sound);
@@ -89,7 +104,7 @@ export class Judge {
 }
 
 /** Stays the same when lines move. */
-function textOf({ file, function: name, operator, source, becomes }: Mutant): string {
+export function textOf({ file, function: name, operator, source, becomes }: Mutant): string {
   return [file, name, operator, source, becomes].join('\n');
 }
 

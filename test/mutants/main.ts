@@ -3,13 +3,13 @@
  * Ends with `N passed, M failed`: a mutant fails that no test notices and that survivors.ts has no
  * reason for.
  */
+import { createHash } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { endWithUs } from '../support/run-to-end.js';
 import { read } from '../support/script.js';
-import { Random } from '../simulation/random.js';
 import { judgeHostDefences } from './defence-run.js';
 import { ENGINE_DEFENCES, isOf } from './defences.js';
-import { Judge, type Verdict } from './judge.js';
+import { Judge, textOf, type Verdict } from './judge.js';
 import { Reach } from './reach.js';
 import { mutantsOfBuild, type Mutant } from './schemata.js';
 import { reasonFor } from './survivors.js';
@@ -23,15 +23,16 @@ function describe({ id, file, line, function: name, operator, source, becomes }:
   return `#${id} ${file}:${line} ${name}: ${operator}: ${change}`;
 }
 
+/** Of a mutant in the draw: it depends on its text alone, so other changes leave the sample. */
+function rankOf(mutant: Mutant, seed: number): number {
+  return createHash('sha256').update(`${seed}\n${textOf(mutant)}`).digest().readUInt32LE();
+}
+
 function chosen(all: readonly Mutant[], { mutant, file, sample, seed }: Options): Mutant[] {
   if (mutant !== undefined) return all.filter(({ id }) => id === mutant);
   const pool = all.filter((each) => file === undefined || each.file.includes(file));
-  const random = new Random(seed);
-  const drawn: Mutant[] = [];
-  while (drawn.length < sample && pool.length > 0) {
-    drawn.push(...pool.splice(random.below(pool.length), 1));
-  }
-  return drawn;
+  const ranks = new Map(pool.map((each) => [each, rankOf(each, seed)]));
+  return pool.sort((left, right) => ranks.get(left)! - ranks.get(right)!).slice(0, sample);
 }
 
 async function judgeAll(judge: Judge, mutants: readonly Mutant[]): Promise<Verdict[]> {

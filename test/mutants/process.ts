@@ -37,10 +37,13 @@ async function record(file: string): Promise<void> {
   send({ kind: 'imported', millis: performance.now() - start, reached: preload.takeReached() });
   for (const [index, { name, run }] of cases.entries()) {
     send({ kind: 'started', file, index });
-    const begin = performance.now();
+    const [begin, cpuBegin] = [performance.now(), process.cpuUsage()];
     await run();
     const millis = performance.now() - begin;
-    send({ kind: 'passed', file, index, name, millis, reached: preload.takeReached() });
+    const { user, system } = process.cpuUsage(cpuBegin);
+    const cpuMillis = (user + system) / 1000;
+    const reached = preload.takeReached();
+    send({ kind: 'passed', file, index, name, millis, cpuMillis, reached });
   }
 }
 
@@ -50,7 +53,7 @@ async function perform(order: Order): Promise<void> {
     send({ kind: 'started', file, index });
     const { name, run } = (await casesOf(file))[index]!;
     await run();
-    send({ kind: 'passed', file, index, name, millis: 0, reached: [] });
+    send({ kind: 'passed', file, index, name, millis: 0, cpuMillis: 0, reached: [] });
   }
 }
 

@@ -4,7 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { endTree } from '../support/run-to-end.js';
+import { cpuSecondsOf } from '../support/process-tree.js';
+import { endTree, running } from '../support/run-to-end.js';
 import { TREE } from './schemata.js';
 
 /** A case of a test file, by its place in the file. */
@@ -25,6 +26,7 @@ export type Report =
       readonly kind: 'passed';
       readonly name: string;
       readonly millis: number;
+      readonly cpuMillis: number;
       readonly reached: readonly number[];
     } & CaseRef)
   | { readonly kind: 'failed'; readonly why: string }
@@ -37,11 +39,24 @@ export interface Outcome {
   readonly failure: { readonly at: CaseRef | undefined; readonly why: string } | undefined;
 }
 
-/** Runs `order` on the engine with mutant `id`, 0 for none. A case has `millisMax` for itself. */
+/** What one case may take, its file's import included. */
+export interface Limits {
+  readonly millis: number;
+  /** Processor time of the process. A busy machine does not change it. */
+  readonly cpuMillis: number;
+}
+
+/** `why` of a case that exceeded its processor time: an endless loop. */
+export const ENDLESS = 'an endless loop';
+/** `why` of a case that exceeded its time: it waits, or the machine is busy. */
+export const TIME_IS_UP = 'time is up';
+const CPU_POLL_MILLIS = 250;
+
+/** Runs `order` on the engine with mutant `id`, 0 for none. */
 export function perform(
   id: number,
   order: Order,
-  millisMax: (at: CaseRef | undefined) => number,
+  limitsOf: (at: CaseRef | undefined) => Limits,
 ): Promise<Outcome> {
   const folder = mkdtempSync(join(tmpdir(), 'verbena-mutant-'));
   const child = fork(fileURLToPath(new URL('process.js', import.meta.url)), {
@@ -56,19 +71,24 @@ export function perform(
       VERBENA_MUTANT_RECORD: order.kind === 'record' ? '1' : '0',
     },
   });
+  running.add(child.pid!);
   const reports: Report[] = [];
   let [at, isDone]: [CaseRef | undefined, boolean] = [undefined, false];
   return new Promise((resolve) => {
     let why = 'the process ended';
-    let timer: NodeJS.Timeout;
+    let [limits, begin, cpuBefore] = [limitsOf(undefined), performance.now(), 0];
     const arm = (): void => {
-      clearTimeout(timer);
-      timer = setTimeout(() => {
-        why = 'time is up';
-        endTree(child.pid!);
-      }, millisMax(at));
+      limits = limitsOf(at);
+      begin = performance.now();
+      cpuBefore = 1000 * cpuSecondsOf(child.pid!);
     };
-    arm();
+    const timer = setInterval(() => {
+      const isEndless = 1000 * cpuSecondsOf(child.pid!) - cpuBefore > limits.cpuMillis;
+      if (!isEndless && performance.now() - begin <= limits.millis) return;
+      clearInterval(timer);
+      why = isEndless ? ENDLESS : TIME_IS_UP;
+      endTree(child.pid!);
+    }, CPU_POLL_MILLIS);
     child.on('message', (report: Report) => {
       reports.push(report);
       if (report.kind === 'started') at = report;
@@ -77,9 +97,10 @@ export function perform(
       arm();
     });
     child.on('exit', () => {
-      clearTimeout(timer);
+      clearInterval(timer);
       // Processes that a test has started end with it.
       endTree(child.pid!);
+      running.delete(child.pid!);
       rmSync(folder, { recursive: true, force: true });
       resolve({ reports, failure: isDone ? undefined : { at, why } });
     });
