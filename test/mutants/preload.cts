@@ -12,6 +12,7 @@ import threads = require('node:worker_threads');
 /** schemata.ts has the same; loading it here would load the compiler. */
 const TABLE = 1088;
 const TABLE_SIZE = 7104;
+const PAGE = 65536;
 
 const active = Number(process.env['VERBENA_MUTANT'] ?? 0);
 const recording = process.env['VERBENA_MUTANT_RECORD'] === '1' ? 1 : 0;
@@ -87,8 +88,12 @@ WebAssembly.Instance = new Proxy(WebAssembly.Instance, {
   construct(target, [module, given]: [WebAssembly.Module, WebAssembly.Imports | undefined]) {
     const isGuarded = WebAssembly.Module.imports(module).some((each) => each.module === 'mutants');
     if (!isGuarded) return new target(module, given);
-    const instance = new target(module, { ...given, mutants: { active, recording } });
-    watch(given?.['env']?.['memory'] ?? instance.exports['memory']);
+    const memory = given?.['env']?.['memory'];
+    // The exhaustive search has its tables where the guards record.
+    const isSmall = memory instanceof WebAssembly.Memory && memory.buffer.byteLength <= PAGE;
+    const mutants = { active, recording: isSmall ? 0 : recording };
+    const instance = new target(module, { ...given, mutants });
+    if (!isSmall) watch(memory ?? instance.exports['memory']);
     return instance;
   },
 });

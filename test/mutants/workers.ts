@@ -68,6 +68,7 @@ export function perform(
       VERBENA_MUTANT: String(id),
       VERBENA_MUTANT_REACHED: folder,
       VERBENA_MUTANT_BUILD: fileURLToPath(new URL('build/', TREE)),
+      VERBENA_EXHAUSTIVE_TREE: fileURLToPath(TREE),
       VERBENA_MUTANT_RECORD: order.kind === 'record' ? '1' : '0',
     },
   });
