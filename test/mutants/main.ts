@@ -13,6 +13,7 @@ import { Judge, textOf, type Verdict } from './judge.js';
 import { Reach } from './reach.js';
 import { mutantsOfBuild, type Mutant } from './schemata.js';
 import { reasonFor } from './survivors.js';
+import { endIdle } from './workers.js';
 import { words, type Options } from './words.js';
 
 const KILLED_PERCENT_MIN = 97;
@@ -48,6 +49,7 @@ async function judgeAll(judge: Judge, mutants: readonly Mutant[]): Promise<Verdi
     }
   };
   await Promise.all(Array.from({ length: workers }, worker));
+  endIdle();
   judge.save();
   return verdicts;
 }

@@ -69,7 +69,7 @@ export class Reach {
     }
     const worker = async (): Promise<void> => {
       for (let file = queue.shift(); file; file = queue.shift()) {
-        const outcome = await perform(0, { kind: 'record', file }, () => RECORD_LIMITS);
+        const outcome = await perform({ kind: 'record', file }, () => RECORD_LIMITS);
         const record = toRecord(keyOf(file, engine), outcome);
         reach.#files.set(file, record);
         reach.#save();
@@ -97,6 +97,11 @@ export class Reach {
       }
     }
     return found.sort((left, right) => left.cost - right.cost).map(({ one }) => one);
+  }
+
+  /** Does the import of the file reach mutant `id`? */
+  isReachedByImport(file: string, id: number): boolean {
+    return this.#files.get(file)?.importReached.includes(id) ?? false;
   }
 
   /** What a case may take, its file's import included, before it counts as endless. */

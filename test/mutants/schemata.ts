@@ -42,7 +42,7 @@ const GUARD_FILE = 'assembly/mutant.ts';
 export const REACHED_TABLE = 1088;
 export const REACHED_SIZE = 7104;
 const GUARD = `
-@external('mutants', 'active') declare const ACTIVE: u32;
+@external('mutants', 'active') declare let ACTIVE: u32;
 @external('mutants', 'recording') declare const RECORDING: u32;
 
 export function mutant(id: u32): bool {
