@@ -18,7 +18,8 @@ const NOTICED = new URL('build/mutants/noticed.json', root);
 /** Cost of the cases for a mutant; a mutant that survives them survives. */
 const BUDGET_MILLIS = 30_000;
 /** Their cases wait for no clock and no other process: one that fails has noticed the mutant. */
-const WITHOUT_TIME = /^(conformance|simulation|unit\/(memory|pool|region|transport|wire))\//;
+const WITHOUT_TIME =
+  /^(conformance|exhaustive|simulation|unit\/(engine|memory|pool|region|transport|wire))\//;
 /** Cases whose files are imported with the mutant. */
 const IMPORTERS_MAX = 3;
 /** What each case takes besides its recorded time. */
@@ -128,10 +129,13 @@ export class Judge {
       (CASE_MILLIS + costOf(each)) / (1 + (powers?.get(each.file) ?? 0));
     const prices = new Map(all.map((each) => [each, price(each)]));
     all.sort((left, right) => prices.get(left)! - prices.get(right)!);
-    let millis = 0;
-    return [...new Set([...first, ...all])].filter(
-      (each) => (millis += costOf(each)) <= this.#budgetMillis,
-    );
+    let left = this.#budgetMillis;
+    return [...new Set([...first, ...all])].filter((each) => {
+      const cost = costOf(each);
+      if (cost > left) return false;
+      left -= cost;
+      return true;
+    });
   }
 
   /** Did `mutant` make the case fail, and not the case itself or a busy machine? */

@@ -58,7 +58,7 @@ async function judgeOperators(options: Options): Promise<{ passed: number; faile
   const all = mutantsOfBuild(console.log);
   const mutants = chosen(all, options);
   console.log(`${mutants.length} of ${all.length} mutants, seed ${options.seed}`);
-  const reach = await Reach.record(workers, console.log);
+  const reach = await Reach.record(all, workers, console.log);
   const verdicts = await judgeAll(new Judge(reach), mutants);
   const survivors = verdicts.filter(({ killedBy }) => !killedBy);
   let failed = 0;
@@ -93,7 +93,7 @@ async function judgeDefences(
   const rows = ENGINE_DEFENCES.filter(({ name }) => wanted(name));
   if (rows.length === 0) return { passed, failed };
   const all = mutantsOfBuild(console.log);
-  const judge = new Judge(await Reach.record(workers, console.log));
+  const judge = new Judge(await Reach.record(all, workers, console.log));
   let survived = 0;
   for (const row of rows) {
     const mutant = all.find((each) => isOf(row, each));

@@ -8,7 +8,7 @@ import { existsSync, readFileSync, readdirSync, renameSync, writeFileSync } from
 import { fileURLToPath } from 'node:url';
 import { root } from '../support/paths.js';
 import { isAtUsualPlace } from '../support/usual-place.js';
-import { TREE } from './schemata.js';
+import { TREE, type Mutant } from './schemata.js';
 import { perform, type CaseRef, type Limits, type Outcome } from './workers.js';
 
 /** A case as it was recorded. */
@@ -37,7 +37,9 @@ interface FileRecord {
 const CACHE = new URL('build/mutants/reach.json', root);
 const BUILT = new URL('build/test/', root);
 /** Folders of the tests that call the engine. */
-const FOLDERS = /^(unit|conformance|simulation|shared)\//;
+const FOLDERS = /^((unit|conformance|simulation|shared)\/|exhaustive\/deaths$)/;
+/** Its engine is compiled from these sources, and has no room for the table of the guards. */
+const SEARCH = { file: 'exhaustive/deaths', sources: /^assembly\/(memory|region)\// };
 /** Tests of the build itself, and of what is no part of the engine. */
 const NOT_RUN = [
   /^unit\/(\w+$|base|bridge|browser|cli|crypto|demo|dgram|errors|link|nvme|pmem|rpma)/,
@@ -51,10 +53,18 @@ const GRACE: Limits = { millis: 5000, cpuMillis: 1500 };
 
 export class Reach {
   readonly #files = new Map<string, FileRecord>();
+  /** Mutants that the search may reach. */
+  readonly #searched = new Set<number>();
 
   /** Records what is missing or out of date; `each` is called per file. */
-  static async record(workers: number, each: (line: string) => void): Promise<Reach> {
+  static async record(
+    mutants: readonly Mutant[],
+    workers: number,
+    each: (line: string) => void,
+  ): Promise<Reach> {
     const reach = new Reach();
+    const searched = mutants.filter(({ file }) => SEARCH.sources.test(file));
+    for (const { id } of searched) reach.#searched.add(id);
     const old: Record<string, FileRecord> = existsSync(CACHE)
       ? JSON.parse(readFileSync(CACHE, 'utf8'))
       : {};
@@ -91,7 +101,8 @@ export class Reach {
   casesOf(id: number): Recorded[] {
     const found: { readonly one: Recorded; readonly cost: number }[] = [];
     for (const { importMillis, importReached, cases } of this.#files.values()) {
-      const all = importReached.includes(id);
+      const isSearched = cases[0]?.file === SEARCH.file && this.#searched.has(id);
+      const all = isSearched || importReached.includes(id);
       for (const one of cases) {
         if (all || one.reached.includes(id)) found.push({ one, cost: costOf(one) + importMillis });
       }
