@@ -26,7 +26,10 @@ function describe({ id, file, line, function: name, operator, source, becomes }:
 
 /** Of a mutant in the draw: it depends on its text alone, so other changes leave the sample. */
 function rankOf(mutant: Mutant, seed: number): number {
-  return createHash('sha256').update(`${seed}\n${textOf(mutant)}`).digest().readUInt32LE();
+  return createHash('sha256')
+    .update(`${seed}\n${textOf(mutant)}`)
+    .digest()
+    .readUInt32LE();
 }
 
 function chosen(all: readonly Mutant[], { mutant, file, sample, seed }: Options): Mutant[] {

@@ -92,7 +92,10 @@ function stateOf(qp: QueuePair): string {
   const path = qp.pathState();
   if (!path) return '-';
   const { windowPackets, inFlightPackets, roundTripMicros, roundTripVariationMicros } = path;
-  const [trip, lost] = [`${roundTripMicros}+${roundTripVariationMicros}`, path.lossShare.toFixed(4)];
+  const [trip, lost] = [
+    `${roundTripMicros}+${roundTripVariationMicros}`,
+    path.lossShare.toFixed(4),
+  ];
   return `${windowPackets}/${inFlightPackets}/${trip}/${lost}`;
 }
 

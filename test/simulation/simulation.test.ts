@@ -109,7 +109,8 @@ test('ECN marks of a queue halve the windows of its senders: it does not overflo
 const file = new URL('test/simulation/regressions.json', root);
 const regressions = JSON.parse(readFileSync(file, 'utf8')) as readonly Regression[];
 for (const { why, options } of regressions) {
-  test(`regression: ${why}`, async () => void (await passes(parseOptions(JSON.stringify(options)))));
+  test(`regression: ${why}`, async () =>
+    void (await passes(parseOptions(JSON.stringify(options)))));
 }
 
 test('throughput under loss is what the snapshot says (npm run -s sim -- --table)', async () => {
