@@ -3,6 +3,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   BlockParametersLayout,
+  DOMAIN_HOLDER,
   Errno,
   KEY_ENTRY_SIZE,
   KEY_NOTE_SIZE,
@@ -10,6 +11,8 @@ import {
   KeyKind,
   KeyNoteLayout,
   KeyState,
+  LOCAL_ENDPOINT_SIZE,
+  LocalEndpointLayout,
   POOL_HOLDER,
   POOL_LISTS_SIZE,
   POOL_NODE_SIZE,
@@ -25,6 +28,7 @@ import {
   ProtectionDomainLayout,
   SlotState,
 } from '#build/abi.js';
+import type { SharedLimits } from '../../../host/engine/arena.js';
 import { Random } from '../../simulation/random.js';
 import { SharedArena } from '../../support/shared-arena.js';
 
@@ -290,6 +294,59 @@ test('a reap leaves what the living have, takes what the dead had, and ends its 
     arena.exports.arenaRepair(world.living.local);
     assert.equal(arena.audit(world.living.local), []);
   }
+});
+
+test('a region of a domain ends when no living process takes part or holds its memory', () => {
+  const world = new World(false);
+  const { arena, dead } = world;
+  const { exports } = arena;
+  const at = arena.heap.alloc(BlockParametersLayout.size);
+  const block = arena.at(BlockParametersLayout, at);
+  const { heapStart } = arena.state;
+  // The first block is of the dead, the second one of the living.
+  const [own, others] = [heapStart, heapStart + 4096];
+  Object.assign(block, { address: others, length: 64 });
+  assert.is(exports.attachBlock(dead.context, at), OK);
+  const lone = exports.allocPd(dead.context);
+  const shared = world.pd;
+  const cases = [
+    [shared, others, true],
+    [shared, own, false],
+    [lone, others, false],
+    [lone, own, false],
+  ] as const;
+  cases.forEach(([pd, address], index) => {
+    const key = keyOf(index);
+    Object.assign(world.entry(index), { key, pd, address, length: 64, iova: 0n });
+    Object.assign(world.note(index), { key, pd, state: LIVE, owner: DOMAIN_HOLDER });
+  });
+  assert.is(world.reap(), OK);
+  cases.forEach(([, , stays], index) => {
+    const found = [world.note(index).state, world.entry(index).key];
+    assert.equal(found, stays ? [LIVE, keyOf(index)] : [FREE, 0], `region ${index}`);
+  });
+});
+
+test('queue pairs of the dead are found no more, and those of the living are', () => {
+  const arena = new SharedArena({ ...LIMITS, poolUsersMax: 0, localEndpointsMax: 8 } as SharedLimits);
+  const living = arena.attach(LIVING);
+  arena.attach(DEAD);
+  const at = (index: number) =>
+    arena.at(LocalEndpointLayout, arena.state.localEndpoints + index * LOCAL_ENDPOINT_SIZE);
+  for (let index = 0; index < 8 * LIMITS.contextsMax; index++) {
+    // A third of them are in the middle of a change.
+    Object.assign(at(index), { qpn: index + 1, sequence: 4 + (index % 3 === 0 ? 1 : 0) });
+  }
+  Object.assign(arena.slot(DEAD), { reaches: 1, port: 4791, localRequests: 3n });
+  assert.is(arena.exports.arenaReap(living.local, DEAD), OK);
+  for (let index = 0; index < 8 * LIMITS.contextsMax; index++) {
+    const isDead = Math.floor(index / 8) === DEAD;
+    const sequence = isDead ? 6 : 4 + (index % 3 === 0 ? 1 : 0);
+    const { qpn, sequence: found } = at(index);
+    assert.equal([qpn, found], [isDead ? 0 : index + 1, sequence], `endpoint ${index}`);
+  }
+  const { reaches, port, localRequests } = arena.slot(DEAD);
+  assert.equal([reaches, port, localRequests], [0, 0, 0n]);
 });
 
 test('a reap waits for calls of the living, and not for those of the dead', () => {
