@@ -73,6 +73,7 @@ export function mutantsOfBuild(log: (line: string) => void): Mutant[] {
         .map((file) => readFileSync(new URL(file, root), 'utf8'))
         .join(),
     )
+    .update(selftests().join())
     .digest('hex');
   const kept = existsSync(STAMP)
     ? (JSON.parse(readFileSync(STAMP, 'utf8')) as { key: string; dropped: number[] })
@@ -93,6 +94,14 @@ function sources(): string[] {
     .map((name) => `assembly/${name.replaceAll('\\', '/')}`)
     .filter((file) => !NOT_MUTATED.test(file))
     .sort();
+}
+
+/** Tests in the engine's language: compiled with it, and without mutants of their own. */
+function selftests(): string[] {
+  const folder = new URL('assembly/selftest/', root);
+  return readdirSync(folder)
+    .sort()
+    .map((name) => readFileSync(new URL(name, folder), 'utf8'));
 }
 
 /** Compiles the engine with these mutants. Returns those that compile. */

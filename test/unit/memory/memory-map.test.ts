@@ -49,6 +49,21 @@ import {
   WAKES_SIZE,
   WORD_WAIT_SIZE,
   CONNECTIONS_PER_CONTEXT_COUNT,
+  ARENA_OFFSET_SIZE,
+  LAYOUT_NESTING_MAX,
+  LAYOUT_SIZE,
+  OPCODE_ROW_SIZE,
+  QpType,
+  QueuePairLayout,
+  QueuePairParametersLayout,
+  RANDOM_QPNS,
+  READ_CHUNK_SIZE,
+  RECEIVE_REQUEST_SIZE,
+  RESOURCE_SIZE,
+  RESPONSE_JOB_SIZE,
+  SEND_REQUEST_SIZE,
+  SGE_SIZE,
+  WORK_REQUEST_SIZE,
 } from '#build/abi.js';
 import { Heap } from '../../../host/engine/heap.js';
 import { instantiate } from '../../../host/engine/load.js';
@@ -247,6 +262,111 @@ for (const [what, limits] of [
     assert.is(state.size, size);
   });
 }
+
+for (const [reorderPackets, flightPackets, sgeMax] of [
+  [0, 256, 1],
+  [256, 256, 3],
+  [1024, 1024, 1],
+] as const) {
+  test(`the queues of a queue pair that keeps ${reorderPackets} packets follow each other`, () => {
+    const world = new World();
+    world.arena(PRIVATE);
+    const rdAtomic = 16;
+    const small = { queuePairsMax: 4, completionQueuesMax: 1, eventsMax: 16, receivePackets: 1 };
+    const config = { ...small, rdAtomicMax: rdAtomic, receiveBytes: 8192, sendBuffers: 1 };
+    const { at } = world.struct(ContextConfigLayout, {
+      ...config,
+      windowPackets: flightPackets,
+      packetSizeMax: 4160,
+    });
+    const { exports, heap, memory } = world;
+    const context = heap.alloc(exports.contextSize(at));
+    exports.contextInit(context, ARENA, at, 1);
+    const cq = exports.createCq(context, heap.alloc(RING_HEADER_SIZE + 64), 1);
+    const size = QueuePairParametersLayout.size + 4 * RANDOM_QPNS;
+    const parameters = heap.alloc(size);
+    const [sendEntries, receiveEntries] = [8, 4];
+    memory.words.fill(
+      77,
+      (parameters + QueuePairParametersLayout.fields.random[0]) >> 2,
+      (parameters + size) >> 2,
+    );
+    const struct = Object.assign(structAt(memory, QueuePairParametersLayout, parameters), {
+      type: QpType.RC,
+      pd: exports.allocPd(context),
+      sendCq: cq,
+      receiveCq: cq,
+      sendEntries,
+      receiveEntries,
+      sendSgeMax: sgeMax,
+      receiveSgeMax: sgeMax,
+      inlineMax: 20,
+      reorderPackets,
+    });
+    const bytes = exports.qpBytes(context, parameters);
+    struct.memory = heap.alloc(bytes);
+    assert.is(exports.createQp(context, parameters), 0);
+    const qp = structAt(memory, QueuePairLayout, struct.queuePair);
+    const data = Math.ceil(Math.max(sgeMax * SGE_SIZE, 20) / 16) * 16;
+    const receive = RECEIVE_REQUEST_SIZE + sgeMax * SGE_SIZE;
+    const flight = reorderPackets > 0 ? qp.flightMax : 0;
+    const ring = (bits: number): number => Math.max(bits, 64) / 8;
+    const tables: Tables = [
+      ['sendRing', RING_HEADER_SIZE + sendEntries * (WORK_REQUEST_SIZE + data)],
+      ['receiveRing', RING_HEADER_SIZE + receiveEntries * receive],
+      ['sendRequests', sendEntries * (SEND_REQUEST_SIZE + data)],
+      ['receiveRequest', receive],
+      ['resources', rdAtomic * RESOURCE_SIZE],
+      ['jobs', qp.chunks - qp.jobs],
+      ['chunks', rdAtomic * READ_CHUNK_SIZE],
+      ['aheadSlots', reorderPackets * 4],
+      ['aheadMap', ring(reorderPackets)],
+      ['sentTimes', flight * 4],
+      ['arrivedMap', ring(flight)],
+      ['lostMap', ring(flight)],
+    ];
+    assert.is(qp.sendRing, struct.memory);
+    assertMap(qp, tables, struct.memory + bytes);
+    assert.is((qp.chunks - qp.jobs) % RESPONSE_JOB_SIZE, 0);
+    assert.ok(qp.chunks - qp.jobs >= rdAtomic * RESPONSE_JOB_SIZE);
+    assert.is(qp.memoryBytes, bytes);
+    if (reorderPackets > 0) assert.is(qp.flightMax, flightPackets);
+  });
+}
+
+test('what a process has of a shared arena for itself follows each other', () => {
+  const world = new World();
+  const { at } = world.struct(ArenaConfigLayout, { ...SHARED, heapEnd: HEAP });
+  world.exports.arenaBytes(at);
+  const header = ARENA;
+  world.exports.arenaInit(header + ARENA_OFFSET_SIZE, at);
+  const bytes = world.exports.arenaLocalBytes();
+  const local = world.heap.alloc(bytes);
+  world.exports.arenaAttach(local, header, at, 4);
+  const state = structAt(world.memory, ArenaLayout, local);
+  const { layoutPlaces } = state;
+  const tables: Tables = [
+    ['opcodeTable', 256 * OPCODE_ROW_SIZE],
+    ['icrcTables', state.nullPages - state.icrcTables],
+    ['nullPages', 2 * NULL_PAGE_SIZE],
+    ['layoutPlaces', local + bytes - layoutPlaces],
+  ];
+  assert.is(state.opcodeTable, local + Math.ceil(ArenaLayout.size / LINE) * LINE);
+  assertMap(state, tables, local + bytes);
+  assert.ok(local + bytes - layoutPlaces >= LAYOUT_NESTING_MAX * LAYOUT_SIZE);
+  const shared = structAt(world.memory, ArenaLayout, header + ARENA_OFFSET_SIZE);
+  for (const name of [
+    'contextSlots',
+    'keys',
+    'keyNotes',
+    'poolNodes',
+    'roots',
+    'heapStart',
+  ] as const) {
+    assert.is(state[name], shared[name], name);
+  }
+  assert.equal([state.state, state.limit], [header + ARENA_OFFSET_SIZE, BigInt(HEAP)]);
+});
 
 test('a context that begins withdraws what its slot had posted, and touches no other channel', () => {
   const world = new World();

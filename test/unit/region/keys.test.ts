@@ -20,6 +20,7 @@ import {
   ReregMrFlag,
   ReregisterParametersLayout,
 } from '#build/abi.js';
+import type { SharedLimits } from '../../../host/engine/arena.js';
 import { Random } from '../../simulation/random.js';
 import { SharedArena } from '../../support/shared-arena.js';
 
@@ -174,7 +175,13 @@ test('as many keys are tried as were drawn, and none without a number', () => {
   const { arena, exports, context, note } = world;
   const random = (world.at + RegionParametersLayout.fields.random[0]) >> 2;
   note.state = KeyState.DYING;
-  const region = { iova: 4096n, address: 8192, length: 64, pd: world.pds[0]!, kind: KeyKind.REGION };
+  const region = {
+    iova: 4096n,
+    address: 8192,
+    length: 64,
+    pd: world.pds[0]!,
+    kind: KeyKind.REGION,
+  };
   Object.assign(arena.at(RegionParametersLayout, world.at), region);
   const words = arena.memory.words;
   words.fill(KEY, random, random + RANDOM_KEYS);
@@ -201,6 +208,49 @@ test('a fast region is revoked when it is invalid, and not while it is live', ()
   assert.is(exports.killFastMr(context, KEY), Errno.OK);
   assert.equal([entry.key, note.state], [0, KeyState.INVALID]);
   assert.is(exports.mrRevoked(context, KEY), 1);
+});
+
+test('a key that another engine is changing is not killed now', () => {
+  for (const kind of [KeyKind.REGION, KeyKind.FAST_REGION]) {
+    const world = new World();
+    const { entry, note, exports, context } = world;
+    assert.is(world.register(kind, REMOTE_READ), Errno.OK);
+    const [{ sequence, key }, { state }] = [entry, note];
+    entry.sequence = sequence + 1;
+    assert.is(exports.killMr(context, KEY), Errno.EAGAIN);
+    assert.is(exports.killFastMr(context, KEY), Errno.EAGAIN);
+    assert.equal([entry.sequence, entry.key, note.state], [sequence + 1, key, state]);
+    entry.sequence = sequence;
+    assert.is(exports.killMr(context, KEY), Errno.OK);
+  }
+});
+
+test('a release waits for engines of others that execute requests on any memory', () => {
+  for (const localEndpointsMax of [0, 8]) {
+    const limits = { ...LIMITS, contextsMax: 3, localEndpointsMax };
+    const arena = new SharedArena(limits as SharedLimits);
+    const own = arena.attach(1);
+    for (const slot of [0, 2]) arena.attach(slot);
+    const { exports } = arena;
+    const pd = exports.allocPd(own.context);
+    const at = arena.heap.alloc(RegionParametersLayout.size + RANDOM_KEYS * 4);
+    const random = (at + RegionParametersLayout.fields.random[0]) >> 2;
+    for (const slot of [0, 2]) {
+      const region = { iova: 0n, address: 8192, length: 64, pd, kind: KeyKind.REGION };
+      Object.assign(arena.at(RegionParametersLayout, at), region);
+      arena.memory.words.fill(KEY, random, random + RANDOM_KEYS);
+      assert.is(exports.regMr(own.context, at), Errno.OK);
+      const other = arena.slot(slot);
+      Object.assign(other, { activity: (arena.state.epoch << 1) | 1, reaches: 1 });
+      assert.is(exports.killMr(own.context, KEY), Errno.OK);
+      if (localEndpointsMax > 0) {
+        assert.is(exports.mrReleased(own.context, KEY), 0, `slot ${slot} is in its call`);
+        other.reaches = 0;
+      }
+      assert.is(exports.mrReleased(own.context, KEY), 1, 'no call that matters');
+      Object.assign(other, { activity: 0, reaches: 0 });
+    }
+  }
 });
 
 test('an attachment that names no slot delays no release', () => {

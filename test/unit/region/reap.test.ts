@@ -12,7 +12,10 @@ import {
   KeyNoteLayout,
   KeyState,
   LOCAL_ENDPOINT_SIZE,
+  LOCAL_MESSAGE_SIZE,
+  LOCAL_VALUE_SIZE,
   LocalEndpointLayout,
+  LocalMessageState,
   POOL_HOLDER,
   POOL_LISTS_SIZE,
   POOL_NODE_SIZE,
@@ -328,7 +331,11 @@ test('a region of a domain ends when no living process takes part or holds its m
 });
 
 test('queue pairs of the dead are found no more, and those of the living are', () => {
-  const arena = new SharedArena({ ...LIMITS, poolUsersMax: 0, localEndpointsMax: 8 } as SharedLimits);
+  const arena = new SharedArena({
+    ...LIMITS,
+    poolUsersMax: 0,
+    localEndpointsMax: 8,
+  } as SharedLimits);
   const living = arena.attach(LIVING);
   arena.attach(DEAD);
   const at = (index: number) =>
@@ -347,6 +354,91 @@ test('queue pairs of the dead are found no more, and those of the living are', (
   }
   const { reaches, port, localRequests } = arena.slot(DEAD);
   assert.equal([reaches, port, localRequests], [0, 0, 0n]);
+});
+
+test('channels of the dead: what it posted is withdrawn, what it had is refused', () => {
+  const limits = { ...LIMITS, contextsMax: 3, poolUsersMax: 0, localMessagesMax: 4 };
+  const arena = new SharedArena(limits as SharedLimits);
+  const [living, , third] = [0, 1, 2].map((slot) => arena.attach(slot));
+  assert.ok(third);
+  const { POSTED, TAKEN, DONE, REFUSED, WITHDRAWN } = LocalMessageState;
+  const entry = LOCAL_MESSAGE_SIZE + LOCAL_VALUE_SIZE;
+  const channelBytes = 128 + 4 * entry;
+  const target = (slot: number): number =>
+    arena.state.localChannels + slot * (64 + 3 * channelBytes);
+  const word = (at: number): number => at >> 2;
+  const { words } = arena.memory;
+  const states = [POSTED, TAKEN, DONE, POSTED];
+  const each = (work: (to: number, from: number, channel: number) => void): void => {
+    for (const to of [0, 1, 2]) {
+      for (const from of [0, 1, 2]) work(to, from, target(to) + 64 + from * channelBytes);
+    }
+  };
+  const entriesOf = (channel: number): number[] =>
+    states.map((_, index) => words[word(channel + 128 + index * entry)]!);
+  each((_, __, channel) => {
+    states.forEach((state, index) => (words[word(channel + 128 + index * entry)] = state));
+    // Head and done: a message has no answer yet.
+    words.set([7, 6], word(channel));
+  });
+  assert.is(arena.exports.arenaReap(living!.local, 1), OK);
+  each((to, from, channel) => {
+    const withdrawn = [WITHDRAWN, TAKEN, DONE, WITHDRAWN];
+    const refused = [REFUSED, REFUSED, DONE, REFUSED];
+    const own = [WITHDRAWN, REFUSED, DONE, WITHDRAWN];
+    const wanted =
+      from === 1 && to === 1 ? own : from === 1 ? withdrawn : to === 1 ? refused : states;
+    assert.equal(entriesOf(channel), wanted, `from ${from} to ${to}`);
+    assert.equal([words[word(channel)], words[word(channel) + 1]], [7, from === 1 ? 7 : 6]);
+  });
+  // The living look at the answers: the dead is in their bits of sources.
+  assert.equal([words[word(target(0))], words[word(target(2))]], [2, 2]);
+  assert.equal([arena.slot(0).announced, arena.slot(2).announced], [1, 1]);
+});
+
+test('contexts leave a domain in any order, and a repair leaves them out', () => {
+  for (const order of [
+    [0, 1, 2],
+    [2, 1, 0],
+    [1, 0, 2],
+    [1, 2, 0],
+  ]) {
+    const arena = new SharedArena({ ...LIMITS, contextsMax: 3, poolUsersMax: 0 });
+    const members = [0, 1, 2].map((slot) => arena.attach(slot));
+    const { exports } = arena;
+    const pd = exports.allocPd(members[0]!.context);
+    for (const { context } of members.slice(1)) exports.attachPd(context, pd);
+    const domain = arena.at(ProtectionDomainLayout, arena.state.protectionDomains);
+    // Otherwise it ends for all of them with the first.
+    domain.shared = 1;
+    let left = 3;
+    for (const slot of order) {
+      assert.is(exports.deallocPd(members[slot]!.context, pd), OK);
+      assert.is(exports.deallocPd(members[slot]!.context, pd), Errno.EINVAL, 'twice');
+      assert.is(domain.attachedCount, --left);
+      assert.equal(arena.audit(members[0]!.local), []);
+      exports.arenaRepair(members[0]!.local);
+      assert.is(domain.attachedCount, left, `a repair after ${slot} of ${order}`);
+      assert.equal(arena.audit(members[0]!.local), []);
+    }
+  }
+});
+
+test('a pool has all that opened it as members, and does not take the tables of others', () => {
+  const world = new World();
+  const { exports } = world.arena;
+  const bits = (1n << BigInt(LIVING)) | (1n << BigInt(DEAD));
+  assert.is(world.pool(SHARED).members0, bits);
+  const before = { ...world.pool(SHARED) };
+  for (const pool of [0, POOLS_MAX + 1, 0xffffffff]) {
+    Object.assign(world.user(2), { slot: DEAD + 1, pool });
+    exports.poolLend(world.dead.context, 2, 1);
+    exports.poolLend(world.dead.context, 5, 1);
+    assert.is(exports.poolRemoveUser(world.dead.context, 2), Errno.EINVAL, `pool ${pool}`);
+  }
+  assert.is(exports.poolRemoveUser(world.living.context, 1), Errno.EINVAL, 'another one’s');
+  assert.equal({ ...world.pool(SHARED) }, before);
+  assert.is(exports.poolClose(world.living.context, SHARED - 1), Errno.EBUSY);
 });
 
 test('a reap waits for calls of the living, and not for those of the dead', () => {
