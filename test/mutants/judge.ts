@@ -22,7 +22,7 @@ const WITHOUT_TIME =
   /^(conformance|exhaustive|simulation|unit\/(engine|memory|pool|region|transport|wire))\//;
 /** Cases whose files are imported with the mutant. */
 const IMPORTERS_MAX = 3;
-const SIMULATION_POWER = 10;
+const NEAR_POWER = 10;
 /** What each case takes besides its recorded time. */
 const CASE_MILLIS = 20;
 /** Killers of a function that are tried first. */
@@ -127,7 +127,7 @@ export class Judge {
     const first = killers.flatMap((key) => all.filter((each) => keyOf(each) === key));
     const powers = this.#powers.get(mutant.file);
     const price = (each: Recorded): number =>
-      (CASE_MILLIS + costOf(each)) / (powerOf(each) + (powers?.get(each.file) ?? 0));
+      (CASE_MILLIS + costOf(each)) / (powerOf(each, mutant) + (powers?.get(each.file) ?? 0));
     const prices = new Map(all.map((each) => [each, price(each)]));
     all.sort((left, right) => prices.get(left)! - prices.get(right)!);
     let left = this.#budgetMillis;
@@ -174,9 +174,14 @@ export function textOf({ file, function: name, operator, source, becomes }: Muta
   return [file, name, operator, source, becomes].join('\n');
 }
 
-/** What a case is worth before anything is known: the simulation compares every packet. */
-function powerOf({ file }: CaseRef): number {
-  return file.startsWith('simulation/') ? SIMULATION_POWER : 1;
+/**
+ * What a case is worth before anything is known: the simulation compares every packet, and tests of
+ * a folder are about its sources.
+ */
+function powerOf({ file }: CaseRef, mutant: Mutant): number {
+  const [, folder] = mutant.file.split('/');
+  const isNear = file.startsWith('simulation/') || file.startsWith(`unit/${folder}/`);
+  return isNear ? NEAR_POWER : 1;
 }
 
 function keyOf({ file, index }: CaseRef): string {
