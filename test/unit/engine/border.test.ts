@@ -6,16 +6,22 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
+  ContextLayout,
+  ContextSlotLayout,
   Errno,
+  Opcode,
+  PathLayout,
+  QUEUE_PAIR_PATH,
   QpAttribute,
   QueuePairAttributesLayout,
   QueuePairLayout,
   QueuePairParametersLayout,
   RANDOM_QPNS,
+  ReceiveDescriptorLayout,
 } from '#build/abi.js';
 import { structAt } from '../../../host/engine/struct.js';
-import { QpState, QpType } from '../../../host/index.js';
-import { onWire, type Wire } from '../../support/wire.js';
+import { QpState, QpType, WrOpcode } from '../../../host/index.js';
+import { onWire, pattern, type Wire } from '../../support/wire.js';
 
 const { OK, EINVAL, ENOMEM, EAGAIN, EBUSY, EOPNOTSUPP } = Errno;
 const { RESET, INIT, RTR, RTS } = QpState;
@@ -171,6 +177,102 @@ test('each attribute is what the queue pair has from then on', () =>
     }
   }));
 
+test('a path leaves from the port that it was given, or from that of the device', () =>
+  onWire({ state: RESET }, (wire) => {
+    const border = new Border(wire);
+    const path = structAt(border.arena.memory, PathLayout, wire.qp.handle + QUEUE_PAIR_PATH);
+    for (const sourcePort of [0, 1, 0xc123]) {
+      border.take(RTR, { sourcePort });
+      assert.is(path.sourcePort, sourcePort || wire.context.local.port);
+    }
+  }));
+
+test('an engine has left its call when the call returns, and its time does not go back', () =>
+  onWire({}, (wire) => {
+    const { exports, context, arena } = new Border(wire);
+    const state = structAt(arena.memory, ContextLayout, context);
+    const slot = structAt(arena.memory, ContextSlotLayout, state.slot);
+    const left = (what: string): void => assert.is(slot.activity & 1, 0, what);
+    wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 1 });
+    left('post');
+    wire.clock.advance(10_000_000);
+    left('timers');
+    wire.acknowledge(0x100);
+    left('packets');
+    wire.completions();
+    left('completions');
+    const { now } = state;
+    exports.postProbe(context, wire.qp.handle, Number(now) - 5);
+    assert.is(state.now, now);
+    exports.postProbe(context, wire.qp.handle, Number(now) + 5);
+    assert.is(state.now, now + 5n);
+    left('a probe');
+  }));
+
+test('a queue pair that waits for a buffer is in the context’s list', () =>
+  onWire({ device: { sendBuffers: 1 } }, (wire) => {
+    const { context, arena } = new Border(wire);
+    const state = structAt(arena.memory, ContextLayout, context);
+    wire.link.holds = true;
+    for (let index = 0; index < 32; index++) wire.post(WrOpcode.RDMA_WRITE, 1024, { wrId: index });
+    assert.ok(state.readyFirst !== 0 && state.readyFirst === state.readyLast);
+    wire.link.release();
+    wire.clock.advance(1);
+    for (let turn = 0; turn < 20; turn++) wire.acknowledge(0x100 + wire.takePackets().length);
+    const before = arena.memory.words.slice((context - 4096) >> 2, context >> 2);
+    wire.link.holds = true;
+    for (let index = 0; index < 32; index++) wire.post(WrOpcode.RDMA_WRITE, 1024, { wrId: index });
+    const after = arena.memory.words.slice((context - 4096) >> 2, context >> 2);
+    assert.equal(after, before, 'nothing is written before the context');
+    wire.link.release();
+  }));
+
+for (const last of [4, 20, 64]) {
+  test(`a run of packets of 64 bytes, the last with ${last}: each is taken as if it came alone`, () =>
+    onWire({}, (wire) => {
+      const { exports, context, arena } = new Border(wire);
+      const state = structAt(arena.memory, ContextLayout, context);
+      const packets = Array.from({ length: 9 }, (_, index) => {
+        const size = index < 8 ? 64 : last;
+        const header = wire.reth(100 * index, size);
+        const fields = { opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: 0x200 + index, ...header };
+        return wire.packet({ ...fields, ackRequest: index === 8 ? 1 : 0 }, pattern(size, index));
+      });
+      const whole = packets[0]!.length;
+      const { bytes } = arena.memory;
+      let at = state.receiveArea;
+      for (const packet of packets) {
+        bytes.set(packet, at);
+        at += packet.length;
+      }
+      const descriptor = structAt(arena.memory, ReceiveDescriptorLayout, state.receiveDescriptors);
+      const path = structAt(arena.memory, PathLayout, wire.qp.handle + QUEUE_PAIR_PATH);
+      Object.assign(descriptor, {
+        sourceGid0: path.remoteGid0,
+        sourceGid1: path.remoteGid1,
+        targetGid0: 0n,
+        targetGid1: 0n,
+        address: state.receiveArea,
+        length: at - state.receiveArea,
+        sourcePort: wire.peer.port,
+        segmentSize: whole,
+      });
+      wire.expectCounted({ rdmaRecvs: 9 }, () => {
+        exports.receivePackets(context, 1, Number(state.now) + 1);
+      });
+      for (const [index, packet] of packets.entries()) {
+        const size = index < 8 ? 64 : last;
+        const found = wire.buffer.slice(100 * index, 100 * index + size);
+        assert.equal(found, pattern(size, index), `packet ${index} of ${packet.length} bytes`);
+        assert.is(wire.buffer[100 * index + size], 0);
+      }
+      // One that comes alone, as long as the others and with another ICRC.
+      const alone = { opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: 0x209, ...wire.reth(2000, 64) };
+      wire.sendPacket({ ...alone, ackRequest: 1 }, pattern(64, 77));
+      assert.equal(wire.buffer.slice(2000, 2064), pattern(64, 77));
+    }));
+}
+
 test('CUR_STATE must be the current state, and there is no state behind ERR', () =>
   onWire({ state: RESET }, (wire) => {
     const border = new Border(wire);
@@ -194,13 +296,17 @@ test('a queue pair is created with a type, a domain and a number that there are'
     const parameters = structAt(arena.memory, QueuePairParametersLayout, at);
     const random = (at + QueuePairParametersLayout.fields.random[0]) >> 2;
     const { words } = arena.memory;
-    const create = (changed: object, low = 0x1234): number => {
+    // Places in the index are the lowest bits: one that neither the wire's has, nor number 1.
+    const free = [0x1230, 0x1232, 0x1233].find((low) => ((low ^ wire.qp.qpNum) & 3) !== 0)!;
+    const create = (changed: object, low = free): number => {
       const { pd, cq } = wire;
       Object.assign(parameters, { type: QpType.UD, pd: pd.handle, sendCq: cq.handle, number: 0 });
       Object.assign(parameters, { receiveCq: cq.handle, sendEntries: 1, receiveEntries: 1 });
       Object.assign(parameters, { sendSgeMax: 1, receiveSgeMax: 1, ...changed });
       words.fill(low, random, random + RANDOM_QPNS);
-      parameters.memory = arena.heap.alloc(exports.qpBytes(context, at));
+      const bytes = exports.qpBytes(context, at);
+      parameters.memory = arena.heap.alloc(bytes);
+      arena.memory.bytes.fill(0xff, parameters.memory, parameters.memory + bytes);
       return exports.createQp(context, at);
     };
     for (const type of [0, 1, 5, 6, 7, 9, NONSENSE]) {

@@ -50,7 +50,10 @@ import {
   WORD_WAIT_SIZE,
   CONNECTIONS_PER_CONTEXT_COUNT,
   ARENA_OFFSET_SIZE,
+  LAYOUT_DIMENSIONS_MAX,
+  LAYOUT_DIMENSION_SIZE,
   LAYOUT_NESTING_MAX,
+  LAYOUT_SOURCE_SIZE,
   LAYOUT_SIZE,
   OPCODE_ROW_SIZE,
   QpType,
@@ -353,7 +356,8 @@ test('what a process has of a shared arena for itself follows each other', () =>
   ];
   assert.is(state.opcodeTable, local + Math.ceil(ArenaLayout.size / LINE) * LINE);
   assertMap(state, tables, local + bytes);
-  assert.ok(local + bytes - layoutPlaces >= LAYOUT_NESTING_MAX * LAYOUT_SIZE);
+  const place = LAYOUT_SIZE + LAYOUT_SOURCE_SIZE + LAYOUT_DIMENSIONS_MAX * LAYOUT_DIMENSION_SIZE;
+  assert.is(local + bytes - layoutPlaces, LAYOUT_NESTING_MAX * place);
   const shared = structAt(world.memory, ArenaLayout, header + ARENA_OFFSET_SIZE);
   for (const name of [
     'contextSlots',
@@ -373,7 +377,7 @@ test('a context that begins withdraws what its slot had posted, and touches no o
   const { state } = world.arena({ ...SHARED, blocksMax: 0, contextsMax: 3 });
   const words = world.memory.words;
   const from = state.localChannels >> 2;
-  const until = (state.roots + ROOTS_HEADER_SIZE) >> 2;
+  const until = (ARENA + state.size) >> 2;
   words.fill(LocalMessageState.POSTED, from, until);
   const { at } = world.struct(ContextConfigLayout, {
     slot: 1,

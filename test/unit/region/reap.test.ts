@@ -14,6 +14,7 @@ import {
   LOCAL_ENDPOINT_SIZE,
   LOCAL_MESSAGE_SIZE,
   LOCAL_VALUE_SIZE,
+  LOCK_HOLDER,
   LocalEndpointLayout,
   LocalMessageState,
   POOL_HOLDER,
@@ -315,6 +316,8 @@ test('a region of a domain ends when no living process takes part or holds its m
   const cases = [
     [shared, others, true],
     [shared, own, false],
+    // Its block begins where one ends that the living process holds.
+    [shared, heapStart + 8192, false],
     [lone, others, false],
     [lone, own, false],
   ] as const;
@@ -422,6 +425,16 @@ test('contexts leave a domain in any order, and a repair leaves them out', () =>
       assert.equal(arena.audit(members[0]!.local), []);
     }
   }
+});
+
+test('a lock that the host has taken stays taken', () => {
+  const world = new World();
+  const { arena, living } = world;
+  arena.state.lock = LOCK_HOLDER | (LIVING + 1);
+  const pd = arena.exports.allocPd(living.context);
+  assert.ok(pd !== 0);
+  assert.is(arena.exports.deallocPd(living.context, pd), OK);
+  assert.is(arena.state.lock, LOCK_HOLDER | (LIVING + 1));
 });
 
 test('a pool has all that opened it as members, and does not take the tables of others', () => {
