@@ -207,6 +207,8 @@ test('an engine has left its call when the call returns, and its time does not g
     exports.postProbe(context, wire.qp.handle, Number(now) + 5);
     assert.is(state.now, now + 5n);
     left('a probe');
+    // Address 0 means that there is nothing: no code writes to it, or near it.
+    assert.equal(arena.memory.bytes.slice(0, 1024), new Uint8Array(1024));
   }));
 
 test('a queue pair that waits for a buffer is in the context’s list', () =>

@@ -2,6 +2,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
+  AttachmentLayout,
   BlockParametersLayout,
   DOMAIN_HOLDER,
   Errno,
@@ -427,6 +428,53 @@ test('contexts leave a domain in any order, and a repair leaves them out', () =>
   }
 });
 
+test('a context that takes part in a pool gets the limits that it was made with', () => {
+  const arena = new SharedArena({ ...LIMITS, contextsMax: 3, poolUsersMax: 2 });
+  const [one, other] = [0, 1].map((slot) => arena.attach(slot));
+  const at = arena.heap.alloc(PoolParametersLayout.size);
+  const parameters = arena.at(PoolParametersLayout, at);
+  const limits = { maxLength: 64, mrsMax: 5, mrsMin: 2, lowWater: 1, buckets: 4, bucketMrs: 3 };
+  const open = (context: number, values: object): number => {
+    Object.assign(parameters, { ulp0: 7n, pd: 0, pool: 99, isNew: 99, ...values });
+    return arena.exports.poolOpen(context, at);
+  };
+  assert.is(open(one!.context, limits), OK);
+  assert.equal([parameters.pool, parameters.isNew], [0, 1]);
+  const others = { maxLength: 1, mrsMax: 1, mrsMin: 1, lowWater: 9, buckets: 1, bucketMrs: 9 };
+  assert.is(open(other!.context, others), OK);
+  const { maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs, pool, isNew } = parameters;
+  assert.equal({ maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs }, limits);
+  assert.equal([pool, isNew], [0, 0]);
+  assert.is(open(other!.context, others), Errno.EBUSY, 'twice');
+  // What it takes and gives changes no slot but its own.
+  const slots = [0, 1, 2].map((slot) => ({ ...arena.slot(slot) }));
+  for (const { context } of [one!, other!]) arena.exports.poolTake(context, 0, 0, 0, -1);
+  arena.exports.poolDrain(other!.context, 0, 0);
+  for (const slot of [0, 1, 2]) assert.equal({ ...arena.slot(slot) }, slots[slot], `slot ${slot}`);
+});
+
+test('without a free attachment no context takes part in a domain', () => {
+  const arena = new SharedArena({ ...LIMITS, contextsMax: 2, poolUsersMax: 0 });
+  const [one, other] = [0, 1].map((slot) => arena.attach(slot));
+  const { exports, state } = arena;
+  const pd = exports.allocPd(one!.context);
+  const free = state.attachmentFree;
+  state.attachmentFree = 0;
+  assert.is(exports.attachPd(other!.context, pd), Errno.ENOMEM);
+  assert.is(exports.allocPd(other!.context), 0);
+  state.attachmentFree = free;
+  assert.is(exports.attachPd(other!.context, pd), OK);
+  assert.is(exports.attachPd(other!.context, pd), Errno.EINVAL, 'twice');
+  // Another process has made a circle of the list.
+  const domain = arena.at(ProtectionDomainLayout, state.protectionDomains);
+  arena.at(AttachmentLayout, domain.attached).next = domain.attached;
+  domain.attachedCount = 2;
+  exports.deallocPd(one!.context, pd);
+  exports.deallocPd(other!.context, pd);
+  exports.arenaRepair(one!.local);
+  assert.equal(arena.audit(one!.local), []);
+});
+
 test('a lock that the host has taken stays taken', () => {
   const world = new World();
   const { arena, living } = world;
@@ -444,9 +492,10 @@ test('a pool has all that opened it as members, and does not take the tables of 
   assert.is(world.pool(SHARED).members0, bits);
   const before = { ...world.pool(SHARED) };
   for (const pool of [0, POOLS_MAX + 1, 0xffffffff]) {
-    Object.assign(world.user(2), { slot: DEAD + 1, pool });
+    Object.assign(world.user(2), { slot: DEAD + 1, pool, lent: 9 });
     exports.poolLend(world.dead.context, 2, 1);
     exports.poolLend(world.dead.context, 5, 1);
+    assert.is(world.user(2).lent, 9, `pool ${pool}`);
     assert.is(exports.poolRemoveUser(world.dead.context, 2), Errno.EINVAL, `pool ${pool}`);
   }
   assert.is(exports.poolRemoveUser(world.living.context, 1), Errno.EINVAL, 'another one’s');
