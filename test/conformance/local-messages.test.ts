@@ -244,7 +244,7 @@ test('WRITE with immediate data: refused keys are the responder’s matter', () 
     world.post(a, { ...request, rdma: { ...world.to(b, 40), rkey: 1 } });
     world.quiet();
     assert.equal(seen(a), ['1 REM_ACCESS_ERR']);
-    assert.equal(b.buffer, before, 'the receive request has no byte of it');
+    assert.equal(b.buffer, before, 'no byte is placed');
   }));
 
 test('WRITE with immediate data: the pieces of several SGEs follow each other at the target', () =>

@@ -80,7 +80,7 @@ export class Judge {
     );
   }
 
-  /** Files are imported without a mutant in shared processes: a case of each whose import counts. */
+  /** Shared processes import files without a mutant: a case of each whose import reaches it. */
   #importersOf(mutant: Mutant, cases: readonly Recorded[]): Recorded[] {
     const byFile = new Map(cases.map((each) => [each.file, each]));
     return [...byFile.values()]
