@@ -1,6 +1,6 @@
 /**
- * Runs whose outcome is kept in runs.snapshot.txt: the packets of seeds by their hash, and the window
- * of streams through networks. A refactoring leaves the file as it is; a change of the engine's
+ * Runs whose outcome is kept in runs.snapshot.txt: the packets of seeds by their hash, and the
+ * window of streams through networks. A refactoring leaves the file as it is; a change of the engine's
  * behaviour is a line of a diff, to be looked at and recorded.
  * ```
  *   npm run -s sim -- --table      writes runs.snapshot.txt and throughput.snapshot.txt

@@ -1,6 +1,6 @@
 /**
- * The engine's own checks of what control verbs bring. The host checks most of it before; another
- * host, or one with an error, must not take the engine out of its bounds.
+ * The engine's own checks of the arguments of control verbs. The host checks most arguments before;
+ * another host, or one with an error, must not take the engine out of its bounds.
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -177,7 +177,7 @@ test('each attribute is what the queue pair has from then on', () =>
     }
   }));
 
-test('a path leaves from the port that it was given, or from that of the device', () =>
+test('a path has the source port of its attributes, or that of the device', () =>
   onWire({ state: RESET }, (wire) => {
     const border = new Border(wire);
     const path = structAt(border.arena.memory, PathLayout, wire.qp.handle + QUEUE_PAIR_PATH);
