@@ -25,7 +25,7 @@ export function costOf({ millis, cpuMillis }: Recorded): number {
 }
 
 interface FileRecord {
-  /** Hash of the engine and of the test file. */
+  /** Hashes of the engine and of the test file. */
   readonly key: string;
   readonly importMillis: number;
   readonly importReached: readonly number[];
@@ -145,7 +145,10 @@ function hash(bytes: Uint8Array): string {
 }
 
 function keyOf(file: string, engine: string): string {
-  return `${engine} ${hash(readFileSync(new URL(`${file}.test.js`, BUILT)))}`;
+  const test = readFileSync(new URL(`${file}.test.js`, BUILT));
+  // The checks of this file are in a module of their own.
+  const checks = file.endsWith('/selftest') ? [new URL('build/selftest.wasm', TREE)] : [];
+  return `${engine} ${hash(Buffer.concat([test, ...checks.map((each) => readFileSync(each))]))}`;
 }
 
 function toRecord(key: string, { reports, failure }: Outcome): FileRecord {
