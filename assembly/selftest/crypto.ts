@@ -1,4 +1,5 @@
 /** Vectors of RFC 8439: ChaCha20 (2.3.2), and the edges of Poly1305 (A.3). */
+import { AEAD_SCRATCH_SIZE, aeadCrypt, aeadTag } from '../crypto/aead';
 import { chachaBlock, keyStream } from '../crypto/chacha20';
 import { Poly1305, polyBegin, polyBlocks, polyFinish } from '../crypto/poly1305';
 import { FREE } from './memory';
@@ -80,5 +81,54 @@ export function checkCrypto(): void {
   fill(MESSAGE, 0xff, 16);
   store<u8>(MESSAGE, 0xfd);
   tagIs(1, 0xfffffffffffffffa, 0xffffffffffffffff, 11);
+  end();
+
+  checkLimbs();
+  checkScratch();
+}
+
+/** Three blocks whose sum is 3 * 2^128 + the message, and r is 1: the tag is the message. */
+function sumIs(low: u64, high: u64, at: u64): void {
+  fill(MESSAGE, 0, 48);
+  store<u64>(MESSAGE, low);
+  store<u64>(MESSAGE, high, 8);
+  // 2^130 - 5 and above are reduced.
+  const isReduced = high == u64.MAX_VALUE && low >= <u64>-5;
+  tagIs(3, isReduced ? low + 5 : low, isReduced ? 0 : high, at);
+}
+
+function checkLimbs(): void {
+  begin('Poly1305 reduces sums of the modulus and above, and no sum below');
+  keyIs(1, 0);
+  const ones: u64 = 0xffffffff;
+  for (let limbs: u64 = 0; limbs < 16; limbs++) {
+    const low = (limbs & 1 ? ones : 0) | (limbs & 2 ? ones << 32 : 0);
+    const high = (limbs & 4 ? ones : 0) | (limbs & 8 ? ones << 32 : 0);
+    sumIs(low, high, limbs);
+  }
+  for (let less: u64 = 1; less < 9; less++) sumIs(0 - less, u64.MAX_VALUE, 100 + less);
+  end();
+}
+
+const SCRATCH = FREE + 4096;
+const SEALED = FREE + 8192;
+
+/** Neither a tag nor a decryption writes outside of its scratch memory. */
+function checkScratch(): void {
+  begin('AEAD writes to its scratch memory and to the data, and nowhere else');
+  for (let length: u32 = 12; length < 200; length += 29) {
+    fill(SCRATCH - 1024, 0x5a, 2048 + AEAD_SCRATCH_SIZE);
+    fill(SEALED, 0x77, 256);
+    aeadTag(SCRATCH, KEY, 7, SEALED, length, 12, TAG);
+    aeadCrypt(SCRATCH, KEY, 7, SEALED + 12, length - 12);
+    for (let at: usize = 0; at < 1024; at += 8) {
+      const behind = SCRATCH + <usize>AEAD_SCRATCH_SIZE + at;
+      same(load<u64>(SCRATCH - 1024 + at), 0x5a5a5a5a5a5a5a5a, 'before', at);
+      same(load<u64>(behind), 0x5a5a5a5a5a5a5a5a, 'behind', at);
+    }
+    for (let at: u32 = 0; at < 256; at++) {
+      if (at < 12 || at >= length) same(load<u8>(SEALED + at), 0x77, 'data', at);
+    }
+  }
   end();
 }

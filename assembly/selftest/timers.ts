@@ -13,6 +13,7 @@ import {
   dueTimer,
   initTimers,
   nextTimerMicros,
+  removeTimer,
 } from '../transport/shared/timer-wheel';
 import { Random } from './arena';
 import { FREE } from './memory';
@@ -39,6 +40,8 @@ export function checkTimers(): void {
   checkRearming();
   checkWakeUp();
   checkSleeper();
+  checkFar();
+  checkRemoval();
 }
 
 function wheel(): TimerWheel {
@@ -195,5 +198,38 @@ function checkSleeper(): void {
     }
     same(fire(12345 + jump + GRANULARITY), TIMERS, 'fired', jump);
   }
+  end();
+}
+
+function checkFar(): void {
+  begin('a timer beyond a turn of the whole wheel fires when it is due');
+  for (let turns: u64 = 1; turns <= 5; turns++) {
+    start(777);
+    const deadline = 777 + turns * TURN + turns;
+    armTimer(wheel(), nodeAt(0), 777, deadline - 777);
+    setDeadline(0, deadline);
+    let now: u64 = 777;
+    for (let step = 0; step < 10000 && earliest() != 0; step++) {
+      now = max<u64>(nextTimerMicros(wheel()), now + 1);
+      fire(now);
+    }
+    same(earliest(), 0, 'fired', turns);
+    same(u64(now < deadline + GRANULARITY), 1, 'in time', turns);
+  }
+  end();
+}
+
+function checkRemoval(): void {
+  begin('a timer that is removed is disarmed, and out of the wheel');
+  start(1000);
+  for (let index: u32 = 0; index < 3; index++) armTimer(wheel(), nodeAt(index), 1000, 500);
+  removeTimer(wheel(), nodeAt(1));
+  same(nodeAt(1).deadline, 0, 'deadline', 1);
+  same(nodeAt(1).slot, 0, 'slot', 1);
+  removeTimer(wheel(), nodeAt(1));
+  setDeadline(0, 1500);
+  setDeadline(2, 1500);
+  same(fire(1500 + GRANULARITY), 2, 'the others fire', 0);
+  same(nextTimerMicros(wheel()), 0, 'nothing is left', 0);
   end();
 }

@@ -22,11 +22,16 @@ declare namespace WebAssembly {
     grow(pages: number): number;
   }
 
+  class Global {
+    constructor(descriptor: { value: 'i32'; mutable: boolean }, value: number);
+    value: number;
+  }
+
   /** A function of a module: i64 is a bigint, everything else a number. */
   type ExportedFunction = (...values: (number | bigint)[]) => number | bigint | undefined;
   type ImportedFunction = (...values: never[]) => number | bigint | void;
   type ExportValue = ExportedFunction | Memory;
-  type ImportValue = ImportedFunction | Memory | number | bigint;
+  type ImportValue = ImportedFunction | Memory | Global | number | bigint;
   type Exports = Record<string, ExportValue>;
   type Imports = Record<string, Record<string, ImportValue>>;
   type Kind = 'function' | 'global' | 'memory' | 'table';

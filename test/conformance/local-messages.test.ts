@@ -5,7 +5,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LocalMessageState } from '#build/abi.js';
-import { QpState, SendFlag, WcStatusName, WrOpcode } from '../../host/index.js';
+import { AccessFlag, QpState, SendFlag, WcStatusName, WrOpcode } from '../../host/index.js';
 import { PathWorld } from '../support/request-paths.js';
 import { LocalChannel } from '../support/local-channels.js';
 import { connect, makePair, type PairOptions } from '../support/pair.js';
@@ -233,10 +233,51 @@ test('WRITE with immediate data: refused keys are the responder’s matter', () 
     world.quiet();
     assert.equal(b.buffer.slice(40, 3040), a.buffer.slice(5, 3005));
     assert.equal([seen(a), sent(world)], [['1 SUCCESS'], 0n]);
-    receive(world, 2, 0, 0);
+    const before = b.buffer.slice();
+    receive(world, 2, 50_000, 4000);
     world.post(a, { ...request, rdma: { ...world.to(b, 40), rkey: 1 } });
     world.quiet();
     assert.equal(seen(a), ['1 REM_ACCESS_ERR']);
+    assert.equal(b.buffer, before, 'no byte is placed');
+  }));
+
+test('WRITE with immediate data: the pieces of several SGEs follow each other at the target', () =>
+  between((world) => {
+    const { a, b } = world;
+    const pieces = [
+      [10, 100],
+      [500, 1],
+      [900, 300],
+      [2000, 77],
+    ] as const;
+    receive(world, 1, 0, 0);
+    world.post(a, {
+      wrId: 1,
+      opcode: RDMA_WRITE_WITH_IMM,
+      sendFlags: SIGNALED,
+      sgList: pieces.map(([from, length]) => world.sge(a, from, length)),
+      immData: 5,
+      rdma: world.to(b, 100),
+    });
+    world.quiet();
+    assert.equal([seen(a), sent(world)], [['1 SUCCESS'], 0n]);
+    const all = pieces.flatMap(([from, length]) => [...a.buffer.subarray(from, from + length)]);
+    assert.equal([...b.buffer.subarray(100, 100 + all.length)], all);
+    assert.equal([b.buffer[99], b.buffer[100 + all.length]], [0, 0]);
+    const [wc] = b.cq.poll(1);
+    assert.equal([wc?.immData, wc?.byteLen], [5, all.length]);
+  }));
+
+test('a WRITE with immediate data needs REMOTE_WRITE of the queue pair, as over the wire', () =>
+  between((world) => {
+    const { a, b } = world;
+    b.qp.modify({ qpAccessFlags: AccessFlag.REMOTE_READ });
+    receive(world, 1, 0, 0);
+    const request = { ...send(world, 1, 5, 300), opcode: RDMA_WRITE_WITH_IMM, immData: 7 };
+    world.post(a, { ...request, rdma: world.to(b, 40) });
+    world.quiet();
+    assert.equal(seen(a), ['1 REM_INV_REQ_ERR']);
+    assert.equal(b.buffer.slice(0, 400), new Uint8Array(400));
   }));
 
 /** Whatever another member of the arena writes there. */

@@ -160,6 +160,19 @@ test('multicast reaches every member and no other queue pair', async () => {
   pair.settle();
   assert.is(b.cq.poll(9).length, 1);
   assert.is(a.cq.poll(9).length, 1, 'the sender’s own host as well');
+  b.qp.modify({ qpState: QpState.ERR });
+  assert.equal(
+    b.cq.poll(9).map(({ status }) => status),
+    [WcStatus.WR_FLUSH_ERR],
+  );
+  b.qp.modify({ qpState: QpState.RESET });
+  b.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: 0x11111111 });
+  b.qp.attachMcast(group);
+  b.qp.postRecv({ wrId: 4, sgList: sge(b, 0, 100) });
+  a.qp.postRecv({ wrId: 5, sgList: sge(a, 1000, 100) });
+  a.qp.postSend({ opcode: WrOpcode.SEND, sgList: sge(a, 0, 10), ud });
+  pair.settle();
+  assert.equal([a.cq.poll(9).length, b.cq.poll(9).length], [1, 0], 'in INIT it receives nothing');
   b.qp.detachMcast(group);
   a.qp.postSend({ opcode: WrOpcode.SEND, sgList: sge(a, 0, 10), ud });
   pair.settle();

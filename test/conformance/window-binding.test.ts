@@ -7,7 +7,7 @@ import {
   QueuePairLayout,
   RING_HEADER_SIZE,
 } from '#build/abi.js';
-import { AccessFlag, MwType, QpState, incRkey } from '../../host/index.js';
+import { AccessFlag, MwType, QpState, SendFlag, WrOpcode, incRkey } from '../../host/index.js';
 import { structAt } from '../../host/engine/struct.js';
 import { expectRefusal } from '../support/refusal.js';
 import {
@@ -105,6 +105,33 @@ test('a region without remote rights carries a window that has them: the flags a
   assert.is(requests.write(mw.rkey, mr.addr), ACK);
   assert.is(requests.write(mr.rkey, mr.addr), REMOTE_ACCESS_ERROR);
 });
+
+test('a region that nothing may write to carries a window for reading (S82)', (wire) => {
+  const part = wire.buffer.subarray(0, 4096);
+  const mr = wire.pd.regMr(part, REMOTE_READ | MW_BIND);
+  const mw = wire.pd.allocMw(TYPE_2);
+  assert.is(bind(wire, mw, mr, { access: REMOTE_READ }), 'SUCCESS');
+  assert.is(new Requests(wire).write(mw.rkey, mr.addr), REMOTE_ACCESS_ERROR);
+});
+
+test.with({ device: { regionsMax: 8 } })(
+  'LOCAL_INV of key 0 fails, whatever is in its slot',
+  (wire) => {
+    const windows = Array.from({ length: 7 }, () => wire.pd.allocMw(TYPE_2));
+    // Of 16 slots some attempt takes the first: keys are random.
+    for (let turn = 0; turn < 200 && !windows.some(({ rkey }) => (rkey >>> 8) % 16 === 0); turn++) {
+      windows.shift()!.dealloc();
+      windows.push(wire.pd.allocMw(TYPE_2));
+    }
+    assert.ok(windows.some(({ rkey }) => (rkey >>> 8) % 16 === 0));
+    wire.qp.postSend({
+      opcode: WrOpcode.LOCAL_INV,
+      sendFlags: SendFlag.SIGNALED,
+      invalidateRkey: 0,
+    });
+    assert.is(lastStatus(wire), 'LOC_QP_OP_ERR');
+  },
+);
 
 test('window, region and queue pair are of one protection domain (S82)', (wire) => {
   const mr = regionOf(wire);

@@ -57,7 +57,8 @@ export interface Protocol {
 }
 
 const READ_ATTEMPTS = 2;
-const top = fileURLToPath(root);
+/** The tests of mutants name a tree with other sources. */
+const top = process.env['VERBENA_EXHAUSTIVE_TREE'] ?? fileURLToPath(root);
 const cache = `${top}build/exhaustive/`;
 
 /** What the checker calls. 64-bit arguments are made here: the checker's addresses are small. */
@@ -128,6 +129,8 @@ function readSources(variant: Variant): Map<string, string> {
       sources.set(file, readFileSync(`${top}assembly/${file}`, 'utf8'));
     }
   }
+  const guard = `${top}assembly/mutant.ts`;
+  if (existsSync(guard)) sources.set('mutant.ts', readFileSync(guard, 'utf8'));
   for (const [file, source] of Object.entries(variant.added ?? {})) sources.set(file, source);
   const attempts = {
     file: 'region/key-table.ts',

@@ -3,16 +3,17 @@
  * Ends with `N passed, M failed`: a mutant fails that no test notices and that survivors.ts has no
  * reason for.
  */
+import { createHash } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { endWithUs } from '../support/run-to-end.js';
 import { read } from '../support/script.js';
-import { Random } from '../simulation/random.js';
 import { judgeHostDefences } from './defence-run.js';
 import { ENGINE_DEFENCES, isOf } from './defences.js';
-import { Judge, type Verdict } from './judge.js';
+import { Judge, textOf, type Verdict } from './judge.js';
 import { Reach } from './reach.js';
 import { mutantsOfBuild, type Mutant } from './schemata.js';
 import { reasonFor } from './survivors.js';
+import { endIdle } from './workers.js';
 import { words, type Options } from './words.js';
 
 const KILLED_PERCENT_MIN = 97;
@@ -23,15 +24,19 @@ function describe({ id, file, line, function: name, operator, source, becomes }:
   return `#${id} ${file}:${line} ${name}: ${operator}: ${change}`;
 }
 
+/** Of a mutant in the draw: it depends on its text alone, so other changes leave the sample. */
+function rankOf(mutant: Mutant, seed: number): number {
+  return createHash('sha256')
+    .update(`${seed}\n${textOf(mutant)}`)
+    .digest()
+    .readUInt32LE();
+}
+
 function chosen(all: readonly Mutant[], { mutant, file, sample, seed }: Options): Mutant[] {
   if (mutant !== undefined) return all.filter(({ id }) => id === mutant);
   const pool = all.filter((each) => file === undefined || each.file.includes(file));
-  const random = new Random(seed);
-  const drawn: Mutant[] = [];
-  while (drawn.length < sample && pool.length > 0) {
-    drawn.push(...pool.splice(random.below(pool.length), 1));
-  }
-  return drawn;
+  const ranks = new Map(pool.map((each) => [each, rankOf(each, seed)]));
+  return pool.sort((left, right) => ranks.get(left)! - ranks.get(right)!).slice(0, sample);
 }
 
 async function judgeAll(judge: Judge, mutants: readonly Mutant[]): Promise<Verdict[]> {
@@ -47,6 +52,7 @@ async function judgeAll(judge: Judge, mutants: readonly Mutant[]): Promise<Verdi
     }
   };
   await Promise.all(Array.from({ length: workers }, worker));
+  endIdle();
   judge.save();
   return verdicts;
 }
@@ -55,7 +61,7 @@ async function judgeOperators(options: Options): Promise<{ passed: number; faile
   const all = mutantsOfBuild(console.log);
   const mutants = chosen(all, options);
   console.log(`${mutants.length} of ${all.length} mutants, seed ${options.seed}`);
-  const reach = await Reach.record(workers, console.log);
+  const reach = await Reach.record(all, workers, console.log);
   const verdicts = await judgeAll(new Judge(reach), mutants);
   const survivors = verdicts.filter(({ killedBy }) => !killedBy);
   let failed = 0;
@@ -90,7 +96,7 @@ async function judgeDefences(
   const rows = ENGINE_DEFENCES.filter(({ name }) => wanted(name));
   if (rows.length === 0) return { passed, failed };
   const all = mutantsOfBuild(console.log);
-  const judge = new Judge(await Reach.record(workers, console.log));
+  const judge = new Judge(await Reach.record(all, workers, console.log));
   let survived = 0;
   for (const row of rows) {
     const mutant = all.find((each) => isOf(row, each));

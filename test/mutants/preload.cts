@@ -1,7 +1,7 @@
 /**
  * `node --require`: what a process of a mutant's tests loads first, and each of its threads
  * (threads skip `--import`, so this is CommonJS). The modules in build/ are replaced by the guarded ones of
- * schemata.ts, and each instance gets the number of its mutant. The environment names both, so that
+ * schemata.ts, and all instances of a thread share a global, the number of the mutant. The environment names both, so that
  * child processes have the same mutant.
  */
 import fs = require('node:fs');
@@ -12,8 +12,20 @@ import threads = require('node:worker_threads');
 /** schemata.ts has the same; loading it here would load the compiler. */
 const TABLE = 1088;
 const TABLE_SIZE = 7104;
+const PAGE = 65536;
 
-const active = Number(process.env['VERBENA_MUTANT'] ?? 0);
+/** The number of the mutant, for all instances of this thread. */
+const active = new WebAssembly.Global(
+  { value: 'i32', mutable: true },
+  Number(process.env['VERBENA_MUTANT'] ?? 0),
+);
+
+/** Other threads and processes that begin from here on have this mutant as well. */
+function setActive(mutant: number): void {
+  active.value = mutant;
+  process.env['VERBENA_MUTANT'] = String(mutant);
+}
+
 const recording = process.env['VERBENA_MUTANT_RECORD'] === '1' ? 1 : 0;
 /** The folder of the guarded modules. */
 const guardedBuild = process.env['VERBENA_MUTANT_BUILD']!;
@@ -87,8 +99,12 @@ WebAssembly.Instance = new Proxy(WebAssembly.Instance, {
   construct(target, [module, given]: [WebAssembly.Module, WebAssembly.Imports | undefined]) {
     const isGuarded = WebAssembly.Module.imports(module).some((each) => each.module === 'mutants');
     if (!isGuarded) return new target(module, given);
-    const instance = new target(module, { ...given, mutants: { active, recording } });
-    watch(given?.['env']?.['memory'] ?? instance.exports['memory']);
+    const memory = given?.['env']?.['memory'];
+    // The exhaustive search has its tables where the guards record.
+    const isSmall = memory instanceof WebAssembly.Memory && memory.buffer.byteLength <= PAGE;
+    const mutants = { active, recording: isSmall ? 0 : recording };
+    const instance = new target(module, { ...given, mutants });
+    if (!isSmall) watch(memory ?? instance.exports['memory']);
     return instance;
   },
 });
@@ -100,4 +116,4 @@ threads.Worker = new Proxy(threads.Worker, {
 });
 modulesOfNode.syncBuiltinESMExports();
 
-export = { takeReached };
+export = { setActive, takeReached };

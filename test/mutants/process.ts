@@ -1,7 +1,8 @@
 /**
  * A process of tests. Its parent (workers.ts) names test files and cases; it imports a file when
  * the first of its cases is due, runs the cases one by one, and reports each. The first failure
- * ends it: the mutant is noticed, and the state of this process is worth nothing any more.
+ * ends it: the mutant is noticed, and the state of this process is worth nothing any more. A shared
+ * process goes on when the case that failed passes without the mutant.
  */
 import { register } from 'node:module';
 import preload from './preload.cjs';
@@ -37,31 +38,50 @@ async function record(file: string): Promise<void> {
   send({ kind: 'imported', millis: performance.now() - start, reached: preload.takeReached() });
   for (const [index, { name, run }] of cases.entries()) {
     send({ kind: 'started', file, index });
-    const begin = performance.now();
+    const [begin, cpuBegin] = [performance.now(), process.cpuUsage()];
     await run();
     const millis = performance.now() - begin;
-    send({ kind: 'passed', file, index, name, millis, reached: preload.takeReached() });
+    const { user, system } = process.cpuUsage(cpuBegin);
+    const cpuMillis = (user + system) / 1000;
+    const reached = preload.takeReached();
+    send({ kind: 'passed', file, index, name, millis, cpuMillis, reached });
   }
+  send({ kind: 'done' });
 }
 
-async function perform(order: Order): Promise<void> {
-  if (order.kind === 'record') return record(order.file);
-  for (const { file, index } of order.cases) {
+const isShared = process.env['VERBENA_MUTANT_SHARED'] === '1';
+
+async function run({ mutant, cases }: Order & { kind: 'run' }): Promise<void> {
+  for (const { file, index } of cases) {
     send({ kind: 'started', file, index });
-    const { name, run } = (await casesOf(file))[index]!;
-    await run();
-    send({ kind: 'passed', file, index, name, millis: 0, reached: [] });
+    // What a file makes for all of its cases is made without a mutant, as there will be others.
+    preload.setActive(isShared ? 0 : mutant);
+    const one = (await casesOf(file))[index]!;
+    preload.setActive(mutant);
+    try {
+      await one.run();
+    } catch (error) {
+      if (!isShared) throw error;
+      preload.setActive(0);
+      await one.run();
+      return send({ kind: 'failed', why: messageOf(error), clean: true });
+    }
+    const { name } = one;
+    send({ kind: 'passed', file, index, name, millis: 0, cpuMillis: 0, reached: [] });
   }
+  send({ kind: 'done' });
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 const fail = (error: unknown): void => {
-  const why = error instanceof Error ? error.message : String(error);
-  process.send!({ kind: 'failed', why } satisfies Report, () => process.exit(1));
+  const report: Report = { kind: 'failed', why: messageOf(error), clean: false };
+  process.send!(report, () => process.exit(1));
 };
 process.on('uncaughtException', fail);
 process.on('unhandledRejection', fail);
 process.on('message', (order: Order) => {
-  perform(order).then(() => {
-    process.send!({ kind: 'done' } satisfies Report, () => process.exit(0));
-  }, fail);
+  (order.kind === 'record' ? record(order.file) : run(order)).catch(fail);
 });

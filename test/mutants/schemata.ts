@@ -42,7 +42,7 @@ const GUARD_FILE = 'assembly/mutant.ts';
 export const REACHED_TABLE = 1088;
 export const REACHED_SIZE = 7104;
 const GUARD = `
-@external('mutants', 'active') declare const ACTIVE: u32;
+@external('mutants', 'active') declare let ACTIVE: u32;
 @external('mutants', 'recording') declare const RECORDING: u32;
 
 export function mutant(id: u32): bool {
@@ -73,6 +73,7 @@ export function mutantsOfBuild(log: (line: string) => void): Mutant[] {
         .map((file) => readFileSync(new URL(file, root), 'utf8'))
         .join(),
     )
+    .update(selftests().join())
     .digest('hex');
   const kept = existsSync(STAMP)
     ? (JSON.parse(readFileSync(STAMP, 'utf8')) as { key: string; dropped: number[] })
@@ -93,6 +94,14 @@ function sources(): string[] {
     .map((name) => `assembly/${name.replaceAll('\\', '/')}`)
     .filter((file) => !NOT_MUTATED.test(file))
     .sort();
+}
+
+/** Tests in the engine's language: compiled with it, and without mutants of their own. */
+function selftests(): string[] {
+  const folder = new URL('assembly/selftest/', root);
+  return readdirSync(folder)
+    .sort()
+    .map((name) => readFileSync(new URL(name, folder), 'utf8'));
 }
 
 /** Compiles the engine with these mutants. Returns those that compile. */

@@ -4,6 +4,7 @@ import * as assert from 'uvu/assert';
 import { sample } from '../support/sample.js';
 import { simulateFlows } from './flow-seeds.js';
 import { jain, runFlows, type FlowOptions, type FlowResult } from './flows.js';
+import { STREAMS, recordedLine, streamLine } from './recorded-runs.js';
 import type { Line } from './switch.js';
 
 const SEEDS = sample(4, 12);
@@ -131,5 +132,11 @@ test(`networks of ${SEEDS} seeds`, async () => {
     );
   }
 });
+
+for (const name of Object.keys(STREAMS)) {
+  test(`windows and round trips are those of runs.snapshot.txt: ${name}`, async () => {
+    assert.is(await streamLine(name), recordedLine(name));
+  });
+}
 
 test.run();

@@ -8,7 +8,7 @@
  *   npm run -s sim -- --net [--seeds 2000]          streams through networks (--replay SEED)
  *   npm run -s sim -- --rds [--seeds 1000]          reliable datagrams (--replay SEED)
  *   npm run -s sim -- --periods                     a link loses every n-th packet, n from 2 to 200
- *   npm run -s sim -- --table                       writes throughput.snapshot.txt
+ *   npm run -s sim -- --table                       writes both *.snapshot.txt
  *   npm run -s sim -- --kill                        processes that die at every step
  *   npm run -s sim -- --crash [--seeds 10000]       power cuts at every step (--replay SEED)
  *   npm run -s sim -- --crash --kill                a real server, killed 200 times (--seeds N)
@@ -28,6 +28,7 @@ import { formatOptions, optionsOf, type SimulationOptions } from './options.js';
 import { runLosses } from './periodic-loss.js';
 import { runRds } from './rds-runs.js';
 import { shrink } from './shrink.js';
+import { writeRuns } from './recorded-runs.js';
 import { writeSnapshot } from './throughput.js';
 import { words, type SimulationWords } from './words.js';
 import type { SeedKind, SeedResult, SeedTask } from './worker.js';
@@ -152,6 +153,7 @@ async function main(): Promise<number> {
   const values = read<SimulationWords>(words).options;
   const { first, seeds } = values;
   if (values.table) {
+    await writeRuns();
     console.log(await writeSnapshot());
     return 0;
   }

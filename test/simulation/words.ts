@@ -50,4 +50,4 @@ export const words = script(
   .option('--periods', 'instead: a link loses every n-th packet, n from 2 to 200', false)
   .option('--kill', 'instead: processes that die at every step', false)
   .option('--crash', 'instead: power cuts at every step; with --kill a real server', false)
-  .option('--table', 'write throughput.snapshot.txt', false);
+  .option('--table', 'write throughput.snapshot.txt and runs.snapshot.txt', false);

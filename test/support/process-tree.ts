@@ -3,8 +3,8 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs';
 
 /** Processor seconds so far: of this process, and of all that descend from it and are alive. */
 export function treeCpuSeconds(): { readonly own: number; readonly children: number } {
-  const children = descendantsOf(process.pid).reduce((sum, pid) => sum + secondsOf(pid), 0);
-  return { own: secondsOf(process.pid), children };
+  const children = descendantsOf(process.pid).reduce((sum, pid) => sum + cpuSecondsOf(pid), 0);
+  return { own: cpuSecondsOf(process.pid), children };
 }
 
 /** All that descend from process `pid` and are alive. Where there is no /proc: none. */
@@ -30,7 +30,8 @@ function parentOf(pid: number): number | undefined {
   }
 }
 
-function secondsOf(pid: number): number {
+/** Processor seconds of the living threads of process `pid`; 0 where there is no /proc. */
+export function cpuSecondsOf(pid: number): number {
   let nanos = 0;
   try {
     for (const thread of readdirSync(`/proc/${pid}/task`)) {

@@ -17,7 +17,8 @@ export interface RanToEnd {
   readonly stderr: string;
 }
 
-const running = new Set<number>();
+/** Processes, leaders of their groups, that end with this one. */
+export const running = new Set<number>();
 
 /** Runs `node ...args` in a process group of its own for at most `secondsMax`. */
 export function runToEnd(

@@ -4,6 +4,7 @@ import * as assert from 'uvu/assert';
 import {
   AccessFlag,
   ArenaLayout,
+  AttachmentLayout,
   COMPOSITE_ENTRY_SIZE,
   Errno,
   KeyEntryLayout,
@@ -13,11 +14,13 @@ import {
   LayoutFault,
   LayoutParametersLayout,
   MrSetLayoutFlag,
+  ProtectionDomainLayout,
   RANDOM_KEYS,
   RegionParametersLayout,
   ReregMrFlag,
   ReregisterParametersLayout,
 } from '#build/abi.js';
+import type { SharedLimits } from '../../../host/engine/arena.js';
 import { Random } from '../../simulation/random.js';
 import { SharedArena } from '../../support/shared-arena.js';
 
@@ -59,7 +62,7 @@ test('a key opens the bytes of its entry, to its domain, within the memory of us
     Object.assign(entry, { sequence, key, pd, access, iova, length, address });
     const size = odd(0.2) ? random.below(70000) : random.below(length + 1);
     const within = BigInt(random.below(Math.max(length - size, 0) + 1));
-    const far = near(0n, BigInt(length), 2n ** 32n);
+    const far = near(0n, BigInt(length), 2n ** 32n, -(2n ** 32n));
     const from = odd(0.2) ? far : within;
     const need = odd(0.5) ? access : random.below(16) & random.below(16);
     const linear = BigInt(address) + from;
@@ -151,6 +154,116 @@ test('a new key has what its kind needs, and no more', () => {
     assert.is(exports.killMr(context, KEY), Errno.OK, what);
     assert.is(exports.mrReleased(context, KEY), 1, what);
     for (const pd of pds) assert.is(exports.deallocPd(context, pd), Errno.OK, 'nothing is left');
+  }
+});
+
+test('only a key itself is killed, not another one of its slot', () => {
+  const world = new World();
+  const { entry, note, exports, context } = world;
+  assert.is(world.register(KeyKind.REGION, REMOTE_READ), Errno.OK);
+  for (const other of [0, KEY + 1, KEY + 0xff]) {
+    assert.is(exports.killMr(context, other), Errno.EINVAL);
+    assert.is(exports.mrReleased(context, other), 0);
+    assert.equal([entry.key, note.state, entry.sequence & 1], [KEY, KeyState.LIVE, 0]);
+  }
+  assert.is(exports.killMr(context, KEY), Errno.OK);
+  assert.is(exports.killMr(context, KEY), Errno.EINVAL, 'it is dying');
+});
+
+test('as many keys are tried as were drawn, and none without a number', () => {
+  const world = new World();
+  const { arena, exports, context, note } = world;
+  const random = (world.at + RegionParametersLayout.fields.random[0]) >> 2;
+  note.state = KeyState.DYING;
+  const region = {
+    iova: 4096n,
+    address: 8192,
+    length: 64,
+    pd: world.pds[0]!,
+    kind: KeyKind.REGION,
+  };
+  Object.assign(arena.at(RegionParametersLayout, world.at), region);
+  const words = arena.memory.words;
+  words.fill(KEY, random, random + RANDOM_KEYS);
+  // Behind the drawn keys, and with 0 in the upper bits: both are in the free slot.
+  const free = 0x1300;
+  words[random + RANDOM_KEYS] = free;
+  words[random + 1] = 0x13;
+  assert.is(exports.regMr(context, world.at), Errno.EAGAIN);
+  assert.is(exports.deallocPd(context, world.pds[0]!), Errno.OK, 'the domain is not in use');
+  words[random + RANDOM_KEYS - 1] = free;
+  Object.assign(arena.at(RegionParametersLayout, world.at), { pd: world.pds[1]! });
+  assert.is(exports.regMr(context, world.at), Errno.OK);
+  assert.is(arena.state.regionCount, 1, 'the attempt before counts no region');
+});
+
+test('a fast region is revoked when it is invalid, and not while it is live', () => {
+  const world = new World();
+  const { entry, note, exports, context } = world;
+  assert.is(world.register(KeyKind.FAST_REGION, 0), Errno.OK);
+  entry.key = KEY;
+  note.state = KeyState.LIVE;
+  assert.is(exports.mrRevoked(context, KEY), 0);
+  assert.is(exports.killFastMr(context, KEY ^ 0x100), Errno.EINVAL);
+  assert.is(exports.killFastMr(context, KEY), Errno.OK);
+  assert.equal([entry.key, note.state], [0, KeyState.INVALID]);
+  assert.is(exports.mrRevoked(context, KEY), 1);
+});
+
+test('a key that another engine is changing is not killed now', () => {
+  for (const kind of [KeyKind.REGION, KeyKind.FAST_REGION]) {
+    const world = new World();
+    const { entry, note, exports, context } = world;
+    assert.is(world.register(kind, REMOTE_READ), Errno.OK);
+    const [{ sequence, key }, { state }] = [entry, note];
+    entry.sequence = sequence + 1;
+    assert.is(exports.killMr(context, KEY), Errno.EAGAIN);
+    assert.is(exports.killFastMr(context, KEY), Errno.EAGAIN);
+    assert.equal([entry.sequence, entry.key, note.state], [sequence + 1, key, state]);
+    entry.sequence = sequence;
+    assert.is(exports.killMr(context, KEY), Errno.OK);
+  }
+});
+
+test('a release waits for engines of others that execute requests on any memory', () => {
+  for (const localEndpointsMax of [0, 8]) {
+    const limits = { ...LIMITS, contextsMax: 3, localEndpointsMax };
+    const arena = new SharedArena(limits as SharedLimits);
+    const own = arena.attach(1);
+    for (const slot of [0, 2]) arena.attach(slot);
+    const { exports } = arena;
+    const pd = exports.allocPd(own.context);
+    const at = arena.heap.alloc(RegionParametersLayout.size + RANDOM_KEYS * 4);
+    const random = (at + RegionParametersLayout.fields.random[0]) >> 2;
+    for (const slot of [0, 2]) {
+      const region = { iova: 0n, address: 8192, length: 64, pd, kind: KeyKind.REGION };
+      Object.assign(arena.at(RegionParametersLayout, at), region);
+      arena.memory.words.fill(KEY, random, random + RANDOM_KEYS);
+      assert.is(exports.regMr(own.context, at), Errno.OK);
+      const other = arena.slot(slot);
+      Object.assign(other, { activity: (arena.state.epoch << 1) | 1, reaches: 1 });
+      assert.is(exports.killMr(own.context, KEY), Errno.OK);
+      if (localEndpointsMax > 0) {
+        assert.is(exports.mrReleased(own.context, KEY), 0, `slot ${slot} is in its call`);
+        other.reaches = 0;
+      }
+      assert.is(exports.mrReleased(own.context, KEY), 1, 'no call that matters');
+      Object.assign(other, { activity: 0, reaches: 0 });
+    }
+  }
+});
+
+test('an attachment that names no slot delays no release', () => {
+  const world = new World();
+  const { arena, exports, context } = world;
+  const { attached } = arena.at(ProtectionDomainLayout, arena.state.protectionDomains);
+  const node = arena.at(AttachmentLayout, attached);
+  for (const slot of [1, 0xffff, 0x7fffffff]) {
+    assert.is(world.register(KeyKind.REGION, REMOTE_READ), Errno.OK);
+    assert.is(exports.killMr(context, KEY), Errno.OK);
+    node.slot = slot;
+    assert.is(exports.mrReleased(context, KEY), 1, `slot ${slot}`);
+    node.slot = 0;
   }
 });
 

@@ -2,7 +2,9 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
+  AttachmentLayout,
   BlockParametersLayout,
+  DOMAIN_HOLDER,
   Errno,
   KEY_ENTRY_SIZE,
   KEY_NOTE_SIZE,
@@ -10,6 +12,12 @@ import {
   KeyKind,
   KeyNoteLayout,
   KeyState,
+  LOCAL_ENDPOINT_SIZE,
+  LOCAL_MESSAGE_SIZE,
+  LOCAL_VALUE_SIZE,
+  LOCK_HOLDER,
+  LocalEndpointLayout,
+  LocalMessageState,
   POOL_HOLDER,
   POOL_LISTS_SIZE,
   POOL_NODE_SIZE,
@@ -25,6 +33,7 @@ import {
   ProtectionDomainLayout,
   SlotState,
 } from '#build/abi.js';
+import type { SharedLimits } from '../../../host/engine/arena.js';
 import { Random } from '../../simulation/random.js';
 import { SharedArena } from '../../support/shared-arena.js';
 
@@ -290,6 +299,208 @@ test('a reap leaves what the living have, takes what the dead had, and ends its 
     arena.exports.arenaRepair(world.living.local);
     assert.equal(arena.audit(world.living.local), []);
   }
+});
+
+test('a region of a domain ends when no living process takes part or holds its memory', () => {
+  const world = new World(false);
+  const { arena, dead } = world;
+  const { exports } = arena;
+  const at = arena.heap.alloc(BlockParametersLayout.size);
+  const block = arena.at(BlockParametersLayout, at);
+  const { heapStart } = arena.state;
+  // The first block is of the dead, the second one of the living.
+  const [own, others] = [heapStart, heapStart + 4096];
+  Object.assign(block, { address: others, length: 64 });
+  assert.is(exports.attachBlock(dead.context, at), OK);
+  const lone = exports.allocPd(dead.context);
+  const shared = world.pd;
+  const cases = [
+    [shared, others, true],
+    [shared, own, false],
+    // Its block begins where one ends that the living process holds.
+    [shared, heapStart + 8192, false],
+    [lone, others, false],
+    [lone, own, false],
+  ] as const;
+  cases.forEach(([pd, address], index) => {
+    const key = keyOf(index);
+    Object.assign(world.entry(index), { key, pd, address, length: 64, iova: 0n });
+    Object.assign(world.note(index), { key, pd, state: LIVE, owner: DOMAIN_HOLDER });
+  });
+  assert.is(world.reap(), OK);
+  cases.forEach(([, , stays], index) => {
+    const found = [world.note(index).state, world.entry(index).key];
+    assert.equal(found, stays ? [LIVE, keyOf(index)] : [FREE, 0], `region ${index}`);
+  });
+});
+
+test('queue pairs of the dead are found no more, and those of the living are', () => {
+  const arena = new SharedArena({
+    ...LIMITS,
+    poolUsersMax: 0,
+    localEndpointsMax: 8,
+  } as SharedLimits);
+  const living = arena.attach(LIVING);
+  arena.attach(DEAD);
+  const at = (index: number) =>
+    arena.at(LocalEndpointLayout, arena.state.localEndpoints + index * LOCAL_ENDPOINT_SIZE);
+  for (let index = 0; index < 8 * LIMITS.contextsMax; index++) {
+    // A third of them are in the middle of a change.
+    Object.assign(at(index), { qpn: index + 1, sequence: 4 + (index % 3 === 0 ? 1 : 0) });
+  }
+  Object.assign(arena.slot(DEAD), { reaches: 1, port: 4791, localRequests: 3n });
+  assert.is(arena.exports.arenaReap(living.local, DEAD), OK);
+  for (let index = 0; index < 8 * LIMITS.contextsMax; index++) {
+    const isDead = Math.floor(index / 8) === DEAD;
+    const sequence = isDead ? 6 : 4 + (index % 3 === 0 ? 1 : 0);
+    const { qpn, sequence: found } = at(index);
+    assert.equal([qpn, found], [isDead ? 0 : index + 1, sequence], `endpoint ${index}`);
+  }
+  const { reaches, port, localRequests } = arena.slot(DEAD);
+  assert.equal([reaches, port, localRequests], [0, 0, 0n]);
+});
+
+test('channels of the dead: what it posted is withdrawn, what it had is refused', () => {
+  const limits = { ...LIMITS, contextsMax: 3, poolUsersMax: 0, localMessagesMax: 4 };
+  const arena = new SharedArena(limits as SharedLimits);
+  const [living, , third] = [0, 1, 2].map((slot) => arena.attach(slot));
+  assert.ok(third);
+  const { POSTED, TAKEN, DONE, REFUSED, WITHDRAWN } = LocalMessageState;
+  const entry = LOCAL_MESSAGE_SIZE + LOCAL_VALUE_SIZE;
+  const channelBytes = 128 + 4 * entry;
+  const target = (slot: number): number =>
+    arena.state.localChannels + slot * (64 + 3 * channelBytes);
+  const word = (at: number): number => at >> 2;
+  const { words } = arena.memory;
+  const states = [POSTED, TAKEN, DONE, POSTED];
+  const each = (work: (to: number, from: number, channel: number) => void): void => {
+    for (const to of [0, 1, 2]) {
+      for (const from of [0, 1, 2]) work(to, from, target(to) + 64 + from * channelBytes);
+    }
+  };
+  const entriesOf = (channel: number): number[] =>
+    states.map((_, index) => words[word(channel + 128 + index * entry)]!);
+  each((_, __, channel) => {
+    states.forEach((state, index) => (words[word(channel + 128 + index * entry)] = state));
+    // Head and done: a message has no answer yet.
+    words.set([7, 6], word(channel));
+  });
+  assert.is(arena.exports.arenaReap(living!.local, 1), OK);
+  each((to, from, channel) => {
+    const withdrawn = [WITHDRAWN, TAKEN, DONE, WITHDRAWN];
+    const refused = [REFUSED, REFUSED, DONE, REFUSED];
+    const own = [WITHDRAWN, REFUSED, DONE, WITHDRAWN];
+    const wanted =
+      from === 1 && to === 1 ? own : from === 1 ? withdrawn : to === 1 ? refused : states;
+    assert.equal(entriesOf(channel), wanted, `from ${from} to ${to}`);
+    assert.equal([words[word(channel)], words[word(channel) + 1]], [7, from === 1 ? 7 : 6]);
+  });
+  // The living look at the answers: the dead is in their bits of sources.
+  assert.equal([words[word(target(0))], words[word(target(2))]], [2, 2]);
+  assert.equal([arena.slot(0).announced, arena.slot(2).announced], [1, 1]);
+});
+
+test('contexts leave a domain in any order, and a repair leaves them out', () => {
+  for (const order of [
+    [0, 1, 2],
+    [2, 1, 0],
+    [1, 0, 2],
+    [1, 2, 0],
+  ]) {
+    const arena = new SharedArena({ ...LIMITS, contextsMax: 3, poolUsersMax: 0 });
+    const members = [0, 1, 2].map((slot) => arena.attach(slot));
+    const { exports } = arena;
+    const pd = exports.allocPd(members[0]!.context);
+    for (const { context } of members.slice(1)) exports.attachPd(context, pd);
+    const domain = arena.at(ProtectionDomainLayout, arena.state.protectionDomains);
+    // Otherwise it ends for all of them with the first.
+    domain.shared = 1;
+    let left = 3;
+    for (const slot of order) {
+      assert.is(exports.deallocPd(members[slot]!.context, pd), OK);
+      assert.is(exports.deallocPd(members[slot]!.context, pd), Errno.EINVAL, 'twice');
+      assert.is(domain.attachedCount, --left);
+      assert.equal(arena.audit(members[0]!.local), []);
+      exports.arenaRepair(members[0]!.local);
+      assert.is(domain.attachedCount, left, `a repair after ${slot} of ${order}`);
+      assert.equal(arena.audit(members[0]!.local), []);
+    }
+  }
+});
+
+test('a context that takes part in a pool gets the limits that it was made with', () => {
+  const arena = new SharedArena({ ...LIMITS, contextsMax: 3, poolUsersMax: 2 });
+  const [one, other] = [0, 1].map((slot) => arena.attach(slot));
+  const at = arena.heap.alloc(PoolParametersLayout.size);
+  const parameters = arena.at(PoolParametersLayout, at);
+  const limits = { maxLength: 64, mrsMax: 5, mrsMin: 2, lowWater: 1, buckets: 4, bucketMrs: 3 };
+  const open = (context: number, values: object): number => {
+    Object.assign(parameters, { ulp0: 7n, pd: 0, pool: 99, isNew: 99, ...values });
+    return arena.exports.poolOpen(context, at);
+  };
+  assert.is(open(one!.context, limits), OK);
+  assert.equal([parameters.pool, parameters.isNew], [0, 1]);
+  const others = { maxLength: 1, mrsMax: 1, mrsMin: 1, lowWater: 9, buckets: 1, bucketMrs: 9 };
+  assert.is(open(other!.context, others), OK);
+  const { maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs, pool, isNew } = parameters;
+  assert.equal({ maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs }, limits);
+  assert.equal([pool, isNew], [0, 0]);
+  assert.is(open(other!.context, others), Errno.EBUSY, 'twice');
+  // What it takes and gives changes no slot but its own.
+  const slots = [0, 1, 2].map((slot) => ({ ...arena.slot(slot) }));
+  for (const { context } of [one!, other!]) arena.exports.poolTake(context, 0, 0, 0, -1);
+  arena.exports.poolDrain(other!.context, 0, 0);
+  for (const slot of [0, 1, 2]) assert.equal({ ...arena.slot(slot) }, slots[slot], `slot ${slot}`);
+});
+
+test('without a free attachment no context takes part in a domain', () => {
+  const arena = new SharedArena({ ...LIMITS, contextsMax: 2, poolUsersMax: 0 });
+  const [one, other] = [0, 1].map((slot) => arena.attach(slot));
+  const { exports, state } = arena;
+  const pd = exports.allocPd(one!.context);
+  const free = state.attachmentFree;
+  state.attachmentFree = 0;
+  assert.is(exports.attachPd(other!.context, pd), Errno.ENOMEM);
+  assert.is(exports.allocPd(other!.context), 0);
+  state.attachmentFree = free;
+  assert.is(exports.attachPd(other!.context, pd), OK);
+  assert.is(exports.attachPd(other!.context, pd), Errno.EINVAL, 'twice');
+  // Another process has made a circle of the list.
+  const domain = arena.at(ProtectionDomainLayout, state.protectionDomains);
+  arena.at(AttachmentLayout, domain.attached).next = domain.attached;
+  domain.attachedCount = 2;
+  exports.deallocPd(one!.context, pd);
+  exports.deallocPd(other!.context, pd);
+  exports.arenaRepair(one!.local);
+  assert.equal(arena.audit(one!.local), []);
+});
+
+test('a lock that the host has taken stays taken', () => {
+  const world = new World();
+  const { arena, living } = world;
+  arena.state.lock = LOCK_HOLDER | (LIVING + 1);
+  const pd = arena.exports.allocPd(living.context);
+  assert.ok(pd !== 0);
+  assert.is(arena.exports.deallocPd(living.context, pd), OK);
+  assert.is(arena.state.lock, LOCK_HOLDER | (LIVING + 1));
+});
+
+test('a pool has all that opened it as members, and does not take the tables of others', () => {
+  const world = new World();
+  const { exports } = world.arena;
+  const bits = (1n << BigInt(LIVING)) | (1n << BigInt(DEAD));
+  assert.is(world.pool(SHARED).members0, bits);
+  const before = { ...world.pool(SHARED) };
+  for (const pool of [0, POOLS_MAX + 1, 0xffffffff]) {
+    Object.assign(world.user(2), { slot: DEAD + 1, pool, lent: 9 });
+    exports.poolLend(world.dead.context, 2, 1);
+    exports.poolLend(world.dead.context, 5, 1);
+    assert.is(world.user(2).lent, 9, `pool ${pool}`);
+    assert.is(exports.poolRemoveUser(world.dead.context, 2), Errno.EINVAL, `pool ${pool}`);
+  }
+  assert.is(exports.poolRemoveUser(world.living.context, 1), Errno.EINVAL, 'another one’s');
+  assert.equal({ ...world.pool(SHARED) }, before);
+  assert.is(exports.poolClose(world.living.context, SHARED - 1), Errno.EBUSY);
 });
 
 test('a reap waits for calls of the living, and not for those of the dead', () => {
