@@ -9,7 +9,7 @@ import { checkTarget, parseAddress, serviceIdOf, traitsOf, type CmAddress } from
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
 import { refusedService } from './mad.js';
-import { nextRequest } from './listener-requests.js';
+import { nextRequest, type Template } from './listener-requests.js';
 import { EndPoint } from './end-point.js';
 import { CmEventType, RDMA_UDP_QKEY, SidrStatus, TransportService } from './enums.js';
 import type { CmEventFields, ConnParam, EventChannel } from './event-channel.js';
@@ -50,6 +50,8 @@ const BACKLOG_DEFAULT = 1024;
  * `struct rdma_cm_id`: one side of a connection, or a listener (`channel.createId`, `createEp`).
  */
 export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
+  /** @internal What `createEp` makes the queue pairs of a listener's requests with. */
+  template: Template | undefined;
   /** Where its events go. */
   channel: EventChannel;
   #state: IdState = 'IDLE';

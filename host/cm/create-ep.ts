@@ -5,7 +5,6 @@ import type { AddressInfo } from './address-info.js';
 import type { CmId } from './cm-id.js';
 import type { EpInitAttributes } from './end-point.js';
 import { createEventChannel } from './event-channel.js';
-import { keepTemplate } from './listener-requests.js';
 
 /**
  * With `info.dstAddr`: resolved, with a queue pair when there are attributes; `connect` is next.
@@ -25,7 +24,7 @@ export async function createEp(
     const id = channel.createId(info.portSpace);
     if (info.srcAddr) id.bindAddr(info.srcAddr);
     if (!info.dstAddr) {
-      keepTemplate(id, { pd, attributes });
+      id.template = { pd, attributes };
       return id;
     }
     id.resolveAddr(info.dstAddr);

@@ -6,15 +6,9 @@ import type { EpInitAttributes } from './end-point.js';
 import { CmEventType } from './enums.js';
 
 /** What the queue pairs of a listener's requests are made with. */
-interface Template {
+export interface Template {
   readonly pd: ProtectionDomain | undefined;
   readonly attributes: EpInitAttributes | undefined;
-}
-
-const templates = new WeakMap<CmId, Template>();
-
-export function keepTemplate(listenId: CmId, template: Template): void {
-  templates.set(listenId, template);
 }
 
 /**
@@ -22,7 +16,7 @@ export function keepTemplate(listenId: CmId, template: Template): void {
  * RefusalError EINVAL for an id whose channel others may have.
  */
 export async function nextRequest(listenId: CmId): Promise<CmId | undefined> {
-  const template = templates.get(listenId);
+  const { template } = listenId;
   if (!template)
     throw new RefusalError('EINVAL', 'getRequest: the id is not a listener of createEp');
   for (;;) {

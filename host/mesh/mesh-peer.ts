@@ -4,7 +4,7 @@ import { timerMillis } from '../base/timer.js';
 import { RightBit } from '../remote/hello.js';
 import type { Remote } from '../remote/remote.js';
 import { timeoutError, type RemoteError } from '../remote/remote-error.js';
-import type { RemoteRegion } from '../remote/remote-region.js';
+import { RemoteRegion } from '../remote/remote-region.js';
 import type { MemoryByName } from '../remote/local-regions.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
@@ -102,8 +102,9 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   }
 
   #takeScratch({ sequence: rkey, group: addr, count: length }: Control): void {
-    const name = 'scratch';
-    this.#hasScratch(this.remote.regionAt({ name, addr, length, rkey, rights: RightBit.WRITE }));
+    const description = { name: 'scratch', addr, length, rkey, rights: RightBit.WRITE };
+    // It has no handle.
+    this.#hasScratch(new RemoteRegion(this.remote.requests, { id: 0n, description }));
   }
 
   /**

@@ -6,10 +6,11 @@ import { checkLimits } from '../base/wait-limits.js';
 import type { RdmaConnection } from '../cm/connect.js';
 import { MisuseError } from '../errors/errors.js';
 import type { DeviceUse } from './devices.js';
-import type { Hello, RegionDescription } from './hello.js';
+import type { Hello } from './hello.js';
 import type { LocalRegions, MemoryByName } from './local-regions.js';
 import { endedError, protocolError, type RemoteError } from './remote-error.js';
 import { RemoteRegion, bytesOf, parseHandle, type RequestOptions } from './remote-region.js';
+import type { RequestQueue } from './request-queue.js';
 import type { Queues, Session } from './session.js';
 
 /** How long `close` waits until the peer has its goodbye. */
@@ -85,14 +86,14 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     if (parsed.id !== this.#id) {
       throw new MisuseError('handle', 'names a region of another server, or of one that restarted');
     }
-    const region = new RemoteRegion(this.#parts.queues.requests, parsed);
+    const region = new RemoteRegion(this.requests, parsed);
     this.#byHandle.set(handle, region);
     return region;
   }
 
-  /** @internal A region that the peer described in a message of its own. */
-  regionAt(description: RegionDescription): RemoteRegion {
-    return new RemoteRegion(this.#parts.queues.requests, { id: this.#id, description });
+  /** @internal */
+  get requests(): RequestQueue {
+    return this.#parts.queues.requests;
   }
 
   /**
@@ -176,7 +177,6 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
 
   /** Uses the regions of a new connection, and waits for its end. */
   #adopt(session: Session, hello: Hello): void {
-    const { requests } = this.#parts.queues;
     this.#session = session;
     this.#id = hello.id;
     this.#byHandle.clear();
@@ -184,9 +184,9 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
       const handle = { id: hello.id, description };
       const known = this.#regions[description.name];
       if (known) known.rebind(handle);
-      else this.#regions[description.name] = new RemoteRegion(requests, handle);
+      else this.#regions[description.name] = new RemoteRegion(this.requests, handle);
     }
-    requests.start();
+    this.requests.start();
     void session.ended.then((reason) => this.#sessionEnded(session, reason));
   }
 
