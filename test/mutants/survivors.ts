@@ -307,6 +307,22 @@ export const SURVIVORS: readonly Row[] = [
     '',
     '`applyPath` sets it behind this, and datagrams have no FLUSH',
   ],
+  ['poolFree', '8', '9', 'a pool has at most eight buckets'],
+  ['askForSlots', '1', '2', 'a flag: only 0 is distinguished'],
+  ['killOf', 'true', 'false', RACE],
+  ['loosen', 'note.base == base', 'true', RACE],
+  [
+    'applyPath',
+    'slotOfNumber(qp.targetQp) != context.slotIndex',
+    'true',
+    'speed only: fences wait for the calls of this engine as well',
+  ],
+  [
+    'takeAt',
+    'wheel.tick + 1',
+    'wheel.tick - 1',
+    'a deadline that has not passed is in a later tick in any case',
+  ],
 ];
 
 /** Why this mutant may survive; undefined: it may not. */
