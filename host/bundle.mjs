@@ -52,7 +52,7 @@ const ownUrls = {
   setup(builder) {
     builder.onResolve({ filter: /^verbena:start$/ }, () => ({ path: START, namespace: START }));
     builder.onLoad({ filter: /.*/, namespace: START }, () => ({
-      contents: "import { start } from './main.js';\nawait start();\n",
+      contents: "import './start.js';\n",
       resolveDir: `${MODULES}/cli`,
     }));
     builder.onLoad({ filter: /\/build\/host\/.*\.js$/ }, ({ path: file }) => {

@@ -160,6 +160,8 @@ export function completionHandlers({ context, objects, owner }: Station, events:
     },
     RESIZE_CQ: (queue: bigint, cqe: bigint) => {
       const cq = objects.get(CompletionQueue, queue);
+      // What was posted before has its completions, as on a device with nothing else to do.
+      context.device.poll();
       cq.resize(Number(cqe));
       return [cq.cqe];
     },

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /** The `verbena` command: what the command line means; each command is a file of its own. */
-import { readFileSync, realpathSync } from 'node:fs';
+import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { Command, CommanderError, Option, type OutputConfiguration } from 'commander';
+import { Option, type Command } from 'commander';
 import { ROCE_PORT } from '../link/link.js';
 import { NVME_RDMA_PORT } from '../nvme/constants.js';
 import { decode, type DecodeOptions } from './decode/decode.js';
@@ -40,11 +40,10 @@ import {
   rdsStress,
   type RdsStressOptions,
 } from './rds/stress.js';
-import { Exit, escapeInvisible, reportFailure, watchOutput } from './base/report.js';
+import { begin, example, exitCodeOf, makeRoot, run, start } from './base/command.js';
 import { rpmaBench, type RpmaBenchOptions } from './rpma-bench/rpma-bench.js';
 import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
-import { addRunOptions, type RunCliOptions } from './run/options.js';
-import { runProgram } from './run/run.js';
+import { addRun } from './run/command.js';
 import { shmemRun, type ShmemRunOptions } from './shmem/run.js';
 import type { ServeOptions } from './serve/options.js';
 import { serve } from './serve/serve.js';
@@ -52,69 +51,7 @@ import { sniff, type SniffOptions } from './sniff/sniff.js';
 import { doctor, type DoctorOptions } from './doctor/doctor.js';
 import { tour, type TourOptions } from './tour/tour.js';
 
-const EXIT_CODES = `
-Example:
-  verbena tour
-  verbena put --help
-
-Exit codes: 0 done, 1 refused or failed, 2 the command line is wrong, 130 ended by ctrl-C
-(serve, demo, sniff and nvme-target run until ctrl-C or SIGTERM: 0).
-VERBENA_DEBUG=1 shows where an error comes from.
-`;
-
 const DIRECTORY_HELP = 'directory of its file (default: the user’s own in /dev/shm)';
-
-const RUN_HELP = `
-The program finds one device, verbena0. Exit code: that of the program; 128 + n after signal n.
-`;
-
-/** Runs a command; its result is the exit code. */
-async function run(command: string, action: () => Promise<number>): Promise<void> {
-  try {
-    process.exitCode = await action();
-  } catch (error) {
-    process.exitCode = reportFailure(command, error);
-  }
-}
-
-/** A command whose complaints about its own words begin like all others. */
-function begin(program: Command, name: string, description: string): Command {
-  // `rpma bench` lies in `rpma`.
-  const whole = program.parent ? `${program.name()} ${name}` : name;
-  return program
-    .command(name)
-    .description(description)
-    .configureOutput(complaintsOf(whole))
-    .hook('preAction', refuseEmpty);
-}
-
-/** An empty word is mostly a shell variable that is not set. `--token` reports its own length. */
-function refuseEmpty(command: Command): void {
-  const { args, options, registeredArguments } = command;
-  const isEmpty = (option: Option): boolean =>
-    option.long !== '--token' && command.getOptionValue(option.attributeName()) === '';
-  const argument = registeredArguments.find((_, index) => args[index] === '');
-  const name = argument ? `<${argument.name()}>` : options.find(isEmpty)?.flags;
-  if (name !== undefined) command.error(`error: ${name} must not be empty, got ''`);
-}
-
-/** One line, which says where there is more. */
-function complaintsOf(name: string): OutputConfiguration {
-  const command = `verbena ${name}`.trim();
-  return {
-    outputError(text, write) {
-      const sentence = text
-        .replace(/^error: /, '')
-        .trim()
-        .replace(/\s*\n\s*/g, ' ');
-      write(`${command}: ${escapeInvisible(sentence)} (${command} --help)\n`);
-    },
-  };
-}
-
-function example(...lines: string[]): string {
-  return `\nExample:\n${lines.map((line) => `  ${line}\n`).join('')}`;
-}
 
 function addUdpPortOption(command: Command): Command {
   const description = 'UDP port of the local device; 0: a free one';
@@ -530,36 +467,9 @@ function addNvme(program: Command): void {
     );
 }
 
-function addRun(program: Command): void {
-  const command = begin(program, 'run', 'run an RDMA program in C, unmodified, on a device')
-    .argument('<command...>', 'the program and its arguments')
-    // Its options are its own.
-    .passThroughOptions();
-  addRunOptions(command)
-    .addHelpText('after', RUN_HELP)
-    .addHelpText(
-      'after',
-      example('verbena run ibv_devinfo', 'verbena run --address 127.0.0.2 -- ib_send_lat'),
-    )
-    .action((words: string[], options: RunCliOptions) =>
-      run('run', () => runProgram(words, options)),
-    );
-}
-
 /** The command line: every command, and what its words mean. */
 export function makeProgram(): Command {
-  const { version, description } = JSON.parse(
-    readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'),
-  ) as { version: string; description: string };
-  const program = new Command('verbena')
-    .description(description)
-    .version(version)
-    // Behind a command's name, letters are the command's.
-    .enablePositionalOptions()
-    .addHelpText('after', EXIT_CODES)
-    // Commands made from now on inherit both.
-    .exitOverride()
-    .configureOutput(complaintsOf(''));
+  const program = makeRoot();
   addServe(program);
   addPut(program);
   addRpma(program);
@@ -581,25 +491,10 @@ export function makeProgram(): Command {
   return program;
 }
 
-/** Exit code for the command line itself: requested help, or an error in it. */
-export function exitCodeOf(error: unknown): number {
-  if (!(error instanceof CommanderError)) throw error;
-  const asked = error.code === 'commander.helpDisplayed' || error.code === 'commander.version';
-  return asked ? Exit.OK : Exit.MISUSE;
-}
-
-/** Runs the command line of this process. */
-export async function start(): Promise<void> {
-  watchOutput();
-  try {
-    await makeProgram().parseAsync();
-  } catch (error) {
-    process.exitCode = exitCodeOf(error);
-  }
-}
+export { exitCodeOf };
 
 // `npx` knows it by a link.
 const [, started] = process.argv;
 if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) {
-  await start();
+  await start(makeProgram);
 }

@@ -9,15 +9,9 @@ import {
   type Link,
 } from '../../index.js';
 import { PacketSentences } from '../decode/packet-sentence.js';
+import { hasFaults, type FaultPercents } from './fault-percents.js';
 
-/** What a wire may be made to do to what we send; percent of packets. */
-export interface FaultPercents {
-  readonly loss?: number;
-  readonly duplicate?: number;
-  readonly reorder?: number;
-  readonly corrupt?: number;
-  readonly seed?: number;
-}
+export { hasFaults, type FaultPercents };
 
 export interface DeviceOptions {
   /** Local IPv4 or IPv6 address. */
@@ -66,8 +60,4 @@ function capturing(link: Link, path: string): Link {
   return pcapLink(link, pcapFile(path), {
     comment: (packet, source, destination) => sentences.of(packet, source, destination).text,
   });
-}
-
-export function hasFaults({ loss, duplicate, reorder, corrupt }: FaultPercents): boolean {
-  return [loss, duplicate, reorder, corrupt].some((percent) => (percent ?? 0) > 0);
 }

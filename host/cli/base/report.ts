@@ -2,7 +2,7 @@
  * How a command ends: exit codes, one line per failure on standard error, and standard output whose
  * reader may close it at any time (`| head`).
  */
-import { MisuseError, VerbenaError } from '../../index.js';
+import { MisuseError, VerbenaError } from '../../errors/errors.js';
 
 /** Exit codes of every command. */
 export const Exit = {

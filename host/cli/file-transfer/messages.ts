@@ -23,8 +23,6 @@ import { RefusalError, type ErrnoName } from '../../index.js';
 export const MESSAGE_BYTES_MAX = 512;
 const HEADER_BYTES = 4;
 
-export const PIECE_BYTES_MIN = 4096;
-export const PIECE_BYTES_MAX = 16 * 2 ** 20;
 /** Pieces in flight at most. */
 export const SLOTS_MAX = 8;
 

@@ -5,7 +5,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { constants } from 'node:os';
-import { WcStatus } from '../../index.js';
+import { WcStatus } from '../../verbs/enums.js';
 import { checkKeys } from '../../base/options.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { MisuseError } from '../../errors/errors.js';

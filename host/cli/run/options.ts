@@ -1,6 +1,6 @@
 /** The options of `verbena run`. */
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import type { FaultPercents } from '../base/open-device.js';
+import type { FaultPercents } from '../base/fault-percents.js';
 import { addFaultOptions, localAddress, size } from '../base/options.js';
 
 export interface RunCliOptions extends FaultPercents {

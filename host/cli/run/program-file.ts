@@ -4,7 +4,7 @@
  */
 import { accessSync, closeSync, constants, openSync, readSync, statSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
-import { RefusalError } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
 
 const SET_ID = 0o6000;
 const ELF_MAGIC = 0x464c457f;

@@ -8,14 +8,13 @@ import { fileRefusal } from '../../errors/file-refusal.js';
 import { AccessFlag, RefusalError, VerbenaError } from '../../index.js';
 import { ConnectionLost, type Channel } from '../file-transfer/channel.js';
 import {
-  PIECE_BYTES_MAX,
-  PIECE_BYTES_MIN,
   SLOTS_MAX,
   failedMessage,
   type Message,
   type PieceMessage,
   type PutMessage,
 } from '../file-transfer/messages.js';
+import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from '../file-transfer/piece-bytes.js';
 import type { FileVersion } from './journal.js';
 import { PartFile } from './part-file.js';
 

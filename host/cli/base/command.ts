@@ -1,0 +1,97 @@
+/** What all commands of `verbena` have: complaints, exit codes, the head of the command line. */
+import { readFileSync } from 'node:fs';
+import { Command, CommanderError, type Option, type OutputConfiguration } from 'commander';
+import { Exit, escapeInvisible, reportFailure, watchOutput } from './report.js';
+
+const EXIT_CODES = `
+Example:
+  verbena tour
+  verbena put --help
+
+Exit codes: 0 done, 1 refused or failed, 2 the command line is wrong, 130 ended by ctrl-C
+(serve, demo, sniff and nvme-target run until ctrl-C or SIGTERM: 0).
+VERBENA_DEBUG=1 shows where an error comes from.
+`;
+
+/** Runs a command; its result is the exit code. */
+export async function run(command: string, action: () => Promise<number>): Promise<void> {
+  try {
+    process.exitCode = await action();
+  } catch (error) {
+    process.exitCode = reportFailure(command, error);
+  }
+}
+
+/** A command whose complaints about its own words begin like all others. */
+export function begin(program: Command, name: string, description: string): Command {
+  // `rpma bench` lies in `rpma`.
+  const whole = program.parent ? `${program.name()} ${name}` : name;
+  return program
+    .command(name)
+    .description(description)
+    .configureOutput(complaintsOf(whole))
+    .hook('preAction', refuseEmpty);
+}
+
+/** An empty word is mostly a shell variable that is not set. `--token` reports its own length. */
+function refuseEmpty(command: Command): void {
+  const { args, options, registeredArguments } = command;
+  const isEmpty = (option: Option): boolean =>
+    option.long !== '--token' && command.getOptionValue(option.attributeName()) === '';
+  const argument = registeredArguments.find((_, index) => args[index] === '');
+  const name = argument ? `<${argument.name()}>` : options.find(isEmpty)?.flags;
+  if (name !== undefined) command.error(`error: ${name} must not be empty, got ''`);
+}
+
+/** One line, which says where there is more. */
+function complaintsOf(name: string): OutputConfiguration {
+  const command = `verbena ${name}`.trim();
+  return {
+    outputError(text, write) {
+      const sentence = text
+        .replace(/^error: /, '')
+        .trim()
+        .replace(/\s*\n\s*/g, ' ');
+      write(`${command}: ${escapeInvisible(sentence)} (${command} --help)\n`);
+    },
+  };
+}
+
+export function example(...lines: string[]): string {
+  return `\nExample:\n${lines.map((line) => `  ${line}\n`).join('')}`;
+}
+
+/** The command line without a command. */
+export function makeRoot(): Command {
+  const { version, description } = JSON.parse(
+    readFileSync(new URL('../../../../package.json', import.meta.url), 'utf8'),
+  ) as { version: string; description: string };
+  return (
+    new Command('verbena')
+      .description(description)
+      .version(version)
+      // Behind a command's name, letters are the command's.
+      .enablePositionalOptions()
+      .addHelpText('after', EXIT_CODES)
+      // Commands made from now on inherit both.
+      .exitOverride()
+      .configureOutput(complaintsOf(''))
+  );
+}
+
+/** Exit code for the command line itself: requested help, or an error in it. */
+export function exitCodeOf(error: unknown): number {
+  if (!(error instanceof CommanderError)) throw error;
+  const asked = error.code === 'commander.helpDisplayed' || error.code === 'commander.version';
+  return asked ? Exit.OK : Exit.MISUSE;
+}
+
+/** Runs the command line of this process. */
+export async function start(makeProgram: () => Command): Promise<void> {
+  watchOutput();
+  try {
+    await makeProgram().parseAsync();
+  } catch (error) {
+    process.exitCode = exitCodeOf(error);
+  }
+}

@@ -1,0 +1,14 @@
+/** Faults of a wire, as a command line has them. */
+
+/** What a wire may be made to do to what we send; percent of packets. */
+export interface FaultPercents {
+  readonly loss?: number;
+  readonly duplicate?: number;
+  readonly reorder?: number;
+  readonly corrupt?: number;
+  readonly seed?: number;
+}
+
+export function hasFaults({ loss, duplicate, reorder, corrupt }: FaultPercents): boolean {
+  return [loss, duplicate, reorder, corrupt].some((percent) => (percent ?? 0) > 0);
+}
