@@ -1,6 +1,6 @@
 /** Where the blocks of a namespace are, and when they are durable. */
 import type { Durability } from '../pmem/place.js';
-import type { Context } from '../verbs/context.js';
+import { checkContext, type Context } from '../verbs/context.js';
 
 /** What a namespace is made of: blocks that are read, written, and flushed. */
 export interface NvmeStore {
@@ -44,6 +44,7 @@ export class RamStore implements NvmeStore {
 
   /** Throws RefusalError ENOMEM. */
   constructor(context: Context, length: number) {
+    checkContext('NvmeRamStore', context);
     this.#context = context;
     this.memory = context.alloc(length);
   }

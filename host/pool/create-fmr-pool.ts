@@ -11,6 +11,7 @@ const pools = new WeakMap<Context['siblings'], Map<string, FmrPool>>();
 
 /** The pools of a device, by ULP. */
 export function fmrPools(context: Context): ReadonlyMap<string, FmrPool> {
+  checkContext('fmrPools', context);
   return pools.get(context.siblings) ?? new Map<string, FmrPool>();
 }
 

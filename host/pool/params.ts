@@ -1,5 +1,5 @@
 /** Parameters of a pool, and the number of regions that a workload needs. */
-import { checkKeys } from '../base/options.js';
+import { checkKeys, checkObject } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
@@ -60,6 +60,7 @@ export interface Workload {
  * number of connections does not matter.
  */
 export function regionsFor(workload: Workload): number {
+  checkObject('regionsFor', workload, 'workload');
   const { linkBytesPerSecond = 1.25e9, responseMicros = 1000, requestBytes = 65536 } = workload;
   for (const [name, value] of Object.entries({
     linkBytesPerSecond,

@@ -8,8 +8,10 @@
  *  response  09 opContext                            9 bytes
  * ```
  */
+import { checkObject } from '../base/options.js';
+import { checkBytes } from '../errors/check-bytes.js';
 import { WcOpcode, WcStatus } from '#build/abi.js';
-import { RefusalError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import { wcStatusStr } from '../verbs/queries/strings.js';
 import type { Conn } from './conn.js';
 import { Flag } from './constants.js';
@@ -34,6 +36,11 @@ export const GPSPM_MESSAGE_BYTES = 512;
 
 /** A flush request as its bytes on the wire. */
 export function encodeFlushRequest(request: FlushRequest): Uint8Array {
+  checkObject('encodeFlushRequest', request, 'request');
+  for (const name of ['offset', 'length', 'opContext'] as const) {
+    const type = typeof request[name];
+    if (type !== 'bigint') throw new MisuseError(name, `must be a bigint, got ${type}`);
+  }
   return encode([request.offset, request.length, request.opContext]);
 }
 
@@ -65,6 +72,7 @@ function encode(values: readonly bigint[]): Uint8Array {
 
 /** Fields in any order; one that is left out is 0, and one that comes twice counts last. */
 function decode(bytes: Uint8Array, count: number): bigint[] {
+  checkBytes('bytes', bytes);
   const values: bigint[] = [];
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   for (let at = 0; at < bytes.length; at += FIELD_BYTES) {
@@ -126,6 +134,7 @@ export async function requestFlush(
   length: number,
   opContext: bigint,
 ): Promise<void> {
+  checkObject('requestFlush', memory, 'memory');
   const { mr, sendOffset, recvOffset } = memory;
   conn.recv(mr, recvOffset, GPSPM_MESSAGE_BYTES, opContext);
   const request = { offset: BigInt(offset), length: BigInt(length), opContext };

@@ -1,4 +1,5 @@
 /** `rpma_mr_local` and `rpma_mr_remote`: regions, and how one side tells the other of them. */
+import { checkBytes } from '../errors/check-bytes.js';
 import { AccessFlag } from '#build/abi.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -113,6 +114,7 @@ export class MrRemote {
 
 /** `rpma_mr_remote_from_descriptor`. Throws MisuseError: too short, or for no use. */
 export function mrRemoteFromDescriptor(descriptor: Uint8Array): MrRemote {
+  checkBytes('descriptor', descriptor);
   if (descriptor.length < MR_DESCRIPTOR_SIZE) {
     const rule = `must have at least ${MR_DESCRIPTOR_SIZE} bytes, got ${descriptor.length}`;
     throw new MisuseError('descriptor', rule);

@@ -1,4 +1,5 @@
 /** `rpma_peer_cfg`: what a peer tells the other one about itself. */
+import { checkBytes } from '../errors/check-bytes.js';
 import { MisuseError } from '../errors/errors.js';
 import { PEER_CFG_DESCRIPTOR_SIZE } from './constants.js';
 
@@ -34,6 +35,7 @@ export function peerCfgNew(): PeerCfg {
 
 /** `rpma_peer_cfg_from_descriptor`. Throws MisuseError for one that is too short. */
 export function peerCfgFromDescriptor(descriptor: Uint8Array): PeerCfg {
+  checkBytes('descriptor', descriptor);
   const [byte] = descriptor;
   if (byte === undefined) throw new MisuseError('descriptor', 'must have at least 1 byte');
   const pcfg = new PeerCfg();

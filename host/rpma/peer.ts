@@ -2,7 +2,7 @@
 import { checkKeys } from '../base/options.js';
 import { copyAuth } from '../cm/auth-option.js';
 import { createEventChannel } from '../cm/event-channel.js';
-import type { Context } from '../verbs/context.js';
+import { checkContext, type Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { ConnCfg } from './conn-cfg.js';
 import { ConnReq } from './conn-req.js';
@@ -78,5 +78,6 @@ export class Peer {
 
 /** `rpma_peer_new`. Throws RefusalError ENOMEM. */
 export function peerNew(context: Context): Peer {
+  checkContext('peerNew', context);
   return new Peer(context);
 }

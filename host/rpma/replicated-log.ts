@@ -8,6 +8,8 @@
  * 16   records: 4 length | 4 check (FNV-1a of length and bytes) | bytes, to a multiple of 8
  * ```
  */
+import { checkWhole } from '../errors/check-whole.js';
+import { checkBytes } from '../errors/check-bytes.js';
 import { WcStatus } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -244,16 +246,19 @@ export class ReplicatedLog {
 
 /** Operations that a log of this depth has under way: for `cfg.setSqSize`, `cfg.setCqSize`. */
 export function logQueueSize(depth = 2): number {
+  checkWhole('depth', depth, 1);
   return OPERATIONS * depth;
 }
 
 /** Bytes that a record of `length` bytes takes in a log. */
 export function logRecordSize(length: number): number {
+  checkWhole('length', length, 0);
   return padded(RECORD_HEADER + length);
 }
 
 /** Where a log of `bytes` bytes ends, by its first 8 bytes. Throws RefusalError EIO. */
 export function logEnd(header: Uint8Array, bytes: number): number {
+  checkBytes('header', header);
   const taken = new DataView(header.buffer, header.byteOffset).getBigUint64(0, true);
   if (taken > BigInt(bytes - LOG_HEADER_BYTES) || taken % 8n !== 0n) {
     throw new RefusalError('EIO', `logEnd: the tail ${taken} exceeds the log's ${bytes} bytes`);
@@ -273,6 +278,7 @@ export interface RecoveredLog {
  * it is not a log, or damaged otherwise.
  */
 export function recoverLog(image: Uint8Array): RecoveredLog {
+  checkBytes('image', image);
   const view = new DataView(image.buffer, image.byteOffset, image.length);
   if (image.length < LOG_HEADER_BYTES)
     throw new RefusalError('EIO', `recoverLog: ${image.length} bytes; a log has at least 16`);
@@ -299,7 +305,8 @@ export function recoverLog(image: Uint8Array): RecoveredLog {
  * one image of each quorum is among them. Copy it to the other replicas.
  */
 export function newestLog(images: readonly Uint8Array[]): Uint8Array {
-  const found = images.map((image) => ({ image, end: recoverLog(image).end }));
+  if (!Array.isArray(images)) throw new MisuseError('images', 'must be a list of Uint8Arrays');
+  const found = images.map((image: Uint8Array) => ({ image, end: recoverLog(image).end }));
   const [first] = found.sort((a, b) => b.end - a.end);
   if (!first) throw new MisuseError('images', 'must be at least one');
   return first.image;

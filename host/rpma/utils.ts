@@ -5,7 +5,7 @@ import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
 import { localAddressTowards } from '../link/interface.js';
 import { warnOfOtherPort } from '../link/udp/other-port.js';
-import type { Context } from '../verbs/context.js';
+import { checkContext, type Context } from '../verbs/context.js';
 import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import { UtilIbvContext } from './constants.js';
 
@@ -41,6 +41,7 @@ export async function utilsGetIbvContext(
 
 /** `rpma_utils_ibv_context_is_odp_capable`: pages come when they are touched, nothing is pinned. */
 export function utilsIbvContextIsOdpCapable(context: Context): boolean {
+  checkContext('utilsIbvContextIsOdpCapable', context);
   return !context.device.closed;
 }
 

@@ -33,9 +33,12 @@ export async function fetchNode(major: number): Promise<string> {
 export type Versions = ReadonlyMap<string, string>;
 
 /** A version that cannot be fetched is named as not run. */
-export async function findVersions(report: Report): Promise<Versions> {
+export async function findVersions(
+  report: Report,
+  majors: readonly number[] = MAJORS,
+): Promise<Versions> {
   const found = new Map<string, string>();
-  for (const major of MAJORS) {
+  for (const major of majors) {
     try {
       const file = await fetchNode(major);
       found.set((await run(file, ['--version'])).stdout.trim(), file);

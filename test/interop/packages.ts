@@ -154,7 +154,7 @@ export const packagesGroup: Group = {
   async run(report) {
     const folder = await install();
     const names = readdirSync(join(SOURCE, 'programs')).map((file) => file.replace('.mjs', ''));
-    for (const version of await findVersions(report)) {
+    for (const version of await findVersions(report, [20, 22, 24])) {
       await checkVersion(report, version, folder, names);
     }
   },

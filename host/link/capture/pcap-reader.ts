@@ -4,6 +4,7 @@
  *
  * Link types: https://www.tcpdump.org/linktypes.html.
  */
+import { checkBytes } from '../../errors/check-bytes.js';
 import { checkKeys } from '../../base/options.js';
 import { ROCE_PORT } from '../link.js';
 import { FileWindow, PcapError, type CaptureFormat } from './capture-file.js';
@@ -37,6 +38,7 @@ const RECORD_BYTES_MAX = 16 * 2 ** 20;
  * a pcapng file is malformed. Nothing else is thrown.
  */
 export function readPcap(bytes: Uint8Array, options: ReadPcapOptions = {}): Capture {
+  checkBytes('bytes', bytes);
   checkKeys('readPcap', options, 'port');
   const { port = ROCE_PORT } = options;
   return new WholeCapture(bytes, typeof port === 'number' ? [port] : port);

@@ -2,7 +2,7 @@
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { WebSocket } from 'ws';
-import { checkKeys } from '../../base/options.js';
+import { checkKeys, checkObject } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { MisuseError } from '../../errors/errors.js';
 import { pathOf, refusalOfRequest, refuseUpgrade, type SiteOptions } from './http-site.js';
@@ -41,6 +41,7 @@ export async function acceptUpgrades(
   path: string,
   options: UpgradeOptions = {},
 ): Promise<() => void> {
+  checkObject('acceptUpgrades', server, 'server');
   checkKeys('acceptUpgrades', options, 'hosts origins socketsMax socketsPerSource aliveMillis');
   const { socketsMax = SOCKETS_MAX, socketsPerSource = SOCKETS_PER_SOURCE } = options;
   for (const [name, value] of Object.entries({ socketsMax, socketsPerSource })) {

@@ -1,6 +1,6 @@
 /** Node's side of signalling/http.ts: answers the request of a page. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { checkKeys } from '../../base/options.js';
+import { checkKeys, checkObject } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import type { Gid } from '../endpoint.js';
@@ -55,6 +55,7 @@ export async function answerRequest(
   response: ServerResponse,
   options: AnswerOptions = {},
 ): Promise<void> {
+  checkObject('answerRequest', request, 'request');
   checkKeys('answerRequest', options, 'hosts origins bodyMillis peersPerSource candidates');
   const { bodyMillis = BODY_MILLIS, peersPerSource = PEERS_PER_SOURCE } = options;
   checkMillis('bodyMillis', bodyMillis, 1);

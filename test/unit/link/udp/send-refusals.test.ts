@@ -38,6 +38,7 @@ test.after.each(async () => {
     // What a test put over the methods of the class.
     delete (posix as Partial<sys.Posix>).sendMessages;
     delete (posix as Partial<sys.Posix>).receiveMessages;
+    delete (posix as Partial<sys.Posix>).receiveMessage;
     delete (posix as Partial<sys.Posix>).setOption;
   }
   await pair?.close();
@@ -167,7 +168,7 @@ test('a device that cannot cut up runs for want of checksums gets packets one by
 test('what a peer answers to a packet is no end of the link; errors in a row are, once', async () => {
   const { link, receiver } = await ends.open();
   let code: 'ECONNREFUSED' | 'EHOSTUNREACH' | 'EINTR' | 'ENOMEM' = 'ECONNREFUSED';
-  posix!.receiveMessages = () => -errno[code];
+  posix!.receiveMessages = posix!.receiveMessage = () => -errno[code];
   for (code of ['ECONNREFUSED', 'EHOSTUNREACH', 'EINTR'] as const) {
     for (let turn = 0; turn < 100; turn++) assert.is(link.poll(), 0);
   }
