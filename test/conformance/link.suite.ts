@@ -225,7 +225,7 @@ rule('lets a receiver send from packet and from flush', async ({ open }) => {
     override packet(bytes: Uint8Array, source: Endpoint): void {
       assert.not(this.#sending, 'called in the middle of send');
       super.packet(bytes, source);
-      // Its memory is given back behind this call, and a link may read what it sends later.
+      // Its memory ends with this call, and a link may read what it sends later.
       this.#reply(Uint8Array.from(bytes), source);
     }
 

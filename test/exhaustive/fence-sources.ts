@@ -248,13 +248,13 @@ const LOOKS: readonly Edit[] = [
   },
   {
     file: 'region/reap.ts',
-    find: 'for (let turn: u32 = 0; turn < PATIENCE; turn++) if (allQuiesced(arena, epoch)) return true;',
-    replace: 'while (PATIENCE > 0) if (allQuiesced(arena, epoch)) return true;',
+    find: 'for (let turn: u32 = 0; turn < SPINS_MAX; turn++) if (allQuiesced(arena, epoch)) return true;',
+    replace: 'while (SPINS_MAX > 0) if (allQuiesced(arena, epoch)) return true;',
   },
   {
     file: 'region/pool-repair.ts',
-    find: 'while (atomic.load<u32>(place) != 0) if (++turn > PATIENCE) return false;',
-    replace: 'while (atomic.load<u32>(place) != 0 && turn < PATIENCE) {}',
+    find: 'while (atomic.load<u32>(place) != 0) if (++turn > SPINS_MAX) return false;',
+    replace: 'while (atomic.load<u32>(place) != 0 && turn < SPINS_MAX) {}',
   },
 ];
 

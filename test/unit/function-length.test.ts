@@ -1,4 +1,4 @@
-/** No function has more than 70 lines. The table has those that are left: it may only shrink. */
+/** No function has more than 70 lines, but for a table with reasons: it may only shrink. */
 import { readFileSync, readdirSync } from 'node:fs';
 import ts from 'typescript';
 import { test } from 'uvu';
@@ -12,20 +12,8 @@ const FOLDERS = ['assembly', 'host', 'test'];
 const LEFT: Readonly<Record<string, number>> = {
   // Unrolled: the sixteen vectors of the state are local variables.
   'assembly/crypto/chacha20.ts keyStream': 114,
-  'test/bench/block-service.ts runBlockService': 113,
-  'test/bench/dgram.bench.ts run': 77,
-  'test/bench/flush.bench.ts run': 84,
-  'test/bench/gather-send.ts gatherShuttle': 76,
-  'test/bench/message-ends.ts openVerbs': 90,
-  'test/bench/nvme-load.ts runScarce': 83,
-  'test/bench/pool.bench.ts run': 208,
-  'test/bench/processes.bench.ts run': 72,
-  'test/bench/rds.bench.ts run': 77,
-  'test/interop/nvme-authentication.ts run': 77,
-  'test/interop/nvme.ts run': 170,
-  'test/shared/layouts.test.ts (anonymous)': 74,
+  // A class around its queue: its methods are short.
   'test/simulation/host/turns.ts makePromise': 138,
-  'test/unit/pool/members.test.ts (anonymous)': 71,
 };
 
 /** Lines of each function that is too long, by file and name. */

@@ -2,7 +2,6 @@
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import typescript, { type Node } from 'typescript';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
@@ -223,43 +222,6 @@ test('no files of the engine or the host name types of each other in a cycle', (
       group.join(' '),
     );
   }
-});
-
-/** What cannot be cut without a cost, and why. */
-const LONG_FUNCTIONS: { readonly [name: string]: string } = {
-  'assembly/crypto/chacha20.ts keyStream':
-    'sixteen words of state live in locals: calls would spill them',
-};
-const FUNCTION_LINES_MAX = 70;
-
-/** Functions of a file that are too long, without the classes that they contain. */
-function longFunctions(file: string): string[] {
-  const text = readFileSync(join(top, file), 'utf8');
-  if (text.split('\n').length <= FUNCTION_LINES_MAX) return [];
-  const source = typescript.createSourceFile(file, text, typescript.ScriptTarget.Latest, true);
-  const found: string[] = [];
-  /** Lines of classes within a node, which are no part of its length. */
-  const visit = (node: Node): number => {
-    let inClasses = 0;
-    typescript.forEachChild(node, (child) => void (inClasses += visit(child)));
-    const line = (at: number): number => source.getLineAndCharacterOfPosition(at).line;
-    const lines = line(node.end) - line(node.getStart(source)) + 1;
-    if (typescript.isClassLike(node)) return lines;
-    if (typescript.isFunctionLike(node) && lines - inClasses > FUNCTION_LINES_MAX) {
-      const name = `${file} ${node.name?.getText(source) ?? `line ${line(node.getStart(source)) + 1}`}`;
-      if (!(name in LONG_FUNCTIONS)) found.push(`${name}: ${lines - inClasses} lines`);
-    }
-    return inClasses;
-  };
-  visit(source);
-  return found;
-}
-
-test('no function is longer than 70 lines', () => {
-  const long = ['assembly', 'host', 'test'].flatMap((folder) =>
-    sources(folder).flatMap(longFunctions),
-  );
-  assert.equal(long, []);
 });
 
 test('no line is wider than the page', () => {
