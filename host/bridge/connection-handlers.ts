@@ -12,7 +12,7 @@ import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { EventPipe } from './event-pipe.js';
 import type { ObjectTable } from './object-table.js';
 import { CM_EVENT, CM_PRIVATE_BYTES } from './operations.js';
-import { gidOf, gidWords, type IdQueuePairs, type Station } from './verb-handlers.js';
+import { gidOf, gidWords, type IdQueuePairs, type BridgeState } from './verb-handlers.js';
 
 /** READs and atomics in flight that a device has at most. */
 const RD_ATOMIC_MAX = 16;
@@ -110,7 +110,7 @@ function attributeWords(id: CmId, state: number): (number | bigint)[] {
   ].map((value) => value ?? 0);
 }
 
-function channelHandlers({ context, objects, owner }: Station) {
+function channelHandlers({ context, objects, owner }: BridgeState) {
   const pipes = new WeakMap<EventChannel, EventPipe>();
   const pump = async (channel: EventChannel, pipe: EventPipe): Promise<void> => {
     for await (const event of channel) {
@@ -135,7 +135,7 @@ function channelHandlers({ context, objects, owner }: Station) {
   };
 }
 
-function idHandlers({ objects }: Station) {
+function idHandlers({ objects }: BridgeState) {
   const idOf = (number: bigint) => objects.get(CmId, number);
   return {
     CM_CREATE_ID: (channel: bigint, portSpace: bigint) => [
@@ -188,6 +188,6 @@ function idHandlers({ objects }: Station) {
   };
 }
 
-export function connectionHandlers(station: Station) {
-  return { ...channelHandlers(station), ...idHandlers(station) };
+export function connectionHandlers(state: BridgeState) {
+  return { ...channelHandlers(state), ...idHandlers(state) };
 }

@@ -7,7 +7,7 @@ import { RefusalError } from '../errors/errors.js';
 import { AsyncEvent, QpState } from '../verbs/enums.js';
 import { QueuePair } from '../verbs/queues/queue-pair.js';
 import type { Handler, Handlers } from './control-channel.js';
-import type { AsyncEvents, Station } from './verb-handlers.js';
+import type { AsyncEvents, BridgeState } from './verb-handlers.js';
 
 /** Verbs that end something: a program ends its objects after the removal, too. */
 const ENDS = /^(DEALLOC|DEREG|DESTROY|FREE|CLOSE|DETACH|CM_DESTROY|CM_DISCONNECT|CM_LEAVE|FAIL)/;
@@ -16,7 +16,7 @@ const ENDS = /^(DEALLOC|DEREG|DESTROY|FREE|CLOSE|DETACH|CM_DESTROY|CM_DISCONNECT
 export function removedAfter(
   afterMillis: number,
   handlers: Handlers,
-  { objects }: Station,
+  { objects }: BridgeState,
   events: AsyncEvents,
 ): Handlers {
   let isRemoved = false;

@@ -124,23 +124,23 @@ async function serve(): Promise<void> {
       .finally(() => process.exit(0));
   const hello = helloWords(context, takeArea(context, options));
   const objects = new ObjectTable();
-  const station = { context, objects, owner: ownerOf() };
+  const state = { context, objects, owner: ownerOf() };
   const events = new AsyncEvents(objects);
   void events.follow(context);
   const handlers: Handlers = {
     HELLO: () => hello,
     QUERY_PORT: () => [],
     JOIN: refuseJoin,
-    ...regionHandlers(station),
-    ...windowHandlers(station),
-    ...completionHandlers(station, events),
-    ...queuePairHandlers(station, events, idQueuePairs(objects)),
-    ...srqHandlers(station, events),
-    ...connectionHandlers(station),
+    ...regionHandlers(state),
+    ...windowHandlers(state),
+    ...completionHandlers(state, events),
+    ...queuePairHandlers(state, events, idQueuePairs(objects)),
+    ...srqHandlers(state, events),
+    ...connectionHandlers(state),
   };
   const { removalMillis } = options;
   const offered =
-    removalMillis === undefined ? handlers : removedAfter(removalMillis, handlers, station, events);
+    removalMillis === undefined ? handlers : removedAfter(removalMillis, handlers, state, events);
   acceptChildren(childrenOf(), offered);
   new ControlChannel(program(), offered, end);
 }

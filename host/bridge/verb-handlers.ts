@@ -23,7 +23,7 @@ const FLOW_LABEL_MASK = 0xfffffn;
 const PSN_MASK = 0xffffffn;
 
 /** What all handlers work on. */
-export interface Station {
+export interface BridgeState {
   readonly context: Context;
   readonly objects: ObjectTable;
   /** Process id of the program. */
@@ -49,7 +49,7 @@ function isLoopback(gid: Gid): boolean {
 }
 
 /** Handlers of protection domains and regions. */
-export function regionHandlers({ context, objects }: Station) {
+export function regionHandlers({ context, objects }: BridgeState) {
   const { memory } = context.device.arena;
   const pd = (number: bigint) => objects.get(ProtectionDomain, number);
   const bufferAt = (address: bigint, length: bigint) =>
@@ -108,7 +108,7 @@ export function regionHandlers({ context, objects }: Station) {
 }
 
 /** Handlers of windows and of device memory. */
-export function windowHandlers({ context, objects }: Station) {
+export function windowHandlers({ context, objects }: BridgeState) {
   const pd = (number: bigint) => objects.get(ProtectionDomain, number);
   return {
     ALLOC_MW: (domain: bigint, type: bigint) => {
@@ -131,7 +131,7 @@ export function windowHandlers({ context, objects }: Station) {
 }
 
 /** Handlers of contexts, completion channels and queues. */
-export function completionHandlers({ context, objects, owner }: Station, events: AsyncEvents) {
+export function completionHandlers({ context, objects, owner }: BridgeState, events: AsyncEvents) {
   return {
     OPEN_CONTEXT: (descriptor: bigint) => {
       const pipe = new EventPipe(owner, descriptor);
@@ -173,7 +173,11 @@ export function completionHandlers({ context, objects, owner }: Station, events:
 }
 
 /** Handlers of queue pairs, multicast and address handles. `ids`: those of connections. */
-export function queuePairHandlers({ objects }: Station, events: AsyncEvents, ids: IdQueuePairs) {
+export function queuePairHandlers(
+  { objects }: BridgeState,
+  events: AsyncEvents,
+  ids: IdQueuePairs,
+) {
   const qp = (number: bigint) => objects.get(QueuePair, number);
   return {
     CREATE_QP: (...words: bigint[]) => {
@@ -237,7 +241,7 @@ export function queuePairHandlers({ objects }: Station, events: AsyncEvents, ids
 }
 
 /** Handlers of shared receive queues. */
-export function srqHandlers({ objects }: Station, events: AsyncEvents) {
+export function srqHandlers({ objects }: BridgeState, events: AsyncEvents) {
   return {
     CREATE_SRQ: (opened: bigint, domain: bigint, maxWr: bigint, maxSge: bigint, limit: bigint) => {
       const pd = objects.get(ProtectionDomain, domain);
