@@ -1,8 +1,19 @@
 /**
  * For typedoc: names the entry points as packages import them, and groups what they export by task.
- * Groups follow from the folder of a declaration, so no export needs a tag.
+ * Groups follow from the folder of a declaration, so no export needs a tag. Enums of the engine show
+ * the values of their members, not the declarations behind them.
  */
-import { Comment, CommentTag, Converter, ReflectionKind } from 'typedoc';
+import { readFileSync } from 'node:fs';
+import {
+  Comment,
+  CommentTag,
+  Converter,
+  LiteralType,
+  ReferenceType,
+  ReflectionKind,
+  UnionType,
+  UnknownType,
+} from 'typedoc';
 
 /** Entry points: as applications import them. */
 const MODULES = {
@@ -45,6 +56,7 @@ const GUIDES = 'Guides';
 export function load(app) {
   app.converter.on(Converter.EVENT_RESOLVE_BEGIN, (context) => {
     const { project } = context;
+    for (const reflection of Object.values(project.reflections)) showEnums(reflection);
     for (const module of project.children ?? []) {
       module.name = MODULES[module.name] ?? module.name;
       for (const one of module.children ?? []) {
@@ -57,6 +69,37 @@ export function load(app) {
       addGroup(document, GUIDES);
     }
   });
+}
+
+/** Values of the engine's enums, by `Enums.NAME.MEMBER`. */
+function enumValues() {
+  const text = readFileSync(new URL('../../build/abi.d.ts', import.meta.url), 'utf8');
+  const values = new Map();
+  for (const [, name, members] of text.matchAll(/namespace Enums \{ enum (\w+) \{([^}]*)\}/g)) {
+    for (const [, member, value] of members.matchAll(/(\w+) = (-?\d+)/g)) {
+      values.set(`Enums.${name}.${member}`, Number(value));
+    }
+  }
+  return values;
+}
+const ENUM_VALUES = enumValues();
+
+/** What is of type `Enums.…` shows a value in the enum's own object, and a name elsewhere. */
+function showEnums(reflection) {
+  if (reflection.type === undefined) return;
+  const isMember = reflection.parent?.parent?.kindOf?.(ReflectionKind.Variable) === true;
+  reflection.type = shown(reflection.type, isMember);
+}
+
+function shown(type, isMember) {
+  if (type instanceof UnionType) {
+    return new UnionType(type.types.map((each) => shown(each, isMember)));
+  }
+  if (!(type instanceof ReferenceType) || !type.qualifiedName.startsWith('Enums.')) return type;
+  const [, name, member] = type.qualifiedName.split('.');
+  if (member === undefined) return new UnknownType(`(typeof ${name})[keyof typeof ${name}]`);
+  const value = ENUM_VALUES.get(type.qualifiedName);
+  return isMember ? new LiteralType(value) : new UnknownType(`typeof ${name}.${member}`);
 }
 
 /** A class that is exported as a type, because calls make it, is a class all the same. */
