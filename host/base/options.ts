@@ -20,7 +20,8 @@ function likeness(one: string, other: string): number {
 /** Throws MisuseError for null, a number, a string: they have no keys. */
 export function checkObject(operation: string, options: unknown, what = 'options'): void {
   if (typeof options === 'object' && options !== null) return;
-  const found = options === null ? 'null' : `${typeof options} ${String(options)}`;
+  const isNothing = options === null || options === undefined;
+  const found = isNothing ? `${options}` : `${typeof options} ${String(options)}`;
   throw new MisuseError(what, `${operation} takes an object, got ${found}`);
 }
 

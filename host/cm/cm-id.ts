@@ -38,6 +38,9 @@ import {
   type Agreement,
 } from './queue-pair-states.js';
 
+/** Errnos of events, as Linux has them. */
+const [EINVAL, ETIMEDOUT] = [22, 110];
+
 type IdState =
   'IDLE' | 'ADDR_BOUND' | 'ADDR_RESOLVED' | 'ROUTE_RESOLVED' | 'CONNECT' | 'LISTEN' | 'DESTROYED';
 
@@ -403,7 +406,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       case 'rejected':
         return this.#end(CmEventType.REJECTED, event.reason, event.privateData);
       case 'unreachable':
-        return this.#end(CmEventType.UNREACHABLE);
+        return this.#end(CmEventType.UNREACHABLE, -ETIMEDOUT);
       case 'disconnected':
         return this.#end(CmEventType.DISCONNECTED, 0, event.privateData);
       case 'timewaitExit':
@@ -445,7 +448,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     } catch (error) {
       if (!(error instanceof RefusalError)) throw error;
       core.reject(now, this.#connection!);
-      this.push(CmEventType.CONNECT_ERROR);
+      this.push(CmEventType.CONNECT_ERROR, { status: -EINVAL });
       return;
     }
     core.ready(this.#connection!);

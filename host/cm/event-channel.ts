@@ -39,7 +39,10 @@ export interface CmEventFields {
   readonly id: CmId;
   /** CONNECT_REQUEST: whose request it is; `id` is a new one, made for it. */
   readonly listenId?: CmId;
-  /** 0, or why: a RejectReason with REJECTED, a SidrStatus with UNREACHABLE of datagrams. */
+  /**
+   * 0, or why: a RejectReason with REJECTED, a SidrStatus with UNREACHABLE of datagrams that the
+   * peer refused, a negative errno otherwise (-110, ETIMEDOUT: no answer).
+   */
   readonly status?: number;
   readonly conn?: ConnParam;
   readonly ud?: UdParam;

@@ -8,6 +8,7 @@
  * the bits of a sum of floating-point numbers are the same at all members.
  */
 import { checkKeys } from '../base/options.js';
+import { timerMillis } from '../base/timer.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
 import { ControlKind, NO_DATA, buildControl, groupOf, keyOf, type Control } from './control.js';
@@ -33,14 +34,14 @@ export interface CollectiveOptions extends WaitLimits {
 }
 
 const TIMEOUT_MILLIS = 30_000;
-/** Groups whose calls are counted. */
-const GROUPS_MAX = 64;
+/** Before the bytes of a half: sequence, segment, group. */
+const STAMP_BYTES = 16;
 
 /** What the mesh gives to its collective operations. */
 export interface Members {
   readonly self: string;
   readonly peers: ReadonlyMap<string, MeshPeer>;
-  /** Of each peer's `inbox`: half for what it scatters, half for what it gathers. */
+  /** Of each peer's `inbox`: half for what it scatters, half for what it gathers; each with a stamp. */
   readonly scratchBytes: number;
 }
 
@@ -52,6 +53,8 @@ class Call {
   readonly members: readonly string[];
   readonly peers: readonly MeshPeer[];
   readonly group: bigint;
+  /** Nothing may be written for it any more: the next call has the inboxes. */
+  isOver = false;
   #fail: (error: Error) => void = () => {};
   readonly #keys: [MeshPeer, string][] = [];
 
@@ -70,6 +73,7 @@ class Call {
   }
 
   fail(error: Error): void {
+    this.isOver = true;
     this.#fail(error);
   }
 
@@ -92,8 +96,7 @@ class Call {
     for (const peer of this.peers) {
       this.#keys.push([peer, key]);
       void peer.expect(key).then(() => {
-        const sentence = `${this.operation}: ${peer.id} gave up this call`;
-        this.fail(new MeshError('ECANCELED', `${sentence}; call again at all`, [peer.id]));
+        this.fail(new MeshError('ECANCELED', gaveUp(this.operation, peer.id), [peer.id]));
       });
     }
   }
@@ -212,6 +215,9 @@ export class Collectives {
     call.watch();
     try {
       signal?.throwIfAborted();
+      // Else a loop of calls of one member would keep joins and timers from its event loop.
+      if (call.peers.length === 0)
+        await new Promise((resolve) => setTimeout(resolve, timerMillis(0)));
       const limits = { timeout, ...(signal && { signal }) };
       return await withinLimits(Promise.race([work(call), call.failed]), limits, late);
     } catch (error) {
@@ -223,7 +229,7 @@ export class Collectives {
       throw error;
     } finally {
       this.#calls.delete(call);
-      call.fail(new MeshError('ECONNRESET', `${operation}: the call has ended`, []));
+      call.fail(overError(call));
       call.end();
     }
   }
@@ -243,11 +249,8 @@ export class Collectives {
     }
     const group = groupOf(members);
     const counted = this.#sequences.get(group) ?? { next: 0, members };
-    // The latest group is last.
-    this.#sequences.delete(group);
+    // Until a member leaves: a forgotten number would never meet those of the others again.
     this.#sequences.set(group, counted);
-    const [oldest] = this.#sequences.keys();
-    if (this.#sequences.size > GROUPS_MAX) this.#sequences.delete(oldest!);
     return new Call(
       operation,
       counted.next++,
@@ -263,7 +266,8 @@ export class Collectives {
 
   /** Elements of one segment, of which each member's chunk fits into half its inbox. */
   #segmentLength(array: ReducibleArray, members: number): number {
-    return Math.floor(this.#mesh.scratchBytes / 2 / array.BYTES_PER_ELEMENT) * members;
+    const bytes = this.#mesh.scratchBytes / 2 - STAMP_BYTES;
+    return Math.floor(bytes / array.BYTES_PER_ELEMENT) * members;
   }
 
   async #reduce(
@@ -273,33 +277,34 @@ export class Collectives {
     control: Control,
   ): Promise<void> {
     const { self, scratchBytes } = this.#mesh;
-    const { members } = call;
+    const { members, peers } = call;
     const own = members.indexOf(self);
     const chunk = Math.ceil(part.length / members.length);
     const chunkOf = (index: number): ReducibleArray =>
       part.subarray(index * chunk, (index + 1) * chunk) as ReducibleArray;
     const half = scratchBytes / 2;
     // The members but this one, in their order.
-    const inboxOf = (index: number): Uint8Array =>
-      call.peers[index < own ? index : index - 1]!.inbox;
+    const inboxOf = (index: number): Uint8Array => peers[index < own ? index : index - 1]!.inbox;
     const scatter = { ...control, kind: ControlKind.SCATTER };
     const scattered = this.#write(call, scatter, (index) => [0, chunkOf(index)]);
     await Promise.all([scattered, call.all(scatter)]);
     const mine = chunkOf(own);
     // The first operand is the first member's, whichever member this is.
     const from = (index: number): ReducibleArray =>
-      index === own ? copyOf(mine) : elementsIn(part, inboxOf(index), 0, mine.length);
+      index === own ? copyOf(mine) : elementsIn(part, inboxOf(index), STAMP_BYTES, mine.length);
     const reduced = copyOf(from(0));
     for (let index = 1; index < members.length; index++) reduceInto(op, reduced, from(index));
+    checkStamps(call, control, 0);
     mine.set(reduced as never);
     const gather = { ...control, kind: ControlKind.GATHER };
     await Promise.all([this.#write(call, gather, () => [half, mine]), call.all(gather)]);
     for (const index of members.keys()) {
       const target = chunkOf(index);
       if (index === own || target.length === 0) continue;
-      const source = elementsIn(part, inboxOf(index), half, target.length);
+      const source = elementsIn(part, inboxOf(index), half + STAMP_BYTES, target.length);
       target.set(source as never);
     }
+    checkStamps(call, control, half);
   }
 
   /** Writes to each peer, and reports that. */
@@ -316,12 +321,41 @@ export class Collectives {
         const rule = `${peer.id} has other scratch memory; use the same collectiveBytes at all members`;
         throw new MeshError('EPROTO', `${call.operation}: ${rule}`, [peer.id]);
       }
-      const written = scratch.write(offset, elements);
+      if (call.isOver) throw overError(call);
+      // A WRITE is placed before the next one: bytes of this call have its stamp in front of them.
+      const stamped = scratch.write(offset, stampOf(control));
+      const written = scratch.write(offset + STAMP_BYTES, elements);
       // It arrives behind the bytes.
-      return sent(call, peer, Promise.all([written, peer.remote.send(bytes)]));
+      return sent(call, peer, Promise.all([stamped, written, peer.remote.send(bytes)]));
     });
     await Promise.all(done);
   }
+}
+
+function overError({ operation }: Call): MeshError {
+  return new MeshError('ECONNRESET', `${operation}: the call has ended`, []);
+}
+
+function stampOf({ sequence, segment, group }: Control): Uint32Array {
+  const high = Number(group >> 32n);
+  return Uint32Array.of(sequence, segment, Number(group & 0xffff_ffffn), high);
+}
+
+/**
+ * Are the bytes that were read this call's? A peer that gave it up writes those of its next call,
+ * perhaps before its message is processed here. Throws MeshError ECANCELED.
+ */
+function checkStamps(call: Call, control: Control, offset: number): void {
+  const wanted = stampOf(control);
+  for (const { id, inbox } of call.peers) {
+    const found = new Uint32Array(inbox.buffer, inbox.byteOffset + offset, wanted.length);
+    if (wanted.every((word, at) => word === found[at])) continue;
+    throw new MeshError('ECANCELED', gaveUp(call.operation, id), [id]);
+  }
+}
+
+function gaveUp(operation: string, id: string): string {
+  return `${operation}: ${id} gave up this call; call again at all`;
 }
 
 function giveUpOf(call: Call): Control {

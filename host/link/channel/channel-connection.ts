@@ -25,6 +25,8 @@ const SILENCE_MILLIS_MAX = 1600;
  * the window again.
  */
 const ASKS = 4;
+/** What a channel has buffered for longer is not for want of a turn of its own thread. */
+const BACKLOG_MILLIS = 8;
 
 export class ChannelConnection {
   /** The peer requested an acknowledgement, and no packet has carried it yet. */
@@ -41,6 +43,7 @@ export class ChannelConnection {
   /** Bytes sent before the message of that number, by number modulo MESSAGES_MAX. */
   readonly #sentBefore = new Float64Array(MESSAGES_MAX);
   #sentBytes = 0;
+  #sentMillis = 0;
   #ackedBytes = 0;
   #askedBytes = 0;
   #seen = -1;
@@ -68,6 +71,15 @@ export class ChannelConnection {
     return this.#sentBytes - this.#ackedBytes;
   }
 
+  /**
+   * Bytes of an earlier moment that the channel has not sent: its congestion window is smaller than
+   * ours. After a lost packet that nothing followed SCTP waits 400 ms, and begins anew with one
+   * packet a round trip.
+   */
+  backlog(now: number): number {
+    return now - this.#sentMillis > BACKLOG_MILLIS ? this.channel.bufferedBytes : 0;
+  }
+
   /** Is there room for one more message? One may always go when nothing is under way. */
   hasRoom(length: number): boolean {
     const underWay = this.underWayBytes;
@@ -85,6 +97,7 @@ export class ChannelConnection {
     const sequence = this.#next;
     this.#sentBefore[sequence & (MESSAGES_MAX - 1)] = this.#sentBytes;
     this.#sentBytes += frame.length;
+    this.#sentMillis = performance.now();
     this.#next = (sequence + 1) & 0xffff;
     const asks =
       this.#isProbing ||

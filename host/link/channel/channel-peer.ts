@@ -184,14 +184,20 @@ export class ChannelPeer {
 
   /**
    * What is little goes by the first channel, so that it finds it awake; more spreads. A channel
-   * that stands still has its share under way, and gets no more. Undefined: there is no room.
+   * that stands still has its share under way, and gets no more; one with a backlog only if no other
+   * has room. Undefined: there is no room.
    */
   #roomiest(length: number): ChannelConnection | undefined {
+    const { windowBytes } = this.#limits;
+    const now = performance.now();
     let roomiest: ChannelConnection | undefined;
+    let least = Infinity;
     for (const connection of this.#connections) {
       if (!connection.hasRoom(length)) continue;
-      if (connection.underWayBytes < this.#limits.windowBytes * SPREAD_PART) return connection;
-      if (!roomiest || connection.underWayBytes < roomiest.underWayBytes) roomiest = connection;
+      const backlog = connection.backlog(now);
+      const load = backlog === 0 ? connection.underWayBytes : windowBytes + backlog;
+      if (load < windowBytes * SPREAD_PART) return connection;
+      if (load < least) [roomiest, least] = [connection, load];
     }
     return roomiest;
   }

@@ -14,6 +14,7 @@ import {
 } from '#build/abi.js';
 import type { PlacementTypes, SendFlags } from '../enums.js';
 import type { EngineMemory } from '../../engine/memory.js';
+import { checkObject } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { AddressHandle } from './address-handle.js';
 import type { RegMr } from '../regions/fast-memory-region.js';
@@ -259,6 +260,7 @@ const BIND_BASE = BIND_WORD('base');
 const BIND_ACCESS = BIND_WORD('access');
 const RING_TAIL = 64;
 const NO_SGES: readonly Sge[] = [];
+const EVERY_SEND_FLAG = Object.values(SendFlag).reduce((all, flag) => all | flag, 0);
 
 function notU64(value: number | bigint): MisuseError {
   return new MisuseError('request', `must have whole numbers from 0 to 2^64 - 1, got ${value}`);
@@ -307,6 +309,19 @@ function checkSges(list: readonly Sge[], most: number): void {
 
 function required(field: string, opcode: number): MisuseError {
   return new MisuseError(field, `is required for opcode ${WrOpcodeName[opcode]}`);
+}
+
+/** The ring would cut them to 32 bits, and take a missing opcode for the first one. */
+function checkWords(opcode: number, sendFlags: number, immData: number): void {
+  if (WrOpcodeName[opcode] === undefined) {
+    throw new MisuseError('opcode', `must be a WrOpcode, got ${opcode}`);
+  }
+  if ((sendFlags & EVERY_SEND_FLAG) !== sendFlags) {
+    throw new MisuseError('sendFlags', `must be made of SendFlag, got ${sendFlags}`);
+  }
+  if (immData >>> 0 !== immData && (immData | 0) !== immData) {
+    throw new MisuseError('immData', `must be a 32-bit number, got ${immData}`);
+  }
 }
 
 /** What the operation needs must be there: the ring's entry holds what was posted before. */
@@ -425,7 +440,10 @@ abstract class Ring<Request extends object> {
     const list = (Array.isArray(requests) ? requests : [requests]) as readonly Request[];
     let index = 0;
     try {
-      for (; index < list.length; index++) this.put(list[index]!);
+      for (; index < list.length; index++) {
+        checkObject('post', list[index], 'request');
+        this.put(list[index]!);
+      }
     } catch (error) {
       if (together) this.#held = 0;
       throw Object.assign(error as Error, { badWr: index });
@@ -461,7 +479,8 @@ export class SendRing extends Ring<AnyWorkRequest> {
     const base = this.free('postSend', 'cap.maxSendWr');
     const { words } = this;
     const at = base >> 2;
-    const { opcode, rdma, atomic, flush, inline, ud, sendFlags = 0 } = request;
+    const { opcode, rdma, atomic, flush, inline, ud, sendFlags = 0, immData = 0 } = request;
+    checkWords(opcode, sendFlags, immData);
     checkOperands(opcode, request);
     if (binds(opcode)) {
       this.#putBinding(request, bindingOf(request));
@@ -473,7 +492,7 @@ export class SendRing extends Ring<AnyWorkRequest> {
     storeU64(words, at + WR_ID, request.wrId ?? 0);
     words[at + OPCODE] = opcode;
     words[at + FLAGS] = sendFlags;
-    words[at + IMMEDIATE] = request.immData ?? 0;
+    words[at + IMMEDIATE] = immData;
     if (rdma) {
       storeU64(words, at + REMOTE, rdma.remoteAddr);
       words[at + KEY] = rdma.rkey;

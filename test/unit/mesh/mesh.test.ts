@@ -12,6 +12,7 @@ import {
   type MeshOptions,
 } from '../../../host/mesh/index.js';
 import type { Regions } from '../../../host/index.js';
+import { splitmix32 } from '../../../host/base/splitmix32.js';
 import { releaseDataChannels } from '../../support/channel-mesh.js';
 import { MeshServer } from '../../support/mesh-process.js';
 import { freePort } from '../../support/processes.js';
@@ -337,6 +338,63 @@ test('a call that a member gave up does not change the bytes of the next one', a
     await Promise.all([...given, late]);
     for (const result of results) assert.equal(result, of(1, 500 + round));
   }
+});
+
+test('calls right after one that a member gave up in the middle have the right sums', async () => {
+  // Many segments: the members are at different ones when one of them gives up.
+  const all = await members(3, { table: 64 }, { collectiveBytes: 4096 });
+  const random = splitmix32(5);
+  let sums = 0;
+  for (let round = 1; round <= 60; round++) {
+    const length = 1 + (random() % 20_000);
+    const giver = random() % 6;
+    const results = await Promise.allSettled(
+      all.map((mesh, index) => {
+        const stop = new AbortController();
+        if (index === giver) setTimeout(() => stop.abort(), random() % 6);
+        const array = new Int32Array(length).fill(100 * round + index);
+        return mesh.allReduce(array, 'sum', { ...WAIT, signal: stop.signal });
+      }),
+    );
+    for (const result of results) {
+      if (result.status === 'rejected') {
+        assert.ok(giver < 3, 'the call before has no effect');
+        continue;
+      }
+      sums++;
+      assert.ok(result.value.every((value) => value === 300 * round + 3));
+    }
+  }
+  assert.ok(sums > 30, `${sums} sums`);
+});
+
+test('numbers of calls are kept for as many groups as a member uses', async () => {
+  const all = await members(9, { table: 64 });
+  const call = (group: readonly number[]) =>
+    Promise.all(
+      group.map((index) => {
+        const ids = group.map((each) => all[each]!.self.id);
+        return all[index]!.barrier({ timeout: 5000, members: ids });
+      }),
+    );
+  await call([0, 1]);
+  for (let bits = 1; bits <= 70; bits++) {
+    await call([0, ...[2, 3, 4, 5, 6, 7, 8].filter((_, at) => (bits >> at) & 1)]);
+  }
+  // The second member has used one group, the first one 71.
+  await call([0, 1]);
+});
+
+test('calls of a member that is alone leave its event loop to timers', async () => {
+  const [mesh] = await members(1, { table: 64 });
+  let isOver = false;
+  setTimeout(() => (isOver = true), 20);
+  let calls = 0;
+  while (!isOver && calls < 1_000_000) {
+    await mesh!.allReduce(Int32Array.of(1), 'sum', WAIT);
+    calls++;
+  }
+  assert.ok(isOver);
 });
 
 test('options are checked', async () => {
