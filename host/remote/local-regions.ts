@@ -1,6 +1,6 @@
 /** The memory that a side shares: from what an application names to registered regions. */
 import { AccessFlag } from '#build/abi.js';
-import { checkKeys } from '../base/options.js';
+import { checkKeys, checkObject } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { LayoutBase } from '../verbs/layouts/layouts.js';
@@ -179,6 +179,7 @@ function accessOf(bits: number): number {
 
 /** Bytes of device memory that the regions take. Throws MisuseError for invalid regions. */
 export function regionBytes(operation: string, regions: Regions): number {
+  checkObject(operation, regions, 'regions');
   const names = Object.entries(regions);
   if (names.length > REGIONS_MAX) {
     const rule = `${operation}: at most ${REGIONS_MAX} regions, got ${names.length}`;

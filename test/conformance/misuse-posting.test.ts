@@ -153,10 +153,30 @@ test('an RDMA request without a remote address, and an atomic without operands, 
   }
 });
 
+test('an opcode, flags or immediate data that no request has are refused', () =>
+  onWire({}, (wire) => {
+    const { SEND, SEND_WITH_IMM } = WrOpcode;
+    for (const request of [
+      { opcode: 16 },
+      { opcode: 99 },
+      { opcode: 'SEND' },
+      {},
+      { opcode: SEND, sendFlags: 1 << 30 },
+      { opcode: SEND, sendFlags: 0.5 },
+      { opcode: SEND_WITH_IMM, immData: 2 ** 32 },
+      { opcode: SEND_WITH_IMM, immData: 1.5 },
+    ]) {
+      refused(wire, () => wire.qp.postSend(asPosted(request as never)), JSON.stringify(request));
+    }
+    for (const request of [undefined, null, [null], 5]) {
+      refused(wire, () => wire.qp.postSend(request as never), JSON.stringify(request));
+    }
+  }));
+
 test('an operation that the type of queue pair has not completes with LOC_QP_OP_ERR', async () => {
   const { SEND_WITH_INV, RDMA_READ, LOCAL_INV, RDMA_WRITE, TSO } = WrOpcode;
   for (const [qpType, opcodes] of [
-    [QpType.RC, [TSO, 16, 99, 255]],
+    [QpType.RC, [TSO]],
     [QpType.UC, [RDMA_READ, SEND_WITH_INV, WrOpcode.ATOMIC_FETCH_AND_ADD]],
     [QpType.UD, [RDMA_WRITE, RDMA_READ, SEND_WITH_INV, LOCAL_INV]],
   ] as const) {

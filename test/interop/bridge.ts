@@ -143,6 +143,16 @@ function singleCheck(name: string, words: readonly string[], expected: RegExp): 
   return [name, runOne];
 }
 
+/** librdmacm reads private data of an event that says success. */
+const unanswered = () =>
+  Workspace.use(async (space) => {
+    const [address, nowhere] = nextAddresses();
+    const words = ['--address', address, '--', 'rstream', '-s', nowhere];
+    const { code, stdout, stderr } = await bounded(space.start('run', ...words));
+    assert.ok(code !== 0 && code !== 139, `code ${code}`);
+    assert.match(stdout + stderr, /timed out/);
+  });
+
 function pingpongChecks(): Check[] {
   const checks: Check[] = [];
   const add = (name: string, pair: Pair): void => void checks.push(pairCheck(name, pair));
@@ -319,6 +329,7 @@ export const bridgeGroup: Group = {
       ...CM.map(([name, pair]) => pairCheck(name, pair)),
       ...RSOCKETS.map((command) => pairCheck(command, rsocketPair(command))),
       rcopyCheck,
+      ['rstream to an address without a device: a timeout, no crash', unanswered],
       ...ucxChecks(),
       ...LIBFABRIC.map((provider) => libfabricCheck(provider)),
       singleCheck('pyverbs: a WRITE by loopback', script, /verbena0 bridge/),

@@ -184,8 +184,8 @@ export class ChannelPeer {
 
   /**
    * What is little goes by the first channel, so that it finds it awake; more spreads. A channel
-   * that stands still has its share under way, and gets no more; one with a backlog only if no other
-   * has room. Undefined: there is no room.
+   * that stands still has its share under way, and gets no more; one with a backlog gets some only
+   * if no other has room. Undefined: there is no room.
    */
   #roomiest(length: number): ChannelConnection | undefined {
     const { windowBytes } = this.#limits;

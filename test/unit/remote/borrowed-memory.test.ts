@@ -79,15 +79,16 @@ test('memory that was transferred before the call is refused, and the next call 
 
 test('a read whose target is transferred or shrinks meanwhile rejects, and others succeed', () =>
   connected(async ({ memory: { table } }) => {
-    const target = new Uint8Array(16);
+    // More than what is staged at a time: it cannot be complete when the call returns.
+    const target = new Uint8Array(2 * MEBI);
     const gone = misuse(table!.readInto(0, target), /read of table: must not be transferred/);
     transfer(target);
     const Resizable = ArrayBuffer as unknown as new (
       length: number,
       options: { maxByteLength: number },
     ) => ArrayBuffer & { resize(length: number): void };
-    const buffer = new Resizable(16, { maxByteLength: 64 });
-    const view = new Uint8Array(buffer, 0, 16);
+    const buffer = new Resizable(2 * MEBI, { maxByteLength: 2 * MEBI });
+    const view = new Uint8Array(buffer, 0, 2 * MEBI);
     const small = misuse(table!.readInto(0, view), /must not be transferred or made smaller/);
     buffer.resize(4);
     const others = Array.from({ length: 50 }, (_, index) => table!.read(index, 8));
