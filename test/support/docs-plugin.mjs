@@ -1,7 +1,7 @@
 /**
  * For typedoc: names the entry points as packages import them, and groups what they export by task.
- * Groups follow from the folder of a declaration, so no export needs a tag. Enums of the engine show
- * the values of their members, not the declarations behind them.
+ * Groups follow from the folder of a declaration, so no export needs a tag. Enums of the engine
+ * show the values of their members, not the declarations behind them.
  */
 import { readFileSync } from 'node:fs';
 import {
