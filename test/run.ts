@@ -150,7 +150,7 @@ const queue = longestFirst(
   ([file]) => isAtUsualPlace(file!),
 );
 /** Files that run beside those that the cores compute. */
-const WAITING_FILES = 5;
+const WAITING_FILES = 3;
 let isTaken = false;
 async function worker(): Promise<void> {
   for (;;) {
