@@ -274,10 +274,7 @@ same('a window of type 2 grants its range until it is invalidated', 3n, (world) 
 same('layouts on both sides, and a null region', 5n, (world) => {
   start(world);
   const { a, b } = world;
-  const layoutOf = ({
-    pd,
-    mr,
-  }: PathWorld['a']): { addr: bigint; lkey: number; rkey: number } => {
+  const layoutOf = ({ pd, mr }: PathWorld['a']): { addr: bigint; lkey: number; rkey: number } => {
     const layout = pd.regMr(null, 0, ALL_ACCESS | ZERO_BASED);
     const firstDatum = { addr: mr.addr + 8n, length: 4, lkey: mr.lkey };
     layout.setLayoutInterleaved(0, [

@@ -2,7 +2,7 @@
  * The ways to break a rule on purpose, one entry each: the spoiled fields, and the expected result.
  * A connection breaks one rule once; afterwards it is taken down and made anew.
  */
-import { WcStatus } from '../../host/index.js';
+import { WcStatus, WrOpcode } from '../../host/index.js';
 import type { Area, RemoteKey } from './area.js';
 import type { OperationKind } from './operations.js';
 import type { Random } from './random.js';
@@ -159,10 +159,10 @@ export const ERROR_KINDS: readonly ErrorKind[] = [
     peerFails: false,
   },
   {
-    name: 'unknownOpcode',
+    name: 'unsupportedOpcode',
     applies: () => true,
     spoil(draft) {
-      draft.opcode = 99;
+      draft.opcode = WrOpcode.TSO;
       draft.placeable = 0;
     },
     status: WcStatus.LOC_QP_OP_ERR,
