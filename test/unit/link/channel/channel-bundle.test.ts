@@ -11,7 +11,7 @@ import {
 import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
 import { pattern, TestBatch } from '../../../support/batch.js';
 import { FakeChannel, FakeLink, LIMITS } from '../../../support/fake-channel.js';
-import { eventually, RecordingReceiver } from '../../../support/receiver.js';
+import { eventually, RecordingReceiver, settle } from '../../../support/receiver.js';
 
 const PEER = Gid.parse('fd00::2');
 const to = new Endpoint(PEER, 4791);
@@ -166,6 +166,22 @@ test('several are one peer, and are replaced together', async () => {
   await send(link, 14);
   assert.equal(counts(next), [7, 7]);
   assert.equal(receiver.gone, []);
+  await link.close();
+});
+
+test('a channel that has kept messages for a while takes further ones last', async () => {
+  const { link, channels } = await open(3);
+  channels[0]!.bufferedBytes = 3000;
+  channels[1]!.bufferedBytes = 1000;
+  await settle();
+  await send(link, 6);
+  assert.equal(counts(channels).slice(0, 2), [0, 0]);
+  // All have a backlog: the smallest one.
+  channels[2]!.bufferedBytes = 2000;
+  const before = counts(channels);
+  await settle();
+  await send(link, 1);
+  assert.equal(counts(channels), [before[0], before[1]! + 1, before[2]]);
   await link.close();
 });
 
