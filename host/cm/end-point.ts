@@ -23,6 +23,9 @@ import type { CmEventFields } from './event-channel.js';
 import { Manager, type ManagedId } from './manager.js';
 import { initialize } from './queue-pair-states.js';
 
+/** Of an event, as Linux has it. */
+const ENOENT = 2;
+
 /** Options of a queue pair; absent completion queues are created. */
 export interface EpInitAttributes extends Partial<QpInitAttributes> {
   /** Entries of the completion queues that are made. Default: as many as requests. */
@@ -197,7 +200,7 @@ export abstract class EndPoint implements ManagedId {
       },
       () => {
         this.#info = undefined;
-        this.push(CmEventType.ADDRINFO_ERROR);
+        this.push(CmEventType.ADDRINFO_ERROR, { status: -ENOENT });
       },
     );
   }
