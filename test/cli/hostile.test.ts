@@ -128,7 +128,9 @@ test('a full server, and a name that another client is putting, are refused and 
     assert.is(full.code, 1);
     assert.match(full.stderr, /^verbena put: .* it serves 1 at once [^\n]*\(EAGAIN\)\n$/);
     const same = await space.file('file', 1000);
-    const busy = await space.run('put', same, address);
+    // A client that says nothing is taken for a killed one until the keep-alive decides.
+    const alive = setInterval(() => client.say({ kind: 'ALIVE' }), 300);
+    const busy = await space.run('put', same, address).finally(() => clearInterval(alive));
     assert.is(busy.code, 1);
     assert.match(busy.stderr, /^verbena put: another client is putting file [^\n]*\(EBUSY\)\n$/);
     await client.close();

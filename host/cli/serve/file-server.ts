@@ -60,9 +60,10 @@ const EXPIRE_MILLIS = 7 * 24 * 3_600_000;
 const EXPIRE_LOOK_MILLIS = 600_000;
 /** A client without progress for so long gives its place to one of a source that has fewer. */
 const IDLE_MILLIS = 2000;
-/** Without progress for so long a client may be dead: the next one waits for the keep-alive. */
-const DOUBT_MILLIS = 100;
-const KEEP_ALIVE_MILLIS = 4000;
+/** A message that is handled so long after a request was sent after it by a client that lives. */
+const ALIVE_MILLIS = 100;
+/** A killed client is noticed in this time, also by a busy server (its keep-alive: 3 s). */
+const NOTICED_MILLIS = 10_000;
 /** Transfers whose clients may not have heard that they are done. */
 const FINISHED_KEPT = 64;
 
@@ -228,12 +229,11 @@ export class FileServer {
       const isSame = old.request?.transfer === transfer;
       // The same client, and its old connection has not been missed yet.
       if (isSame) old.stop('it comes again');
-      const isDoubted = old.idleMillis > DOUBT_MILLIS;
-      const late = isDoubted && sleep(KEEP_ALIVE_MILLIS, undefined, { ref: false });
-      await (isSame ? old.ended : Promise.race([old.ended, late]));
+      if (isSame) await old.ended;
+      const isOver = isSame || (await endsSoon(old));
       // The code that started the session deletes it.
       await new Promise((resolve) => setImmediate(resolve));
-      if (isSame || this.#sessions.get(name) !== old) continue;
+      if (isOver || this.#sessions.get(name) !== old) continue;
       throw new RefusalError('EBUSY', `another client is putting ${name} now; try again later`);
     }
   }
@@ -277,6 +277,21 @@ export class FileServer {
     if (this.#finished.size <= FINISHED_KEPT) return;
     const [oldest] = this.#finished.keys();
     this.#finished.delete(oldest!);
+  }
+}
+
+/**
+ * Resolves to false if the session's client is alive: it sent a message after the call, or the
+ * session outlasts the time in which a killed client is noticed. A message of a client that was
+ * killed before the call is in the device's socket already and is handled within ALIVE_MILLIS.
+ */
+async function endsSoon(session: Session): Promise<boolean> {
+  const start = performance.now();
+  const ended = session.ended.then(() => true);
+  for (;;) {
+    if (await Promise.race([ended, sleep(ALIVE_MILLIS, false, { ref: false })])) return true;
+    if (session.heardMillis > start + ALIVE_MILLIS) return false;
+    if (performance.now() > start + NOTICED_MILLIS) return false;
   }
 }
 

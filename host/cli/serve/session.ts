@@ -134,6 +134,11 @@ export class Session {
     return this.#ending ? 0 : performance.now() - this.#progressMillis;
   }
 
+  /** When the last message of the client was handled, by `performance.now()`. */
+  get heardMillis(): number {
+    return this.#lastHeardMillis;
+  }
+
   /** Pieces that are on the disk. */
   get piecesSynced(): number {
     return this.#part?.synced.size ?? 0;
