@@ -11,14 +11,15 @@ import {
 } from '../base/format.js';
 import { openLocalDevice } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
-import { SLOTS_MAX } from '../file-transfer/messages.js';
+import { SLOTS_MAX } from '../../transfer/messages.js';
 import type { PutOptions } from './options.js';
 import { putPmem } from './pmem-put.js';
+import { connectRefusal } from '../file-transfer/connect-refusal.js';
 import { Progress } from '../base/progress.js';
 import { Exit, Interrupted, printLine } from '../base/report.js';
 import { parseServerAddress, resolveServer } from '../base/server-address.js';
-import { SourceFile } from './source-file.js';
-import { Transfer, type TransferResult } from './transfer.js';
+import { SourceFile } from '../../transfer/source-file.js';
+import { Transfer, type TransferResult } from '../../transfer/transfer.js';
 
 /** What `--json` prints. */
 export interface PutReport {
@@ -51,7 +52,7 @@ export async function put(path: string, address: string, options: PutOptions): P
   const file = await SourceFile.open(path, options.pieceBytes);
   let context: Context | undefined;
   const interrupt = new AbortController();
-  const onSignal = (): void => interrupt.abort();
+  const onSignal = (): void => interrupt.abort(new Interrupted('interrupted'));
   process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
   let progress: Progress | undefined;
   try {
@@ -72,7 +73,12 @@ export async function put(path: string, address: string, options: PutOptions): P
     const { outage = options.retries === undefined ? OUTAGE_SECONDS : 0 } = options;
     const retrying = { retries, outageMillis: outage * 1000 };
     const result = await new Transfer(
-      { context, file, server, ...retrying, auth, signal: interrupt.signal },
+      {
+        ...{ context, file, auth, ...retrying, signal: interrupt.signal },
+        server: () => server,
+        explain: (error, place) => connectRefusal(error, place, 'verbena serve'),
+        remedy: 'check that "verbena serve" still runs there',
+      },
       {
         progress: (bytes) => bar.update(bytes),
         verifying: () => undefined,

@@ -1,8 +1,8 @@
 /** `verbena serve`: takes files that `verbena put` writes into this process's memory. */
 import { MisuseError } from '../../index.js';
 import { serverAccess } from '../file-transfer/access.js';
-import { ConnectionLost } from '../file-transfer/channel.js';
-import { FileServer, type FileServerEvents, type FileServerOptions } from './file-server.js';
+import { ConnectionLost } from '../../transfer/channel.js';
+import { FileServer, type FileServerOptions } from './file-server.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from '../base/format.js';
 import { hasFaults } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
@@ -11,7 +11,8 @@ import { servePmem } from './pmem-server.js';
 import { Exit, complain, describeError, printLine } from '../base/report.js';
 import { describeStorage } from '../base/storage.js';
 import { placeOfPath } from '../../pmem/place.js';
-import type { PutRequest, SessionEnd } from './session.js';
+import type { FileReceiverEvents } from '../../transfer/file-receiver.js';
+import type { PutRequest, SessionEnd } from '../../transfer/session.js';
 
 export async function serve(options: ServeOptions): Promise<number> {
   const access = await serverAccess(options);
@@ -76,7 +77,7 @@ async function print(json: boolean | undefined, event: object, line: string): Pr
 }
 
 /** Writes what happens: arrivals to standard output, trouble to standard error. */
-export function logEvents(command: string, json: boolean | undefined): FileServerEvents {
+export function logEvents(command: string, json: boolean | undefined): FileReceiverEvents {
   return {
     started({ name, size }, remote, piecesKnown, note) {
       if (note !== '') complain(command, note);

@@ -1,9 +1,11 @@
 /** The quota of a served directory, and the removal of unfinished files that expired. */
-import { readdir, rm, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { access, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { RefusalError } from '../../index.js';
-import { JOURNAL_SUFFIX, PART_SUFFIX } from '../file-transfer/file-name.js';
-import { formatBytes } from '../base/format.js';
+import { formatBytes } from '../base/format-bytes.js';
+import { RefusalError } from '../errors/errors.js';
+import { fileRefusal } from '../errors/file-refusal.js';
+import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
 
 /** Unfinished files; the one that waits longest goes when another one comes. */
 const UNFINISHED_MAX = 64;
@@ -76,4 +78,20 @@ export async function checkQuota(
     `${name} needs ${formatBytes(size)}, and ${formatBytes(used)} of the server's quota of ` +
       `${formatBytes(quotaBytes)} are used (--quota)`,
   );
+}
+
+/** Rejects with RefusalError ENOENT, ENOTDIR; EACCES, EROFS where no file can be created. */
+export async function checkDirectory(directory: string): Promise<void> {
+  const { R_OK, W_OK, X_OK } = constants;
+  try {
+    if (!(await stat(directory)).isDirectory()) {
+      throw Object.assign(new Error(), { code: 'ENOTDIR' });
+    }
+    await access(directory, R_OK | W_OK | X_OK);
+  } catch (error) {
+    const { code, message } = fileRefusal(`cannot serve ${directory}`, error);
+    const sentence = message.replace(` (${code})`, '');
+    const remedy = 'choose a directory that this user can write to (--dir)';
+    throw new RefusalError(code, `${sentence}; ${remedy}`, { cause: error });
+  }
 }
