@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import { openPartFile } from './directory-part.js';
 import type { FileStore } from './file-store.js';
 import type { FileVersion } from './journal.js';
+import { EXPIRE_MILLIS, systemMillis } from './limits.js';
 import type { PartFile } from './part-file.js';
 import { checkQuota, checkDirectory, removeUnfinished } from './served-directory.js';
 
@@ -11,11 +12,7 @@ export interface DirectoryStoreOptions {
   readonly quotaBytes?: number | undefined;
   /** Unfinished files that nothing was written to for so long are removed. Default: 7 days. */
   readonly expireMillis?: number | undefined;
-  /** Milliseconds since 1970. Default: the system's clock. */
-  readonly now?: () => number;
 }
-
-const EXPIRE_MILLIS = 7 * 24 * 3_600_000;
 
 export class DirectoryStore implements FileStore {
   readonly directory: string;
@@ -42,11 +39,7 @@ export class DirectoryStore implements FileStore {
   }
 
   async expire(inUse: (name: string) => boolean): Promise<void> {
-    const { expireMillis = EXPIRE_MILLIS, now = systemMillis } = this.#options;
-    await removeUnfinished(this.directory, expireMillis, inUse, now());
+    const { expireMillis = EXPIRE_MILLIS } = this.#options;
+    await removeUnfinished(this.directory, expireMillis, inUse, systemMillis());
   }
-}
-
-function systemMillis(): number {
-  return performance.timeOrigin + performance.now();
 }

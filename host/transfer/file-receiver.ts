@@ -28,6 +28,8 @@ export interface FileReceiverOptions {
 /** What happens, for a log. `refused`: also a connection that ended without a request. */
 export interface FileReceiverEvents {
   started(request: PutRequest, remote: string, piecesKnown: number, note: string): void;
+  /** Another piece: `pieces` have arrived, in all connections. */
+  arrived?(request: PutRequest, pieces: number): void;
   ended(request: PutRequest, remote: string, end: SessionEnd): void;
   refused(remote: string, error: unknown): void;
 }
@@ -128,7 +130,8 @@ export class FileReceiver {
         if (this.#isAdmitted(session)) giveBack();
         return message;
       };
-      await this.#serve(new Session(channel, remote, answer));
+      const arrived = this.#events.arrived?.bind(this.#events);
+      await this.#serve(new Session(channel, remote, answer, arrived));
     } catch (error) {
       this.#events.refused(remote, error);
     } finally {

@@ -45,6 +45,13 @@ export interface PartStorage {
   refusal(error: unknown): RefusalError;
 }
 
+/** What the journal has of earlier connections. */
+export interface KnownPieces {
+  readonly entries: readonly JournalEntry[];
+  /** What the client's user should know: an older part was thrown away, and why. */
+  readonly note: string;
+}
+
 export class PartFile {
   readonly pieceCount: number;
   /** Pieces that are on the disk and in the journal. */
@@ -62,11 +69,10 @@ export class PartFile {
   #failure: unknown;
   #closed = false;
 
-  /** `known`: what the journal has of earlier connections. */
   constructor(
     readonly version: FileVersion,
     storage: PartStorage,
-    known: { readonly entries: readonly JournalEntry[]; readonly note: string },
+    known: KnownPieces,
   ) {
     this.#storage = storage;
     this.pieceCount = Math.ceil(version.size / version.pieceBytes);
@@ -79,6 +85,11 @@ export class PartFile {
       this.#written.add(index);
       this.#crcs[index] = crc;
     }
+  }
+
+  /** Pieces that are in the part, synced or not. */
+  get writtenCount(): number {
+    return this.#written.size;
   }
 
   /** Bytes of piece `index`. */

@@ -2,22 +2,16 @@
 import { constants } from 'node:fs';
 import { access, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { formatBytes } from '../base/format-bytes.js';
 import { RefusalError } from '../errors/errors.js';
 import { fileRefusal } from '../errors/file-refusal.js';
 import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
+import { checkQuotaOf, expiredOf, type Unfinished } from './limits.js';
 
-/** Unfinished files; the one that waits longest goes when another one comes. */
-const UNFINISHED_MAX = 64;
-
-export interface Unfinished {
-  readonly name: string;
-  /** When something was written to it last, in milliseconds. */
-  readonly changedMillis: number;
-}
-
-/** Files that no client puts at the moment, the oldest first. */
-async function unfinishedIn(directory: string, inUse: (name: string) => boolean) {
+/** Unfinished files that no client puts at the moment. */
+async function unfinishedIn(
+  directory: string,
+  inUse: (name: string) => boolean,
+): Promise<Unfinished[]> {
   const found: Unfinished[] = [];
   for (const file of await readdir(directory)) {
     if (!file.endsWith(JOURNAL_SUFFIX)) continue;
@@ -33,7 +27,7 @@ async function unfinishedIn(directory: string, inUse: (name: string) => boolean)
     );
     found.push({ name, changedMillis: Math.max(...times) });
   }
-  return found.sort((a, b) => a.changedMillis - b.changedMillis);
+  return found;
 }
 
 /**
@@ -47,10 +41,7 @@ export async function removeUnfinished(
   nowMillis: number,
 ): Promise<string[]> {
   const all = await unfinishedIn(directory, inUse);
-  const beyond = all.length - UNFINISHED_MAX;
-  const gone = all.filter(
-    ({ changedMillis }, index) => index < beyond || nowMillis - changedMillis > expireMillis,
-  );
+  const gone = expiredOf(all, expireMillis, nowMillis);
   for (const { name } of gone) {
     // The journal first: a part without one is worth nothing.
     await rm(join(directory, name + JOURNAL_SUFFIX), { force: true });
@@ -72,12 +63,7 @@ export async function checkQuota(
     const found = await stat(join(directory, file)).catch(() => undefined);
     if (found?.isFile()) used += found.size;
   }
-  if (used + size <= quotaBytes) return;
-  throw new RefusalError(
-    'ENOSPC',
-    `${name} needs ${formatBytes(size)}, and ${formatBytes(used)} of the server's quota of ` +
-      `${formatBytes(quotaBytes)} are used (--quota)`,
-  );
+  checkQuotaOf({ name, size }, used, quotaBytes);
 }
 
 /** Rejects with RefusalError ENOENT, ENOTDIR; EACCES, EROFS where no file can be created. */

@@ -57,6 +57,7 @@ export class Session {
   readonly ended: Promise<void>;
   readonly #channel: Channel;
   readonly #admit: Admit;
+  readonly #arrived: ((request: PutRequest, pieces: number) => void) | undefined;
   readonly #startMillis = performance.now();
   #lastHeardMillis = performance.now();
   #progressMillis = performance.now();
@@ -74,7 +75,14 @@ export class Session {
   #stopped: string | undefined;
   #resolveEnded: () => void = () => undefined;
 
-  constructor(channel: Channel, remoteAddress: string, admit: Admit) {
+  /** `arrived` is called with the number of pieces that have arrived in all connections. */
+  constructor(
+    channel: Channel,
+    remoteAddress: string,
+    admit: Admit,
+    arrived?: (request: PutRequest, pieces: number) => void,
+  ) {
+    this.#arrived = arrived;
     this.#channel = channel;
     this.remoteAddress = remoteAddress;
     this.#admit = admit;
@@ -262,6 +270,7 @@ export class Session {
     this.#piecesReceived++;
     this.#busySlots.delete(slot);
     this.#channel.send({ kind: 'WRITTEN', slot, index });
+    this.#arrived?.(this.request!, part.writtenCount);
   }
 
   async #finish(sha256: Uint8Array): Promise<void> {

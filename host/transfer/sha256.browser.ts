@@ -70,10 +70,15 @@ export class Sha256 {
       w[index] = (w[index - 16]! + s0 + w[index - 7]! + s1) | 0;
     }
     const state = this.#state;
-    let [a, b, c, d, e, f, g, h] = state as unknown as number[] as [
-      ...[number, number, number, number],
-      ...[number, number, number, number],
-    ];
+    // A destructured typed array takes ten times as long as the rounds.
+    let a = state[0]!;
+    let b = state[1]!;
+    let c = state[2]!;
+    let d = state[3]!;
+    let e = state[4]!;
+    let f = state[5]!;
+    let g = state[6]!;
+    let h = state[7]!;
     for (let index = 0; index < ROUNDS; index++) {
       const s1 = ((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7));
       const t1 = (h + s1 + (g ^ (e & (f ^ g))) + K[index]! + w[index]!) | 0;

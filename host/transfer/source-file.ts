@@ -16,19 +16,20 @@ export class SourceFile extends Source {
   private constructor(
     path: string,
     file: FileHandle,
+    name: string | undefined,
     size: number,
     mtimeNs: string,
     pieceBytes: number,
   ) {
-    super(basename(resolve(path)), path, size, mtimeNs, pieceBytes);
+    super(name ?? basename(resolve(path)), path, size, mtimeNs, pieceBytes);
     this.#file = file;
   }
 
   /**
-   * Rejects with RefusalError: ENOENT, EACCES, EISDIR, EINVAL for a file that is not regular, or
+   * `name`: at the receiver; default: the last one of the path. Rejects with RefusalError: ENOENT, EACCES, EISDIR, EINVAL for a file that is not regular, or
    * whose size is not that of its content.
    */
-  static async open(path: string, pieceBytes: number): Promise<SourceFile> {
+  static async open(path: string, pieceBytes: number, name?: string): Promise<SourceFile> {
     let file: FileHandle | undefined;
     try {
       // A device may do something when it is opened.
@@ -36,7 +37,8 @@ export class SourceFile extends Source {
       file = await open(path, O_RDONLY | O_NONBLOCK);
       const found = await file.stat({ bigint: true });
       checkRegular(path, found);
-      const source = new SourceFile(path, file, Number(found.size), `${found.mtimeNs}`, pieceBytes);
+      const { size, mtimeNs } = found;
+      const source = new SourceFile(path, file, name, Number(size), `${mtimeNs}`, pieceBytes);
       await source.#checkSize();
       return source;
     } catch (error) {
