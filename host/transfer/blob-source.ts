@@ -12,8 +12,13 @@ export interface BlobLike {
   slice(start: number, end: number): { arrayBuffer(): Promise<ArrayBuffer> };
 }
 
+const AHEAD_BYTES = 2 ** 20;
+
 export class BlobSource extends Source {
   readonly #blob: BlobLike;
+  /** A part of the Blob, and where it begins: each read asks another process of the browser. */
+  #ahead = new Uint8Array(0);
+  #aheadAt = 0;
 
   /** `name`: default that of the File. Throws MisuseError for a Blob without a name. */
   constructor(blob: BlobLike, name: string | undefined, pieceBytes: number) {
@@ -27,17 +32,23 @@ export class BlobSource extends Source {
   }
 
   protected async readAt(bytes: Uint8Array, position: number): Promise<boolean> {
-    let read: ArrayBuffer;
-    try {
-      read = await this.#blob.slice(position, position + bytes.length).arrayBuffer();
-    } catch (error) {
-      // A File whose content changed cannot be read any more.
-      if ((error as Error).name === 'NotReadableError') return false;
-      const rule = (error as Error).message;
-      throw new RefusalError('EIO', `cannot read ${this.path}: ${rule}`, { cause: error });
+    const end = position + bytes.length;
+    if (position < this.#aheadAt || end > this.#aheadAt + this.#ahead.length) {
+      const length = Math.max(bytes.length, AHEAD_BYTES);
+      try {
+        const read = await this.#blob.slice(position, position + length).arrayBuffer();
+        this.#ahead = new Uint8Array(read);
+        this.#aheadAt = position;
+      } catch (error) {
+        // A File whose content changed cannot be read any more.
+        if ((error as Error).name === 'NotReadableError') return false;
+        const rule = (error as Error).message;
+        throw new RefusalError('EIO', `cannot read ${this.path}: ${rule}`, { cause: error });
+      }
     }
-    if (read.byteLength < bytes.length) return false;
-    bytes.set(new Uint8Array(read));
+    const at = position - this.#aheadAt;
+    if (at + bytes.length > this.#ahead.length) return false;
+    bytes.set(this.#ahead.subarray(at, at + bytes.length));
     return true;
   }
 

@@ -8,6 +8,7 @@ import {
   WAITING_MAX,
   type FileReceiverEvents,
 } from '../../transfer/file-receiver.js';
+import { RoomDevice, type RoomAddress } from '../base/room-device.js';
 import { openLocalDevice, type DeviceOptions } from '../base/open-device.js';
 import { PMEM_SERVICE } from '../file-transfer/pmem-records.js';
 import { refuseClients } from './other-service.js';
@@ -15,6 +16,8 @@ import { refuseClients } from './other-service.js';
 export interface FileServerOptions extends DeviceOptions {
   /** Where files go. */
   readonly directory: string;
+  /** Data channels to the members of a room, in place of UDP. */
+  readonly room?: RoomAddress;
   readonly clientsMax: number;
   /** Bytes of memory that each client may write into. */
   readonly windowBytes: number;
@@ -59,11 +62,12 @@ export class FileServer {
           '(--window-bytes) are more than the 4 GiB that a device has',
       );
     }
-    const context = await openLocalDevice(options, {
-      memoryBytes: MEMORY_BASE_BYTES + clientsMax * clientBytes,
-    });
+    const memoryBytes = MEMORY_BASE_BYTES + clientsMax * clientBytes;
+    const context = options.room
+      ? (await RoomDevice.open(options.room, memoryBytes)).context
+      : await openLocalDevice(options, { memoryBytes });
     try {
-      const other = { address: options.address, port: PMEM_SERVICE };
+      const other = { address: `${context.local.gid}`, port: PMEM_SERVICE };
       await refuseClients(context, other, auth, WITHOUT_PMEM);
       const receiver = { context, store, clientsMax, windowBytes, auth };
       return new FileServer(await FileReceiver.open(receiver, events), store.directory);

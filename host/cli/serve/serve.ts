@@ -9,13 +9,16 @@ import { faultsOf } from '../base/options.js';
 import type { ServeOptions } from './options.js';
 import { servePmem } from './pmem-server.js';
 import { Exit, complain, describeError, printLine } from '../base/report.js';
+import { parseRoomAddress } from '../base/room-device.js';
 import { describeStorage } from '../base/storage.js';
 import { placeOfPath } from '../../pmem/place.js';
 import type { FileReceiverEvents } from '../../transfer/file-receiver.js';
 import type { PutRequest, SessionEnd } from '../../transfer/session.js';
 
 export async function serve(options: ServeOptions): Promise<number> {
-  const access = await serverAccess(options);
+  // The signalling server admits the members of a room, and DTLS proves their addresses.
+  const bind = options.room === undefined ? options.bind : '127.0.0.1';
+  const access = await serverAccess({ ...options, bind });
   const { pmem, pmemBytes } = options;
   if (pmem !== undefined) return servePmem({ ...options, pmem }, access);
   if (pmemBytes !== undefined) throw new MisuseError('--pmem-bytes', 'requires --pmem FILE');
@@ -69,6 +72,7 @@ function serverOptions(options: ServeOptions): FileServerOptions {
     quotaBytes: options.quota,
     expireMillis: options.expire * 3_600_000,
     ...(options.pcap === undefined ? {} : { pcap: options.pcap }),
+    ...(options.room === undefined ? {} : { room: parseRoomAddress(options.room) }),
   };
 }
 
