@@ -46,7 +46,7 @@ export class Sha256 {
   /** 32 bytes. To be called once, and last. */
   digest(): Uint8Array {
     const length = this.#length;
-    const zeros = BLOCK_BYTES - ((length + 1 + LENGTH_BYTES) % BLOCK_BYTES);
+    const zeros = (2 * BLOCK_BYTES - 1 - LENGTH_BYTES - (length % BLOCK_BYTES)) % BLOCK_BYTES;
     const end = new Uint8Array(1 + zeros + LENGTH_BYTES);
     end[0] = 0x80;
     new DataView(end.buffer).setBigUint64(1 + zeros, BigInt(length) * 8n);

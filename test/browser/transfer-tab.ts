@@ -24,6 +24,8 @@ export interface TransferState {
 export interface OpenOptions {
   /** Broadcast channel on which it meets other tabs. */
   readonly room?: string;
+  /** Room of the site's signalling server. */
+  readonly meeting?: string;
   /** URL where it offers a connection. */
   readonly signal?: string;
 }
@@ -37,10 +39,14 @@ export async function openTransferTab(
 ): Promise<Tab> {
   const tab = opened ?? (await browser.open(url));
   await tab.run(
-    async (verbena, state: TransferState, { room, signal, memoryBytes }) => {
+    async (verbena, state: TransferState, { room, meeting, signal, memoryBytes }) => {
       state.link = new verbena.DataChannelLink();
       state.context = await verbena.openDevice({ link: state.link, memoryBytes });
       if (room !== undefined) state.link.meet(new verbena.BroadcastSignalling(room));
+      if (meeting !== undefined) {
+        const { RoomSignalling } = verbena as unknown as typeof Library;
+        state.link.meet(new RoomSignalling('/rooms', meeting));
+      }
       if (signal !== undefined) await state.link.connect(signal);
       Object.assign(state, { received: [], unfinished: [], progress: [], notes: [] });
     },

@@ -2,7 +2,9 @@
 import { mkdir, readFile, readdir } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { createSignallingServer, type SignallingServer } from '../../host/mesh/index.js';
 import { directoryStore, putFile, receiveFiles } from '../../host/transfer/index.js';
+import type { PutReport } from '../../host/cli/put/put.js';
 import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 import { Workspace } from '../support/processes.js';
@@ -25,6 +27,7 @@ import {
 interface World {
   browser: Browser;
   site: Site;
+  rooms: SignallingServer;
 }
 
 const missing = missingBrowser();
@@ -35,8 +38,10 @@ const MIB = 2 ** 20;
 test.before(async (world) => {
   world.browser = await Browser.launch();
   world.site = await Site.open();
+  world.rooms = await createSignallingServer(world.site.server);
 });
 test.after(async (world) => {
+  await world.rooms.close();
   await world.browser.close();
   await world.site.close();
   await releaseDataChannels();
@@ -208,6 +213,40 @@ test('a tab and a Node program put files into each other’s stores', async (wor
     await leave(tab);
     await receiver.close();
     await peer.close();
+  });
+});
+
+test('verbena serve and verbena put speak with a page in a room', async (world) => {
+  await Workspace.use(async (space) => {
+    await mkdir(space.path('in'));
+    const url = (room: string): string =>
+      `${world.site.url('/rooms').replace('http', 'ws')}#${room}`;
+    const serving = space.start('serve', '--dir', space.path('in'), '--room', url('to serve'));
+    await serving.printed('stdout', /serving /);
+    const from = await open(world, { meeting: 'to serve' });
+    const task = { name: 'of a page', bytes: 3 * MIB + 7, seed: 10 };
+    await startPut(from, task);
+    assert.is((await putEnd(from)).sha256, sha256Of(task));
+    await serving.printed('stdout', new RegExp(`received of a page .*${sha256Of(task)}`));
+    assert.ok((await readFile(space.path('in', task.name))).equals(contentOf(task)));
+    await leave(from);
+    serving.kill('SIGTERM');
+    assert.is((await serving.ended).code, 0);
+
+    // Another member of the room receives no files: the next one is taken.
+    const other = await open(world, { meeting: 'to a page' });
+    const to = await open(world, { meeting: 'to a page' });
+    await receiveInTab(to, 'from put');
+    const file = await space.file('of put', 3 * MIB + 9);
+    const put = await space.run('put', file, url('to a page'), '--json');
+    assert.is(put.code, 0, put.stderr);
+    const { sha256 } = JSON.parse(put.stdout) as PutReport;
+    assert.equal(await storedIn(to, 'of put'), { sha256, names: ['of put'] });
+    await leave(other);
+    await leave(to);
+    const roomless = await space.run('put', file, 'ws://127.0.0.1:1');
+    assert.is(roomless.code, 2);
+    assert.match(roomless.stderr, /is no room; write ws:.*#ROOM/);
   });
 });
 

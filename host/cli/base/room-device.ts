@@ -5,6 +5,7 @@ import { RoomSignalling } from '../../link/signalling/room.js';
 /** How long a put waits for a member that receives files. */
 const MEMBER_MILLIS = 15_000;
 const LOOK_MILLIS = 50;
+const AGAIN_MILLIS = 5000;
 
 /** Where a room is: `ws://host:port/path#ROOM`. */
 export interface RoomAddress {
@@ -60,12 +61,14 @@ export class RoomDevice {
 
   /** The GID of a member that may receive files. Rejects with RefusalError ETIMEDOUT; LinkError. */
   async findMember(signal: AbortSignal): Promise<string> {
-    for (let waited = 0; waited < MEMBER_MILLIS; waited += LOOK_MILLIS) {
+    for (let waited = LOOK_MILLIS; waited < MEMBER_MILLIS; waited += LOOK_MILLIS) {
       if (this.#refusal) throw this.#refusal;
       signal.throwIfAborted();
       const gids = this.#link.peers.map(({ gid }) => `${gid}`);
       const found = gids.find((gid) => !this.#others.has(gid));
       if (found !== undefined) return found;
+      // All members were tried: one of them may receive files by now.
+      if (waited % AGAIN_MILLIS === 0) this.#others.clear();
       await new Promise((resolve) => setTimeout(resolve, LOOK_MILLIS));
     }
     const sentence = `no member of the room "${this.#room}" receives files`;

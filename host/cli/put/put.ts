@@ -129,7 +129,9 @@ async function roomWay(
     context: device.context,
     server: async () => ({ host: await device.findMember(signal), port: ROCE_PORT }),
     explain: (error, server) => {
-      if (error.reason !== RejectReason.INVALID_SERVICE_ID) return explainRefusal(error, server);
+      // A member without any listener does not answer.
+      const isOther = error.reason === RejectReason.INVALID_SERVICE_ID || error.code === 'ETIMEDOUT';
+      if (!isOther) return explainRefusal(error, server);
       device.exclude(server.host);
       return new ConnectionLost(`${server.host} receives no files`);
     },
