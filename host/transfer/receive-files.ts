@@ -37,7 +37,7 @@ export interface ReceiveFilesOptions {
   readonly auth?: AuthOptions;
   /** Senders at the same time. Default: 4. */
   readonly clientsMax?: number;
-  /** Device memory of each sender; besides it takes 1.5 MiB. Default: 2 MiB. */
+  /** Device memory of each sender; besides it takes 1.5 MiB. Default: 4 MiB. */
   readonly windowBytes?: number;
   /** A file is complete and stored. */
   readonly onFile?: (file: ReceivedFile) => void;
@@ -59,7 +59,7 @@ export interface FilesReceiver {
 
 const CLIENTS_MAX = 4;
 const CLIENTS_LIMIT = 128;
-const WINDOW_BYTES = 2 ** 21;
+const WINDOW_BYTES = 2 ** 22;
 const WINDOW_BYTES_MIN = 65_536;
 const WINDOW_BYTES_MAX = 2 ** 28;
 const OPTIONS =

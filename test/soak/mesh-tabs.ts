@@ -11,7 +11,7 @@ import { whole } from '../../host/cli/base/options.js';
 import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
 import { descendantsOf } from '../support/process-tree.js';
 import { positive, read, script } from '../support/script.js';
-import { trendOf } from './memory.js';
+import { trendOf, type Measured } from './memory.js';
 
 interface Options {
   readonly minutes: number;
@@ -57,7 +57,7 @@ async function join(browser: Browser, url: string): Promise<Tab> {
     const { joinMesh } = verbena as unknown as typeof Library;
     const options = { url: '/rooms', room: 'soak', memory: { table: 65536 }, timeout: 60_000 };
     // A machine that is busy delays a tab for seconds.
-    state.mesh = await joinMesh({ ...options, keepAliveMillis: 30_000 } as never);
+    state.mesh = await joinMesh({ ...options, keepAliveMillis: 30_000 });
   });
   return tab;
 }
@@ -128,7 +128,7 @@ function residentBytes(): number {
 
 interface Soaked {
   readonly samples: TabSample[];
-  readonly resident: { readonly member: number; seconds: number; resident: number }[];
+  readonly resident: Measured<'resident'>[];
   readonly rounds: number;
   readonly wrong: number;
   readonly failures: string[];
@@ -187,7 +187,7 @@ async function soak({ minutes, tabs: count }: Options): Promise<Soaked> {
 function worst(samples: readonly TabSample[], of: 'script' | 'engine'): readonly [number, number] {
   const members = [...new Set(samples.map(({ member }) => member))];
   const grown = members.map((member) => {
-    const { before, after, bytesPerMinute } = trendOf(samples as never, of as never, member);
+    const { before, after, bytesPerMinute } = trendOf(samples, of, member);
     return [after - before, bytesPerMinute] as const;
   });
   return grown.reduce((most, one) => (one[0] > most[0] ? one : most));
@@ -197,12 +197,12 @@ function judge(soaked: Soaked): [sentence: string, holds: boolean][] {
   const { samples, resident, rounds, wrong, failures, errors } = soaked;
   const [scriptGrowth, scriptSlope] = worst(samples, 'script');
   const [engineGrowth, engineSlope] = worst(samples, 'engine');
-  const whole = trendOf(resident as never, 'resident' as never);
+  const renderers = trendOf(resident, 'resident');
   const kib = (bytes: number): string => `${Math.round(bytes / KIB)} KiB`;
   return [
     [`${rounds} rounds, ${wrong} wrong results`, rounds > 0 && wrong === 0],
-    [`the load of ${failures.length} tabs failed: ${failures.join('; ')}`, failures.length === 0],
-    [`${errors.length} errors on the consoles: ${errors.join('; ')}`, errors.length === 0],
+    [`tabs whose load failed: ${failures.length} ${failures.join('; ')}`, failures.length === 0],
+    [`errors on the consoles: ${errors.length} ${errors.join('; ')}`, errors.length === 0],
     [
       `JavaScript of a tab grew by ${kib(scriptGrowth)} at most, ${kib(scriptSlope)} a minute`,
       scriptGrowth <= SCRIPT_GROWTH_MAX,
@@ -212,9 +212,9 @@ function judge(soaked: Soaked): [sentence: string, holds: boolean][] {
       engineGrowth <= ENGINE_GROWTH_MAX,
     ],
     [
-      `all renderers grew by ${kib(whole.after - whole.before)} of ${kib(whole.before)}, ` +
-        `${kib(whole.bytesPerMinute)} a minute`,
-      whole.after - whole.before <= RESIDENT_GROWTH_MAX,
+      `all renderers grew by ${kib(renderers.after - renderers.before)} of ${kib(renderers.before)}, ` +
+        `${kib(renderers.bytesPerMinute)} a minute`,
+      renderers.after - renderers.before <= RESIDENT_GROWTH_MAX,
     ],
   ];
 }
