@@ -7,6 +7,7 @@ import { EXPIRE_MILLIS, systemMillis } from './limits.js';
 import type { PartFile } from './part-file.js';
 import { checkQuota, checkDirectory, removeUnfinished } from './served-directory.js';
 
+/** Limits of a directory of received files. */
 export interface DirectoryStoreOptions {
   /** Bytes of all files in the directory, finished or not. Default: what the disk has. */
   readonly quotaBytes?: number | undefined;

@@ -1,7 +1,8 @@
-/** Where received files go. */
+/** Storage of received files. */
 import type { FileVersion } from './journal.js';
 import type { PartFile } from './part-file.js';
 
+/** Where received files go: `directoryStore` in Node, `opfsStore` in a page. */
 export interface FileStore {
   /**
    * Opens what there is of this version of a file, or begins it; what there is of another version

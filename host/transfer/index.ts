@@ -1,10 +1,11 @@
 /// <reference types="node" preserve="true" />
 /// <reference lib="esnext.disposable" preserve="true" />
 /** `verbena/transfer`: files to and from programs and pages. */
+import type { FileStore } from './file-store.js';
 import { DirectoryStore, type DirectoryStoreOptions } from './directory-store.js';
 
 export * from './shared-index.js';
-export type { DirectoryStore, DirectoryStoreOptions };
+export type { DirectoryStoreOptions };
 
 /**
  * Keeps received files in a directory, unfinished ones as NAME.part and NAME.part.journal. Rejects
@@ -13,6 +14,6 @@ export type { DirectoryStore, DirectoryStoreOptions };
 export function directoryStore(
   directory: string,
   options: DirectoryStoreOptions = {},
-): Promise<DirectoryStore> {
+): Promise<FileStore> {
   return DirectoryStore.open(directory, options);
 }

@@ -54,7 +54,7 @@ export async function openOpfsDirectory(name: string): Promise<OpfsDirectory> {
   }
 }
 
-/** Bytes that the origin may store besides what it has; undefined: the browser does not report it. */
+/** Bytes that the origin may still store; undefined: the browser does not report the number. */
 export async function freeBytes(): Promise<number | undefined> {
   const { quota, usage = 0 } = (await navigator?.storage?.estimate?.()) ?? {};
   return quota === undefined ? undefined : Math.max(0, quota - usage);

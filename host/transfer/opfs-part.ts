@@ -69,7 +69,7 @@ export class OpfsPart {
     const part = await access(directory, name + PART_SUFFIX);
     let journal: SyncAccessHandle | undefined;
     try {
-      // All of it now, so that no later write runs out of space.
+      // The whole length now, so that no later write runs out of space.
       part.truncate(size);
       journal = await access(directory, name + JOURNAL_SUFFIX);
       journal.truncate(0);

@@ -10,6 +10,7 @@ import { startOpfsWorker, type OpfsWorker } from './opfs-worker.js';
 import { PartFile, type PartStorage } from './part-file.js';
 import type { OpfsAnswer, OpfsCalls } from './transfer-thread.js';
 
+/** Limits of the files that a page receives. */
 export interface OpfsStoreOptions {
   /** Name of the directory of the origin private file system. Default: `received`. */
   readonly directory?: string;

@@ -18,6 +18,7 @@ import { Transfer } from './transfer.js';
 /** The address of a receiver: a host or GID as text, or an endpoint of `link.peers`. */
 export type ReceiverAddress = string | { readonly gid: { toString(): string } };
 
+/** How `putFile` puts a file. */
 export interface PutFileOptions {
   /** The device. It needs 8 pieces of free memory, and 512 KiB. */
   readonly context: Context;
@@ -41,6 +42,7 @@ export interface PutFileOptions {
   readonly onNote?: (sentence: string) => void;
 }
 
+/** What `putFile` resolves to. */
 export interface PutFileResult {
   readonly name: string;
   readonly bytes: number;

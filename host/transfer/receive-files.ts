@@ -28,6 +28,7 @@ export interface UnfinishedFile {
   readonly error: VerbenaError;
 }
 
+/** How `receiveFiles` receives. */
 export interface ReceiveFilesOptions {
   /** The device; it stays open when the receiver is closed. */
   readonly context: Context;
