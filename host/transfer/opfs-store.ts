@@ -179,7 +179,7 @@ class OpfsPartProxy implements PartStorage {
 
   async write(bytes: Uint8Array, position: number): Promise<void> {
     this.#check();
-    // The client may write to the slot again once this resolves, and no view of it may travel.
+    // A copy: the client may write to the slot again once this resolves.
     const copy = bytes.slice();
     const { length } = copy;
     const words = [this.part, copy, position] as const;

@@ -26,8 +26,8 @@ export class SourceFile extends Source {
   }
 
   /**
-   * `name`: at the receiver; default: the last one of the path. Rejects with RefusalError: ENOENT, EACCES, EISDIR, EINVAL for a file that is not regular, or
-   * whose size is not that of its content.
+   * `name`: at the receiver; default: the last one of the path. Rejects with RefusalError: ENOENT,
+   * EACCES, EISDIR, EINVAL for a file that is not regular, or whose size is not that of its content.
    */
   static async open(path: string, pieceBytes: number, name?: string): Promise<SourceFile> {
     let file: FileHandle | undefined;

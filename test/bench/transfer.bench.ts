@@ -13,7 +13,7 @@ import { FULL, atLeast, atMost, interleave, medianOf, medians, missing } from '.
 import type { Bench, BenchResult, Figures, Pace } from './harness.js';
 
 const FILE_BYTES = 32 * 2 ** 20;
-/** What web pages send files in, and how much of it may wait in the channel. */
+/** Messages that web pages send files in, and bytes that may wait in the channel. */
 const MESSAGE_BYTES = 16_384;
 const WINDOW_BYTES = 2 ** 20;
 

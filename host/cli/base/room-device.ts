@@ -1,5 +1,11 @@
 /** A device over data channels that meets pages and programs in a room of a signalling server. */
-import { DataChannelLink, MisuseError, RefusalError, openDevice, type Context } from '../../index.js';
+import {
+  DataChannelLink,
+  MisuseError,
+  RefusalError,
+  openDevice,
+  type Context,
+} from '../../index.js';
 import { RoomSignalling } from '../../link/signalling/room.js';
 
 /** How long a put waits for a member that receives files. */

@@ -130,7 +130,8 @@ async function roomWay(
     server: async () => ({ host: await device.findMember(signal), port: ROCE_PORT }),
     explain: (error, server) => {
       // A member without any listener does not answer.
-      const isOther = error.reason === RejectReason.INVALID_SERVICE_ID || error.code === 'ETIMEDOUT';
+      const isOther =
+        error.reason === RejectReason.INVALID_SERVICE_ID || error.code === 'ETIMEDOUT';
       if (!isOther) return explainRefusal(error, server);
       device.exclude(server.host);
       return new ConnectionLost(`${server.host} receives no files`);

@@ -106,7 +106,7 @@ test('an abort rejects with its reason, and the next call sends the rest', () =>
     assert.equal(await readdir(space.path('in')), ['long']);
   }));
 
-test('arguments out of range name themselves, and a device that receives nothing names the remedy', () =>
+test('arguments out of range name themselves, and so does a device without a receiver', () =>
   inWorld(async ({ context, udpPort, receiver }) => {
     const blob = new Blob(['x']);
     const how = { context, udpPort, name: 'x' };
@@ -122,7 +122,10 @@ test('arguments out of range name themselves, and a device that receives nothing
     ];
     for (const [call, rule] of cases) assert.match(await messageOf(call()), rule);
     await receiver.close();
-    assert.match(await messageOf(putFile(address, blob, how)), /receives no files; call receiveFiles, .*ECONNREFUSED/);
+    assert.match(
+      await messageOf(putFile(address, blob, how)),
+      /receives no files; call receiveFiles, .*ECONNREFUSED/,
+    );
   }));
 
 test('a second receiver on one device is refused', () =>
