@@ -27,8 +27,8 @@ export interface PartStorage {
   /** SHA-256 of `size` bytes of the part as they are stored, or of what there is of them. */
   digest(size: number, pieceBytes: number): Promise<Uint8Array>;
   /**
-   * What was written to the part before is durable when it resolves. `prefixBytes`: so many bytes
-   * at the beginning are complete.
+   * What was written to the part before is durable when it resolves. The first `prefixBytes` bytes
+   * are complete.
    */
   sync(prefixBytes: number): Promise<void>;
   /** Appends to the journal. */

@@ -27,7 +27,7 @@ export class SourceFile extends Source {
 
   /**
    * `name`: at the receiver; default: the last one of the path. Rejects with RefusalError: ENOENT,
-   * EACCES, EISDIR, EINVAL for a file that is not regular, or whose size is not that of its content.
+   * EACCES, EISDIR, EINVAL for a file that is not regular, or whose size differs from its content.
    */
   static async open(path: string, pieceBytes: number, name?: string): Promise<SourceFile> {
     let file: FileHandle | undefined;
