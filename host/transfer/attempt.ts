@@ -17,7 +17,7 @@ import type { ServerAddress } from './server-address.js';
 import { FileChanged, type Source } from './source.js';
 
 /** How long the server may take to answer the request. */
-const REPLY_MILLIS_MAX = 20_000;
+const REPLY_MILLIS_MAX = 12_000;
 /** While we read what the server has already, it hears from us so often (file-receiver.ts). */
 const ALIVE_MILLIS = 2000;
 /** How long the server may take to throw away what it should not keep. */

@@ -52,7 +52,7 @@ const ALIVE_MILLIS = 100;
  * A client that is silent for so long is gone: it sends a message every 2 s. The keep-alive of 3 s
  * is faster, but not where messages to the client are under way over a data channel: 17 s.
  */
-const NOTICED_MILLIS = 7000;
+const NOTICED_MILLIS = 6000;
 /** Transfers whose clients may not have heard that they are done. */
 const FINISHED_KEPT = 64;
 

@@ -26,6 +26,7 @@ export interface OpenOptions {
   readonly room?: string;
   /** Room of the site's signalling server. */
   readonly meeting?: string;
+  readonly link?: Library.DataChannelOptions;
   /** URL where it offers a connection. */
   readonly signal?: string;
 }
@@ -39,8 +40,8 @@ export async function openTransferTab(
 ): Promise<Tab> {
   const tab = opened ?? (await browser.open(url));
   await tab.run(
-    async (verbena, state: TransferState, { room, meeting, signal, memoryBytes }) => {
-      state.link = new verbena.DataChannelLink();
+    async (verbena, state: TransferState, { room, meeting, signal, link, memoryBytes }) => {
+      state.link = new verbena.DataChannelLink(link);
       state.context = await verbena.openDevice({ link: state.link, memoryBytes });
       if (room !== undefined) state.link.meet(new verbena.BroadcastSignalling(room));
       if (meeting !== undefined) {
