@@ -117,7 +117,7 @@ export class RdmaConnection {
     this.disconnected = this.#end();
   }
 
-  /** What the other application said. */
+  /** Private data of the other application (`ConnParam.privateData` has their length). */
   get privateData(): Uint8Array {
     return this.param.privateData ?? NOTHING;
   }
@@ -242,7 +242,7 @@ export class RdmaRequest {
     return this.id.getPeerAddr()!;
   }
 
-  /** What the other application said. */
+  /** Private data of the other application (`ConnParam.privateData` has their length). */
   get privateData(): Uint8Array {
     return this.param.privateData ?? NOTHING;
   }

@@ -348,13 +348,6 @@ function sendRequest(message: Message): SendWorkRequest {
   return { opcode: WrOpcode.SEND, sendFlags, inline: encodeMessage(message) };
 }
 
-/** Private data without the zeros that fill its field. */
-function unpadded(privateData: Uint8Array): Uint8Array {
-  let { length } = privateData;
-  while (length > 0 && privateData[length - 1] === 0) length--;
-  return privateData.subarray(0, length);
-}
-
 /** Throws RefusalError EPROTO if `peer` does not run `program`, or has another version than `own`. */
 function checkGreeting(privateData: Uint8Array, peer: string, own: string, program: string): void {
   const end = privateData.indexOf(0);
@@ -376,7 +369,7 @@ function checkGreeting(privateData: Uint8Array, peer: string, own: string, progr
 export function connectRefusal(error: unknown, server: ServerAddress, command: string): unknown {
   const place = formatServerAddress(server);
   if (error instanceof ConnectError) {
-    const message = decodeMessage(unpadded(error.privateData));
+    const message = decodeMessage(error.privateData);
     if (message?.kind === 'FAILED') return refusalOfText(message.text, `${place} refuses: `);
   }
   return connectSentence(pskRefusal(error, place, KEY_OPTIONS), server, command);
