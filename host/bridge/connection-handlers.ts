@@ -5,7 +5,10 @@ import {
   type CmEvent,
   type ConnParam,
 } from '../cm/event-channel.js';
+import { IP_CM_BYTES } from '../cm/address.js';
 import { CmId } from '../cm/cm-id.js';
+import { CmEventType } from '../cm/enums.js';
+import { privateDataMax, type MessageName } from '../cm/mad.js';
 import { QpState } from '../verbs/enums.js';
 import { Gid } from '../link/endpoint.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
@@ -40,14 +43,35 @@ function numberOf(objects: ObjectTable, id: CmId): number {
   return objects.numberOf(id) || objects.add(id);
 }
 
+/** Messages whose private data an event carries: of a connection, and of a UD service. */
+const MESSAGE_OF: { readonly [event: number]: readonly [MessageName, MessageName] } = {
+  [CmEventType.CONNECT_REQUEST]: ['REQ', 'SIDR_REQ'],
+  [CmEventType.CONNECT_RESPONSE]: ['REP', 'SIDR_REP'],
+  [CmEventType.ESTABLISHED]: ['REP', 'SIDR_REP'],
+  [CmEventType.REJECTED]: ['REJ', 'SIDR_REP'],
+};
+
+/** The kernel does not know the length: a C program sees the whole field, filled with zeros. */
+function filledField({ event, conn, ud, privateData }: CmEvent): Uint8Array {
+  const names = MESSAGE_OF[event];
+  // The passive side's ESTABLISHED carries none.
+  if (!names || !(conn ?? ud)) return privateData.subarray(0, CM_PRIVATE_BYTES);
+  const isService = conn?.responderResources === undefined && event !== CmEventType.REJECTED;
+  const name = names[isService ? 1 : 0];
+  const header = event === CmEventType.CONNECT_REQUEST ? IP_CM_BYTES : 0;
+  const bytes = new Uint8Array(privateDataMax(name) - header);
+  bytes.set(privateData.subarray(0, bytes.length));
+  return bytes;
+}
+
 /** An event as the program reads it (operations.ts CM_EVENT). */
 function recordOf(objects: ObjectTable, event: CmEvent): Uint8Array {
-  const { conn = {}, ud, id, listenId, privateData } = event;
+  const { conn = {}, ud, id, listenId } = event;
   const peer = id.getPeerAddr();
   const target = ud?.ahAttr?.dgid ?? peer?.address;
   const gid = typeof target === 'string' ? Gid.parse(target) : target;
   const [low, high] = gid ? gidWords(gid) : [0, 0];
-  const kept = privateData.subarray(0, CM_PRIVATE_BYTES);
+  const kept = filledField(event);
   const values: { readonly [Name in (typeof CM_EVENT)[number]]: number | bigint } = {
     EVENT: event.event,
     ID: numberOf(objects, id),

@@ -6,6 +6,7 @@ import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT, type LinkInfo } from '../link/link.js';
+import { checkObject } from '../base/options.js';
 
 /** `sockaddr`, and the UDP port that the device there has. */
 export interface CmAddress {
@@ -27,7 +28,9 @@ export function parseAddress(argument: string, text: string): Gid {
 }
 
 /** The endpoint of a device. Throws MisuseError for an invalid port. */
-export function checkTarget({ address, port, udpPort = ROCE_PORT }: CmAddress): Endpoint {
+export function checkTarget(target: CmAddress): Endpoint {
+  checkObject('a connection', target, 'target');
+  const { address, port, udpPort = ROCE_PORT } = target;
   for (const [name, value] of Object.entries({ port, udpPort })) {
     checkWhole(name, value, 1, 65535);
   }

@@ -17,6 +17,7 @@ import type { ConnParam, UdParam } from './event-channel.js';
 import { KEEP_ALIVE_MILLIS, KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN } from './keep-alive.js';
 import { privateDataMax, type FieldsOf, type Message, type MessageName } from './mad.js';
 import type { Agreement } from './queue-pair-states.js';
+import { checkBytes } from '../errors/check-bytes.js';
 
 /** How patient this side is; librdmacm has these as options of an id (`rdma_set_option`). */
 export interface CmOptions {
@@ -173,6 +174,7 @@ export function checkPrivateData(
   privateData: Uint8Array = NOTHING,
   header = 0,
 ): void {
+  checkBytes('privateData', privateData);
   const most = privateDataMax(name) - header;
   if (privateData.length > most) {
     const rule = `has at most ${most} bytes in this message, got ${privateData.length}`;

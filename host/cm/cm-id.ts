@@ -37,6 +37,8 @@ import {
   makeReadyUnlessEnded,
   type Agreement,
 } from './queue-pair-states.js';
+import { checkMember } from '../errors/check-member.js';
+import { checkObject } from '../base/options.js';
 
 /** Errnos of events, as Linux has them. */
 const [EINVAL, ETIMEDOUT] = [22, 110];
@@ -90,6 +92,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   /** `rdma_migrate_id`: its events, those that wait as well, go to another channel. */
   migrate(channel: EventChannel): void {
     this.checkAlive();
+    checkMember('channel', channel, 'take', 'an event channel (createEventChannel)');
     if (channel.context !== this.context)
       throw new MisuseError('channel', 'must be of the same device');
     channel.take(this, this.channel);
@@ -133,11 +136,13 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   }
 
   /** `rdma_bind_addr`; port 0 takes a free one. Throws MisuseError; RefusalError EADDRINUSE. */
-  bindAddr({ port, address }: { readonly port: number; readonly address?: string }): void {
+  bindAddr(own: { readonly port: number; readonly address?: string }): void {
+    checkObject('bindAddr', own, 'address');
+    const { port, address } = own;
     this.#check('bindAddr', ['IDLE']);
     if (address !== undefined && !parseAddress('address', address).equals(this.context.local.gid)) {
-      const own = this.context.local.gid;
-      throw new RefusalError('EADDRNOTAVAIL', `bindAddr: the device has ${own}, not ${address}`);
+      const { gid } = this.context.local;
+      throw new RefusalError('EADDRNOTAVAIL', `bindAddr: the device has ${gid}, not ${address}`);
     }
     this.#port = this.#manager.takePort(this.portSpace, port);
     this.#state = 'ADDR_BOUND';

@@ -117,7 +117,7 @@ export class RdmaConnection {
     this.disconnected = this.#end();
   }
 
-  /** What the other application said. */
+  /** Private data of the other application (`ConnParam.privateData` has their length). */
   get privateData(): Uint8Array {
     return this.param.privateData ?? NOTHING;
   }
@@ -166,11 +166,19 @@ function only(names: string, options: object): object {
 }
 
 /**
+ * 6 transmissions, one each 0.54 s: an absent peer is reported after 3 s. A peer that answers late
+ * sends an MRA. With a `timeout` the defaults of the connection manager apply, which take longer.
+ */
+function timesOf(options: ConnectOptions): CmOptions {
+  return options.timeout === undefined ? { cmResponseTimeout: 17, maxCmRetries: 5 } : {};
+}
+
+/**
  * Connects to the listener at `target`. `prepare` is called with the queue pair before the request
  * is sent: it posts the receives for a peer that sends first. Throws MisuseError; RefusalError
  * ENOENT (no such host), ECONNREFUSED (see `reason` and `privateData`), EACCES (`auth`: different
- * keys, or keys on one side only), ETIMEDOUT (no answer), ENOMEM; LinkError; the reason of
- * `signal`.
+ * keys, or keys on one side only), ETIMEDOUT (no answer within `timeout`; default: 3 s), ENOMEM;
+ * LinkError; the reason of `signal`.
  */
 export async function connect(
   target: Target,
@@ -190,7 +198,7 @@ export async function connect(
     const info = { flags: 0, portSpace: PortSpace.TCP, dstAddr };
     const id = await createEp(context, info, options.pd, qpOf(options));
     ({ channel } = id);
-    id.setOption({ ...only(CM_OPTIONS, options), ...(auth && { auth }) });
+    id.setOption({ ...timesOf(options), ...only(CM_OPTIONS, options), ...(auth && { auth }) });
     prepare(id.qp!);
     id.connect(only(CONN_PARAM, options));
     const { conn } = await expect('connect', channel, CmEventType.ESTABLISHED, options);
@@ -242,7 +250,7 @@ export class RdmaRequest {
     return this.id.getPeerAddr()!;
   }
 
-  /** What the other application said. */
+  /** Private data of the other application (`ConnParam.privateData` has their length). */
   get privateData(): Uint8Array {
     return this.param.privateData ?? NOTHING;
   }

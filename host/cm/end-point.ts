@@ -22,6 +22,8 @@ import { CmEventType, McJoinFlag, PortSpace, RDMA_UDP_QKEY } from './enums.js';
 import type { CmEventFields } from './event-channel.js';
 import { Manager, type ManagedId } from './manager.js';
 import { initialize } from './queue-pair-states.js';
+import { checkBytes } from '../errors/check-bytes.js';
+import { checkObject } from '../base/options.js';
 
 /** Of an event, as Linux has it. */
 const ENOENT = 2;
@@ -367,6 +369,8 @@ export abstract class EndPoint implements ManagedId {
 
 /** Where the bytes are by the region's addressing. Throws MisuseError. */
 function sgeOf(buffer: Uint8Array, mr: MemoryRegion): Sge {
+  checkBytes('buffer', buffer);
+  checkObject('a request', mr, 'mr');
   const whole = mr.buffer;
   const offset = buffer.byteOffset - whole.byteOffset;
   const isWithin =

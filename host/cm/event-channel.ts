@@ -8,7 +8,11 @@ import { CmEventType, PortSpace, type CmEventName } from './enums.js';
 
 /** `rdma_conn_param`: what both sides agree upon. What is left out, the device decides. */
 export interface ConnParam {
-  /** For the other application: at most 56 bytes in a request, 196 in an answer. */
+  /**
+   * For the other application: at most 56 bytes in a request, 196 in an answer. Received: as many
+   * bytes as were sent; from an adapter or Linux, which send no length, the field of 56 or 196
+   * bytes with zeros behind the data.
+   */
   readonly privateData?: Uint8Array;
   /** READs and atomics of the peer that this side serves at a time. */
   readonly responderResources?: number;

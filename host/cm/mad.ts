@@ -20,6 +20,12 @@ const CM_CLASS_VERSION = 2;
 const METHOD_SEND = 0x03;
 const TRANSACTION_ID = 8;
 const ATTRIBUTE_ID = 16;
+/**
+ * The messages of the class do not use the attribute modifier: 0, and receivers ignore it. Our own
+ * kind sends `| V E | bytes of private data, 16 bits |` where private data do not fill their field.
+ */
+const ATTRIBUTE_MODIFIER = 20;
+const LENGTH_MARK = 0x5645;
 
 interface NumberField {
   readonly kind: 'number';
@@ -307,6 +313,13 @@ function checkHeader(view: DataView): MadFault | undefined {
   return undefined;
 }
 
+/** Length of the private data: the whole field where the sender states none, as Linux. */
+function privateDataLength(view: DataView, name: MessageName): number {
+  const modifier = view.getUint32(ATTRIBUTE_MODIFIER);
+  const most = privateDataMax(name);
+  return modifier >>> 16 === LENGTH_MARK ? Math.min(modifier & 0xffff, most) : most;
+}
+
 /** Bytes from anywhere: a message (which keeps no view of them), or what is wrong with them. */
 export function parseMad(mad: Uint8Array): Message | MadFault {
   const view = new DataView(mad.buffer, mad.byteOffset, mad.byteLength);
@@ -318,10 +331,12 @@ export function parseMad(mad: Uint8Array): Message | MadFault {
     transactionId: view.getBigUint64(TRANSACTION_ID),
   };
   for (const [field, place] of FIELDS.get(name)!) message[field] = read(view, place);
+  const { privateData } = message as { privateData: Uint8Array };
+  message.privateData = privateData.subarray(0, privateDataLength(view, name));
   return message as unknown as Message;
 }
 
-/** 256 bytes. Fields that are not given are 0; bytes that are shorter than theirs, too. */
+/** 256 bytes. Fields that are left out are 0, and so is the rest behind shorter bytes. */
 export function buildMad<Name extends MessageName>(
   name: Name,
   transactionId: bigint,
@@ -333,6 +348,10 @@ export function buildMad<Name extends MessageName>(
   view.setBigUint64(TRANSACTION_ID, transactionId);
   view.setUint16(ATTRIBUTE_ID, MESSAGES[name].attributeId);
   const values = fields as Readonly<Record<string, number | bigint | Uint8Array | undefined>>;
+  const length = (values.privateData as Uint8Array | undefined)?.length ?? 0;
+  if (length < privateDataMax(name)) {
+    view.setUint32(ATTRIBUTE_MODIFIER, ((LENGTH_MARK << 16) | length) >>> 0);
+  }
   for (const [field, place] of FIELDS.get(name)!) {
     const value = values[field];
     if (value === undefined) continue;

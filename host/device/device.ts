@@ -344,7 +344,6 @@ export class Device {
     const progress = link
       ? await InlineProgress.open(arena, link, clock, undefined, tables && (await eventCalls()))
       : await ThreadProgress.open(arena, thread!);
-    if (thread && !thread.keepsAlive && progress instanceof ThreadProgress) progress.unref();
     if (tables) {
       const port = link ? 0 : eventPort((progress as ThreadProgress).wakeDescriptor);
       setWakePort(arena, share?.slot ?? SLOT, port);

@@ -3,6 +3,8 @@
  * IPv4-mapped IPv6 addresses, `::ffff:a.b.c.d`, as RoCEv2 does (IBA Annex A17.4.1).
  */
 import { isIPv4, isIPv6 } from './ip-address.js';
+import { checkBytes } from '../errors/check-bytes.js';
+import { MisuseError } from '../errors/errors.js';
 
 /** A 16-byte global identifier, immutable. */
 export class Gid {
@@ -14,7 +16,9 @@ export class Gid {
   #text: string | undefined;
 
   constructor(bytes: Uint8Array) {
-    if (bytes.length !== 16) throw new RangeError(`a GID has 16 bytes, got ${bytes.length}`);
+    checkBytes('gid', bytes);
+    if (bytes.length !== 16)
+      throw new MisuseError('gid', `must have 16 bytes, got ${bytes.length}`);
     this.bytes = Uint8Array.from(bytes);
     this.words = new Uint32Array(this.bytes.buffer);
   }
@@ -30,15 +34,17 @@ export class Gid {
     return this.isIpv4 ? this.bytes[12]! >> 4 === 0xe : this.bytes[0] === 0xff;
   }
 
-  /** From an IPv4 or IPv6 address. Throws RangeError when `text` is neither. */
+  /** From an IPv4 or IPv6 address. Throws MisuseError when `text` is neither. */
   static parse(text: string): Gid {
     if (isIPv4(text)) {
       const bytes = new Uint8Array(16);
       bytes.set([0xff, 0xff, ...text.split('.').map(Number)], 10);
       return new Gid(bytes);
     }
-    const address = text.split('%', 1)[0] ?? '';
-    if (!isIPv6(address)) throw new RangeError(`must be an IPv4 or IPv6 address, got "${text}"`);
+    const address = typeof text === 'string' ? text.split('%', 1)[0]! : '';
+    if (!isIPv6(address)) {
+      throw new MisuseError('address', `must be an IPv4 or IPv6 address, got "${String(text)}"`);
+    }
     return new Gid(parseIpv6(address));
   }
 

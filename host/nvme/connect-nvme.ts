@@ -216,6 +216,9 @@ function hostOf(options: NvmeHostOptions) {
 
 /** Throws MisuseError; rejects with RefusalError ENOENT. */
 async function placeOf(text: string): Promise<{ address: string; port: number }> {
+  if (typeof text !== 'string') {
+    throw new MisuseError('target', `must be text, host[:port], got ${typeof text}`);
+  }
   const bracketed = /^\[([^\]]+)\](?::(\d{1,5}))?$/.exec(text);
   const plain = /^([^:\s[\]]+)(?::(\d{1,5}))?$/.exec(text);
   const bare = /^[0-9a-f]*:[0-9a-f:.]+$/i.test(text) ? [text, text, undefined] : undefined;

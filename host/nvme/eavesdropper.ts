@@ -63,7 +63,9 @@ export class NvmeEavesdropper {
     const message = parseMad(mad);
     if (typeof message === 'string') return;
     if (message.name === 'REQ' && message.serviceId === this.#service) {
-      const { qid } = RdmaRequestData.read(message.privateData.subarray(IP_CM_BYTES));
+      const data = message.privateData.subarray(IP_CM_BYTES);
+      if (data.length < RdmaRequestData.size) return;
+      const { qid } = RdmaRequestData.read(data);
       this.#remember(this.#asked, `${source} ${message.localCommId}`, qid === 0);
       const queue = { isAdmin: qid === 0, isHosts: true };
       this.#remember(this.#queues, `${source} ${message.localQpn}`, queue);

@@ -52,6 +52,9 @@ export function decodeFlushRequest(bytes: Uint8Array): FlushRequest {
 
 /** The answer to a flush request as its bytes on the wire. */
 export function encodeFlushResponse(opContext: bigint): Uint8Array {
+  if (typeof opContext !== 'bigint') {
+    throw new MisuseError('opContext', `must be a bigint, got ${typeof opContext}`);
+  }
   return encode([opContext]);
 }
 

@@ -78,6 +78,8 @@ export class NodeMemory {
       memoryBytes: DEVICE_BYTES + Math.ceil(count * size * 1.08),
       localMemoryBytes: 64 * 2 ** 20,
       processesMax: Math.max(2, count),
+      // A program without finalize ends: see Shmem.
+      keepsAlive: false,
     });
     try {
       const node = index === 0 ? create(context, options) : await join(context, options);

@@ -76,7 +76,11 @@ export class Shmem {
     this.#size = world.range.size;
     this.#watch = setInterval(() => world.findFailed(), 100);
     this.#watch.unref();
+    process.once('beforeExit', this.#finish);
   }
+
+  /** A program that ends without `finalize` (1.5 specification, 9.1): the others wait for it. */
+  readonly #finish = (): void => void this.finalize();
 
   /** PEs that ended without `finalize`, as far as this PE knows. */
   get failedPes(): number[] {
@@ -597,6 +601,7 @@ export class Shmem {
       if (!(error instanceof RefusalError) || error.code !== 'ECONNRESET') throw error;
     } finally {
       clearInterval(this.#watch);
+      process.removeListener('beforeExit', this.#finish);
       this.#world.isClosed = true;
       this.#bases = [];
       this.#world.node.leave();

@@ -337,13 +337,6 @@ function sendRequest(message: Message): SendWorkRequest {
   return { opcode: WrOpcode.SEND, sendFlags, inline: encodeMessage(message) };
 }
 
-/** Private data without the zeros that fill its field. */
-function unpadded(privateData: Uint8Array): Uint8Array {
-  let { length } = privateData;
-  while (length > 0 && privateData[length - 1] === 0) length--;
-  return privateData.subarray(0, length);
-}
-
 /** Throws RefusalError EPROTO if `peer` does not run `program`, or has another version than `own`. */
 function checkGreeting(privateData: Uint8Array, peer: string, own: string, program: string): void {
   const end = privateData.indexOf(0);
@@ -364,7 +357,7 @@ function checkGreeting(privateData: Uint8Array, peer: string, own: string, progr
 /** What the peer at `server` gave as its reason; undefined: it gave none. */
 export function refusalOfPeer(error: unknown, server: ServerAddress): RefusalError | undefined {
   if (!(error instanceof ConnectError)) return undefined;
-  const message = decodeMessage(unpadded(error.privateData));
+  const message = decodeMessage(error.privateData);
   if (message?.kind !== 'FAILED') return undefined;
   return refusalOfText(message.text, `${formatServerAddress(server)} refuses: `);
 }

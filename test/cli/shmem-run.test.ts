@@ -23,6 +23,17 @@ try {
 }
 `;
 
+/** PE 0 comes to its end before PE 1 writes to its memory. */
+const UNFINISHED = `
+const { init } = await import('${SHMEM}');
+const shmem = await init();
+const own = await shmem.array(Int32Array, 1);
+own[0] = 7;
+await shmem.barrierAll();
+if (shmem.myPe === 1) await new Promise((resolve) => setTimeout(resolve, 300));
+console.log('PE', shmem.myPe, 'has', shmem.g(own, 1 - shmem.myPe));
+`;
+
 const WAITS = `
 const { init } = await import('${SHMEM}');
 const shmem = await init();
@@ -70,6 +81,16 @@ if (posix) {
         }
         if (code !== 0) assert.match(ended.stderr, /PE 1 \(process \d+\) ended with exit code 5/);
       }
+    }));
+
+  test('a program without finalize ends when all PEs have finished', () =>
+    Workspace.use(async (space) => {
+      const run = space.start('shmem', 'run', '-n', 2, program(space, UNFINISHED));
+      const { code, stdout, stderr } = await run.ended;
+      assert.is(code, 0, stderr);
+      assert.equal(stdout.split('\n').sort(), ['', 'PE 0 has 7', 'PE 1 has 7']);
+      // Both have finalized: neither is reported as failed.
+      assert.is(stderr, '');
     }));
 
   test('a signal ends the PEs, and the exit code is that of the signal', () =>

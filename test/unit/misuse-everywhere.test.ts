@@ -1,4 +1,5 @@
 /** Values of wrong types in public functions are MisuseErrors, which name the argument. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import * as library from '../../host/index.js';
@@ -38,5 +39,89 @@ for (const [name, [call, argument]] of Object.entries(CALLS)) {
     }
   });
 }
+
+/** Numbers, strings and objects that no function and no method wants. */
+const ODD: readonly unknown[] = [undefined, null, 5, 'x', true, () => undefined, NaN, {}, [], -1];
+/** What calls that wait get before they are left alone. */
+const WAIT_MILLIS = 20;
+/** Nothing else reads them: errors of the library, and constructors that are internal. */
+const INTERNAL = /Error$|^(?:NvmeFileStore|NvmePmemStore|NvmeTarget|RealClock)$/;
+
+interface Closable {
+  close?(): unknown;
+}
+
+/** The first call that fails with an error that names neither argument nor rule. */
+async function firstBareError(
+  name: string,
+  call: (value: unknown) => unknown,
+): Promise<string | undefined> {
+  for (const value of ODD) {
+    try {
+      const made = Promise.resolve(call(value));
+      // What opens late is closed late.
+      const closed = made.then((opened) => (opened as Closable | undefined)?.close?.());
+      closed.catch(() => undefined);
+      await Promise.race([made, sleep(WAIT_MILLIS, undefined, { ref: false })]);
+    } catch (error) {
+      // Others have a code: of Node, for its own arguments.
+      if (error instanceof library.VerbenaError || 'code' in (error as object)) continue;
+      return `${name}(${String(value)}): ${String((error as Error).stack?.slice(0, 300))}`;
+    }
+  }
+  return undefined;
+}
+
+test('no exported function answers odd values with an error of the language', async () => {
+  const found: (string | undefined)[] = [];
+  for (const [name, member] of Object.entries({ ...library, ...library.rpma })) {
+    if (typeof member !== 'function' || INTERNAL.test(name)) continue;
+    const callable = member as unknown as ((value: unknown) => unknown) & Record<string, Call>;
+    if (!String(member).startsWith('class')) found.push(await firstBareError(name, callable));
+    for (const key of Object.getOwnPropertyNames(member)) {
+      const method = callable[key];
+      if (typeof method !== 'function' || key === 'prototype') continue;
+      found.push(await firstBareError(`${name}.${key}`, (value) => method(value as never)));
+    }
+  }
+  assert.equal(found.filter(Boolean), []);
+});
+
+/** Methods of the library's own classes for each other (@internal). */
+const OWN: ReadonlySet<string> = new Set(
+  'addDurable removeQueue peerGone waitInto nextBinding push take request connectionEvent'.split(
+    ' ',
+  ),
+);
+
+test('no method of an object answers odd values with an error of the language', async () => {
+  const cap = { maxSendWr: 4, maxRecvWr: 4, maxSendSge: 1, maxRecvSge: 1 };
+  const found: (string | undefined)[] = [];
+  const create = async (): Promise<Record<string, object>> => {
+    const context = await library.openDevice({ address: '127.0.0.1', port: 0 });
+    const pd = context.allocPd();
+    const cq = context.createCq(16);
+    const mr = pd.regMr(context.alloc(4096), library.AccessFlag.LOCAL_WRITE);
+    const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap });
+    const srq = pd.createSrq({ maxWr: 4, maxSge: 1 });
+    const channel = library.createEventChannel(context);
+    const id = channel.createId();
+    return { context, pd, cq, mr, qp, srq, mw: pd.allocMw(1), channel, id };
+  };
+  for (const kind of ['context', 'pd', 'cq', 'mr', 'qp', 'srq', 'mw', 'channel', 'id']) {
+    const objects = await create();
+    const object = objects[kind] as Record<string, Call>;
+    const names = Object.getOwnPropertyNames(Object.getPrototypeOf(object));
+    for (const name of names) {
+      const { value } = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(object), name)!;
+      if (typeof value !== 'function' || OWN.has(name) || name === 'constructor') continue;
+      if (/^(?:close|destroy|dealloc|dereg)/.test(name)) continue;
+      const call = (first: unknown): unknown => object[name]!(first as never);
+      found.push(await firstBareError(`${kind}.${name}`, call));
+    }
+    await (objects.context as library.Context).close();
+  }
+  assert.equal(found.filter(Boolean), []);
+});
 
 test.run();

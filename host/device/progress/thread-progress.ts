@@ -51,6 +51,8 @@ const TAKE_ATTEMPTS = 1000;
 interface ThreadProgressOptions {
   readonly udp: UdpOptions;
   readonly spinMicros: number;
+  /** Does the thread keep the process from ending? Default true. */
+  readonly keepsAlive?: boolean;
   readonly isLent?: boolean;
 }
 
@@ -154,7 +156,7 @@ export class ThreadProgress implements Progress {
    */
   static async open(
     arena: ArenaMemory,
-    { udp, spinMicros, isLent = false }: ThreadProgressOptions,
+    { udp, spinMicros, keepsAlive = true, isLent = false }: ThreadProgressOptions,
     slot?: number,
     started?: Worker,
   ): Promise<ThreadProgress> {
@@ -216,16 +218,13 @@ export class ThreadProgress implements Progress {
       packetInbox,
       isLent,
     );
+    // Its listener for messages refers to it again.
+    if (!keepsAlive) worker.unref();
     return made.progress;
   }
 
   get controlAddress(): number {
     return this.#control.address;
-  }
-
-  /** The thread no longer keeps the process from ending. */
-  unref(): void {
-    this.#worker.unref();
   }
 
   start(context: number, events: DeviceEvents): RunningEngine {
@@ -406,6 +405,7 @@ export class ThreadProgress implements Progress {
 
   async #close(): Promise<void> {
     this.#runner = undefined;
+    this.#worker.ref();
     for (const stop of [...this.#stores]) await stop();
     await this.#link.close();
     this.#control.call();

@@ -16,6 +16,7 @@ import { ArenaMemory, type ArenaPart } from '../../engine/arena.js';
 import { structAt } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { ArenaLock, WordLock } from './arena-lock.js';
+import { checkObject } from '../../base/options.js';
 
 /** What a thread needs to have a context of the device; made for one, and to be posted to it. */
 export interface DeviceShare extends ArenaPart {
@@ -91,7 +92,9 @@ export class ThreadShares {
    * The thread has ended, or never began: all that it had comes back. Throws MisuseError;
    * RefusalError EBUSY: others are using it, call again.
    */
-  takeBack({ slot, start }: DeviceShare): void {
+  takeBack(share: DeviceShare): void {
+    checkObject('unshare', share, 'share');
+    const { slot, start } = share;
     const tables = this.#tables;
     if (!tables || this.#given.get(slot)?.start !== start) {
       throw new MisuseError('share', 'must be a share of this device');

@@ -13,6 +13,7 @@ import { CopiedBatch, copyPacket, type CopiedPacket } from './copied-batch.js';
 import type { Endpoint, Gid } from '../endpoint.js';
 import type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from '../link.js';
 import { passOnPolling } from '../pass-on.js';
+import { checkMember } from '../../errors/check-member.js';
 
 export { splitmix32 };
 
@@ -87,6 +88,7 @@ const realTime: Scheduler = {
 export function faultLink(link: Link, options: FaultOptions = {}): FaultLink {
   const amounts = 'loss duplication reordering corruption delay reorderDistanceMax holdMicros';
   checkKeys('faultLink', options, `seed scheduler delayMicrosMax ${amounts}` as const);
+  checkMember('link', link, 'send', 'a link (udpLink, DataChannelLink)');
   return new Faults(link, options);
 }
 

@@ -30,6 +30,7 @@ import {
 import { allocShpd } from './shared-domain.js';
 import { SharedReceiveQueue, type SrqInitAttributes } from '../queues/shared-receive-queue.js';
 import type { Sge } from '../queues/work-request.js';
+import { checkMember } from '../../errors/check-member.js';
 
 const IN_USE = {
   EBUSY: 'regions, windows or queue pairs of this protection domain exist; destroy them first',
@@ -175,6 +176,7 @@ export class ProtectionDomain {
     access: AccessFlags,
   ): MemoryRegion {
     this.check('regBufMr');
+    checkMember('buf', buf, 'slice', 'a buffer of several handles (context.allocBuf)');
     return this.regMr(buf.slice(this, addr, length), access);
   }
 
@@ -184,6 +186,7 @@ export class ProtectionDomain {
    */
   regDmMr(dm: DeviceMemory, offset: number, length: number, access: AccessFlags): MemoryRegion {
     this.check('regDmMr');
+    checkMember('dm', dm, 'register', 'device memory (context.allocDm)');
     return dm.register(this, offset, length, access);
   }
 

@@ -1,6 +1,7 @@
 /** A memory layout in a sentence. */
 import type { MrLayoutInterleaved } from './layout-list.js';
 import type { Sge } from '../queues/work-request.js';
+import { checkMember } from '../../errors/check-member.js';
 
 /** Pieces that are shown one by one. */
 const SHOWN_MAX = 4;
@@ -48,6 +49,7 @@ export function explainLayout(
   list: readonly Sge[] | readonly MrLayoutInterleaved[],
   names: KeyNames = hexadecimal,
 ): string {
+  checkMember('list', list, 'reduce', 'an array of SGEs or interleaved layouts');
   const all = list as readonly (Sge | MrLayoutInterleaved)[];
   const total = all.reduce((sum, entry) => sum + bytesOf(entry), 0n);
   const row = `${count(total, 'byte')} in a row`;

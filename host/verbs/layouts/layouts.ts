@@ -7,6 +7,7 @@
 import { MisuseError } from '../../errors/errors.js';
 import type { MrLayoutInterleaved } from './layout-list.js';
 import type { Sge } from '../queues/work-request.js';
+import { checkObject } from '../../base/options.js';
 
 /** Where the first element lies: a region, or an address in one. */
 export interface LayoutBase {
@@ -48,6 +49,7 @@ export function matrixColumn(
   shape: MatrixShape,
   column: number,
 ): MrLayoutInterleaved[] {
+  checkObject('matrixColumn', shape, 'shape');
   return matrixBlock(base, shape, { row: 0, column, rows: shape.rows, columns: 1 });
 }
 
@@ -62,6 +64,8 @@ export function matrixBlock(
     readonly columns: number;
   },
 ): MrLayoutInterleaved[] {
+  checkObject('matrixBlock', shape, 'shape');
+  checkObject('matrixBlock', block, 'block');
   const { rows, columns, elementBytes } = shape;
   within('row', block.row, block.rows, whole('rows', rows, 1));
   within('column', block.column, block.columns, whole('columns', columns, 1));
@@ -113,6 +117,8 @@ export function imageTile(
     readonly height: number;
   },
 ): MrLayoutInterleaved[] {
+  checkObject('imageTile', image, 'image');
+  checkObject('imageTile', tile, 'tile');
   const { width, height, pixelBytes, lineBytes } = image;
   const shape = { rows: height, columns: width, elementBytes: pixelBytes };
   const { x, y } = tile;
@@ -152,6 +158,8 @@ export function mpiIndexed(
   displacements: readonly number[],
   elementBytes: number,
 ): Sge[] {
+  checkObject('mpiIndexed', blocklengths, 'blocklengths');
+  checkObject('mpiIndexed', displacements, 'displacements');
   if (blocklengths.length !== displacements.length) {
     const counts = `${blocklengths.length} and ${displacements.length}`;
     throw new MisuseError('displacements', `must have the length of blocklengths, got ${counts}`);

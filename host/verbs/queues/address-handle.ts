@@ -8,6 +8,8 @@ import { ROCE_PORT } from '../../link/link.js';
 import type { WorkCompletion } from './completion-queue.js';
 import { flowPort } from './flow.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
+import { checkObject } from '../../base/options.js';
+import { checkBytes } from '../../errors/check-bytes.js';
 
 /** `ibv_ah_attr`, for links that route by GID. */
 export interface AddressAttributes {
@@ -102,6 +104,8 @@ export function answerPort(sourcePort: number): number {
  * of the buffer that it was received into. Throws MisuseError.
  */
 export function addressOfSender(wc: WorkCompletion, grh: Uint8Array): AddressAttributes {
+  checkObject('an address of a completion', wc, 'wc');
+  checkBytes('grh', grh);
   if (!(wc.wcFlags & WcFlag.GRH)) throw new MisuseError('wc', 'must be a completion of a datagram');
   if (grh.length < GRH_BYTES) {
     throw new MisuseError('grh', `must have ${GRH_BYTES} bytes, got ${grh.length}`);

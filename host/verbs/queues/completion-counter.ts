@@ -14,6 +14,7 @@ import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { CompCntrType, QpAttachCompCntrOp } from '../constants.js';
 import type { Context } from '../context.js';
 import type { QueuePair } from './queue-pair.js';
+import { checkMember } from '../../errors/check-member.js';
 
 /** `ibv_comp_cntr_init_attr`. */
 export interface CompCntrInitAttributes {
@@ -149,6 +150,7 @@ export class AttachedCounters {
   }
 
   attach(counter: CompletionCounter, opMask: number): void {
+    checkMember('counter', counter, 'attached', 'a counter of context.createCompCntr');
     const { context } = this.#qp.pd;
     counter.check();
     if (counter.context !== context)

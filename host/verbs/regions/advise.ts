@@ -18,6 +18,7 @@ export function advise(
   flags: number,
   sgList: readonly Sge[],
 ): void {
+  if (!Array.isArray(sgList)) throw new MisuseError('sgList', 'must be an array of SGEs');
   if (advice < AdviseMrAdvice.PREFETCH || advice > AdviseMrAdvice.PREFETCH_NO_FAULT) {
     throw new MisuseError('advice', `must be one of AdviseMrAdvice, got ${advice}`);
   }

@@ -4,6 +4,7 @@ import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { clearSpares, type Allocation } from './allocations.js';
 import type { Context } from '../context.js';
 import { Key } from './key.js';
+import { checkBytes } from '../../errors/check-bytes.js';
 
 /** As `context.alloc`. */
 export function allocMemory(context: Context, length: number): Uint8Array {
@@ -18,6 +19,7 @@ export function allocMemory(context: Context, length: number): Uint8Array {
 
 /** As `context.free`. */
 export function freeMemory(context: Context, buffer: Uint8Array): void {
+  checkBytes('buffer', buffer);
   const allocation = context.allocations.find(buffer.byteOffset, buffer.length);
   const foreign = buffer.buffer !== context.device.arena.memory.buffer;
   const whole = allocation?.start === buffer.byteOffset && allocation.length === buffer.length;

@@ -1,4 +1,5 @@
 /** A listener that accepts in parallel: no peer delays another one. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -92,6 +93,28 @@ test('connect ends with its timeout or its signal, and leaves nothing behind', (
       const request = await listener.getRequest({ timeout: 5000 });
       assert.instance(await rejection(request!.accept()), RefusalError);
     }
+  }));
+
+test('an absent peer is reported after 3 s, and one that accepts later is waited for', () =>
+  withListener(async (listener, context, udpPort) => {
+    const begin = performance.now();
+    const absent = rejection(connect({ address: '127.0.0.99', port: PORT }, { context })).then(
+      (error) => [error, performance.now() - begin] as const,
+    );
+    const going = connect({ address: ADDRESS, port: PORT }, { context, udpPort });
+    const request = (await listener.getRequest())!;
+    const [error, millis] = await absent;
+    assert.is((error as ConnectError).code, 'ETIMEDOUT');
+    assert.match((error as Error).message, /check that a device is open there, at that address/);
+    assert.ok(millis > 2500 && millis < 4500, `${millis} ms`);
+    await sleep(500);
+    const accepted = request.accept();
+    const connection = await going;
+    assert.ok(performance.now() - begin > 3000);
+    await connection.close();
+    await (
+      await accepted
+    ).disconnected;
   }));
 
 test('getRequest ends with its timeout or its signal, and no request is lost', () =>

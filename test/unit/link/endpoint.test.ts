@@ -1,5 +1,6 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { MisuseError } from '../../../host/errors/errors.js';
 import { Endpoint, Gid } from '../../../host/link/endpoint.js';
 
 test('a GID of an IPv4 address is IPv4-mapped', () => {
@@ -37,7 +38,7 @@ test('what is no address is refused with its text', () => {
   for (const text of ['', 'localhost', '1.2.3', '1.2.3.256', ':::', 'fe80::1::2', '1.2.3.4%eth0']) {
     assert.throws(
       () => Gid.parse(text),
-      (error: Error) => error instanceof RangeError && error.message.includes(`"${text}"`),
+      (error: Error) => error instanceof MisuseError && error.message.includes(`"${text}"`),
     );
   }
   assert.throws(() => new Gid(new Uint8Array(4)), /16 bytes/);
