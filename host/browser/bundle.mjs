@@ -1,5 +1,5 @@
 /**
- * Bundles `verbena/browser` and `verbena/mesh` into build/browser, with the modules that they fetch
+ * Bundles `verbena/browser`, `verbena/mesh` and `verbena/transfer` into build/browser, with the modules that they fetch
  * beside them. Run by `npm run build`, behind the compilers. A file NAME.browser.ts stands in for NAME.ts here.
  */
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -15,6 +15,8 @@ const { metafile } = await build({
   entryPoints: {
     index: 'host/browser/index.ts',
     mesh: 'host/browser/mesh.ts',
+    transfer: 'host/browser/transfer.ts',
+    'transfer-thread': 'host/transfer/transfer-thread.ts',
     'opfs-thread': 'host/pmem/opfs-thread.ts',
   },
   // Each file is complete: parts for several would make index.js and its part 7 % larger.

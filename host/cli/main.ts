@@ -64,6 +64,21 @@ function addServe(program: Command): void {
     .option('--bind <address>', 'local address; not a wildcard', localAddress, '127.0.0.1');
   addPortOption(command, '--port <port>', 'UDP port; 0: a free one', ROCE_PORT);
   addDscpOption(command)
+    .addOption(
+      new Option('--room <address>', 'receive from members of a room: ws://host:port/path#ROOM')
+        // They are about UDP, or another service.
+        .conflicts([
+          'bind',
+          'port',
+          'dscp',
+          'pmem',
+          'pcap',
+          'loss',
+          'duplicate',
+          'reorder',
+          'corrupt',
+        ]),
+    )
     .option('--max-clients <number>', 'clients served at the same time', whole(1, 128), 8)
     .addOption(
       new Option('--window-bytes <size>', 'memory per client')
@@ -98,7 +113,10 @@ function addPut(program: Command): void {
     'send a file by RDMA WRITE; an interrupted transfer resumes',
   )
     .argument('<file>')
-    .argument('<address>', `host[:port] of "verbena serve"; the port is ${ROCE_PORT} otherwise`)
+    .argument(
+      '<address>',
+      `host[:port] of "verbena serve" (port ${ROCE_PORT} otherwise), or a room: ws://…#ROOM`,
+    )
     .option('--bind <address>', 'local address (default: the route to the server)', localAddress);
   addPortOption(command, '--local-port <port>', 'local UDP port; 0: a free one', 0);
   addDscpOption(command);

@@ -248,7 +248,8 @@ export class Device {
         config.windowCharge = Math.min(info.windowBytes, 0x7fffffff);
         config.windowChargeMax = limits.windowBytes || (info.underWayBytes ?? UNDER_WAY_BYTES);
         config.receiveCharge = Math.min(Math.floor(info.receiveBufferBytes / 2), 0x7fffffff);
-        config.windowPackets = limits.windowPackets;
+        const { queuePackets = Infinity } = info;
+        config.windowPackets = Math.max(2, Math.min(limits.windowPackets, queuePackets));
         config.initialWindowPackets = limits.initialWindowPackets;
         config.pseudoHeader = pseudoHeader(info);
         config.localPort = info.local.port;

@@ -118,6 +118,11 @@ export interface LinkInfo {
    */
   readonly paced?: boolean;
   /**
+   * Packets to one peer that wait in the link without loss. A queue pair has fewer under way.
+   * Default: no limit.
+   */
+  readonly queuePackets?: number;
+  /**
    * Which peers' packets arrive as they were sent, or not at all: those of all (`link`: DTLS, one
    * process), or of this host (`host`: its loopback interface, for which Linux computes no checksum
    * either). Default: none.

@@ -1,5 +1,4 @@
 /** A quota with a total and a limit per source address, so that one source cannot use it all. */
-import { isIPv6 } from 'node:net';
 import { Gid } from './endpoint.js';
 
 /** Bytes of an IPv6 address that name a network: a host has all addresses below it (RFC 4291). */
@@ -9,8 +8,14 @@ const IPV4_MAPPED = '::ffff:';
 /** The source that a remote address is of: an IPv4 address, or the /64 network of an IPv6 one. */
 export function sourceOf(address: string | undefined): string {
   const plain = (address ?? '').split('%', 1)[0]!;
-  if (plain.startsWith(IPV4_MAPPED) || !isIPv6(plain)) return plain.replace(IPV4_MAPPED, '');
-  return `${Buffer.from(Gid.parse(plain).bytes.subarray(0, NETWORK_BYTES)).toString('hex')}/64`;
+  if (plain.startsWith(IPV4_MAPPED) || !plain.includes(':')) return plain.replace(IPV4_MAPPED, '');
+  try {
+    const network = Gid.parse(plain).bytes.subarray(0, NETWORK_BYTES);
+    return `${Array.from(network, (byte) => byte.toString(16).padStart(2, '0')).join('')}/64`;
+  } catch {
+    // No address: a name of a peer's candidate.
+    return plain;
+  }
 }
 
 export class SourceShares {

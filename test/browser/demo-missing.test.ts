@@ -58,6 +58,13 @@ test('without a relay packets are lost in our link, and the page says so', async
   await leave(tab);
 });
 
+test('a STUN server that is no URL is refused by its name', async (world) => {
+  const tab = await DemoPage.open(world.browser, freshUrl(world).replace('#', '&stun=garbage#'));
+  await tab.said('#notes', /iceServers: .*garbage.*write stun:host:port/);
+  await paintBySocket(tab, world);
+  await leave(tab);
+});
+
 test('where connections are forbidden, too', async (world) => {
   const before = `
     const Real = RTCPeerConnection;

@@ -29,15 +29,18 @@ test.after(async (world) => {
 });
 
 /** What opening a device over data channels fails with. */
-function openingError(tab: Tab): Promise<string> {
-  return tab.run(async (verbena) => {
-    const link = new verbena.DataChannelLink();
+function openingError(
+  tab: Tab,
+  options: { readonly iceServers?: readonly string[] } = {},
+): Promise<string> {
+  return tab.run(async (verbena, _state, given: typeof options) => {
+    const link = new verbena.DataChannelLink(given);
     const opening = verbena.openDevice({ link, memoryBytes: 2 ** 24 });
     return opening.then(
       () => 'it opened',
       (error: { code: string; message: string }) => `${error.code}: ${error.message}`,
     );
-  });
+  }, options);
 }
 
 /** What connecting by that URL fails with, and how many milliseconds it took. */
@@ -66,6 +69,14 @@ test('without WebRTC the device does not open and names what does without', asyn
   assert.match(await openingError(tab), /^EOPNOTSUPP: .*WebRTC .*is missing.*WebSocketLink/);
   assert.equal(tab.errors, []);
   await page.close();
+});
+
+test('an ICE server that is no URL is refused by its name, with the form of one', async (world) => {
+  const tab = await world.browser.open(world.peer.site.url(PAGE));
+  const said = await openingError(tab, { iceServers: ['garbage'] });
+  assert.match(said, /^EINVAL: iceServers: .*garbage.*; write stun:host:port/);
+  assert.equal(tab.errors, []);
+  await tab.page.close();
 });
 
 test('forbidden connections and missing WebRTC have different errors', async (world) => {

@@ -3,8 +3,8 @@ import { chmod, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { UdpLink, connect, listen, openDevice, type Context } from '../../host/index.js';
-import { FILE_SERVICE } from '../../host/cli/file-transfer/channel.js';
-import type { Message } from '../../host/cli/file-transfer/messages.js';
+import { FILE_SERVICE } from '../../host/transfer/channel.js';
+import type { Message } from '../../host/transfer/messages.js';
 import { Workspace } from '../support/processes.js';
 import { PutClient, refusedGreeting, request } from '../support/put-client.js';
 import { eventually } from '../support/receiver.js';
@@ -229,7 +229,7 @@ test('a server that does not know the key, has another version or says nothing i
       greeting = 'verbena put 4';
       const { code, stderr } = await put('--retries', '0');
       assert.is(code, 1);
-      assert.match(stderr, /^verbena put: the server sent no reply for 10 s [^\n]*\n$/);
+      assert.match(stderr, /^verbena put: the server sent no reply for 12 s [^\n]*\n$/);
     } finally {
       await context.close();
     }

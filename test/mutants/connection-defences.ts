@@ -2,7 +2,7 @@
 import type { Changes } from './defences.js';
 
 export const CONNECTION_DEFENCES: Changes = {
-  'host/cli/file-transfer/file-name.ts': [
+  'host/transfer/file-name.ts': [
     [
       'hidden files are put',
       'unit/cli/words',
@@ -15,7 +15,7 @@ export const CONNECTION_DEFENCES: Changes = {
   'host/cli/base/report.ts': [
     ['a peer writes to the terminal backwards', 'unit/cli/words', '\\p{Cf}', ''],
   ],
-  'host/cli/serve/file-server.ts': [
+  'host/transfer/file-receiver.ts': [
     [
       'silent clients keep their places from other addresses',
       'cli/hostile',
@@ -33,34 +33,36 @@ export const CONNECTION_DEFENCES: Changes = {
     [
       'a server with a key takes requests without a proof',
       'cli/hostile',
-      'listen(place, { context, ...authOption(options.auth) })',
+      'listen(place, { context, ...(auth && { auth }) })',
       'listen(place, { context })',
     ],
   ],
-  'host/cli/serve/part-file.ts': [
+  'host/transfer/part-file.ts': [
     [
       'a name without a piece leaves two files',
       'cli/hostile',
-      'if (this.synced.size === 0 || !isWhole) return',
-      'if (!isWhole) return',
+      'if (this.synced.size === 0 || !part || !journal) return',
+      'if (!part || !journal) return',
     ],
     [
       'a journal whose part is gone is kept, and believed',
-      'unit/cli/serve/part-file',
-      'if (this.synced.size === 0 || !isWhole) return',
+      'unit/transfer/part-file',
+      'if (this.synced.size === 0 || !part || !journal) return',
       'if (this.synced.size === 0) return',
     ],
   ],
-  'host/cli/serve/served-directory.ts': [
+  'host/transfer/limits.ts': [
     [
       'there is any number of unfinished files',
-      'unit/cli/serve/served-directory',
+      'unit/transfer/served-directory',
       'index < beyond || ',
       '',
     ],
+  ],
+  'host/transfer/served-directory.ts': [
     [
       'a quota counts no file',
-      'unit/cli/serve/served-directory',
+      'unit/transfer/served-directory',
       'if (found?.isFile()) used += found.size;',
       '',
     ],

@@ -6,6 +6,9 @@
 import type { Sample } from './coordinator.js';
 import type { MemoryUse } from './messages.js';
 
+/** What was measured of one member at one time. */
+export type Measured<Name extends string> = Readonly<Record<Name | 'seconds' | 'member', number>>;
+
 export interface Trend {
   /** By least squares, of the time after the first quarter. */
   readonly bytesPerMinute: number;
@@ -14,7 +17,11 @@ export interface Trend {
   readonly after: number;
 }
 
-export function trendOf(samples: readonly Sample[], of: keyof MemoryUse, member = 0): Trend {
+export function trendOf<Name extends string>(
+  samples: readonly Measured<Name>[],
+  of: Name,
+  member = 0,
+): Trend {
   const own = samples.filter((sample) => sample.member === member);
   const end = Math.max(...own.map(({ seconds }) => seconds));
   const late = own.filter(({ seconds }) => seconds > end / 4);

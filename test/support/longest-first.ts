@@ -6,6 +6,7 @@
 const SECONDS: Readonly<Record<string, number>> = {
   'cli/remedy': 24,
   'browser/ice-restart': 21,
+  'browser/transfer': 20,
   'cli/hostile': 21,
   'browser/demo-missing': 18,
   'conformance/channel-link': 18,

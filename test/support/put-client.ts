@@ -1,7 +1,7 @@
 /** A client of `verbena serve` that says what a test wants. */
 import { connect, openDevice, type ConnectError, type Context } from '../../host/index.js';
-import { Channel, FILE_SERVICE } from '../../host/cli/file-transfer/channel.js';
-import type { Message, PutMessage } from '../../host/cli/file-transfer/messages.js';
+import { Channel, FILE_SERVICE } from '../../host/transfer/channel.js';
+import type { Message, PutMessage } from '../../host/transfer/messages.js';
 import { eventually } from './receiver.js';
 
 export interface ServerPlace {

@@ -34,7 +34,8 @@ function printed(text: string): string[] {
 
 test('the guide has programs for Workers, immediate data, recovery and captures', () => {
   const pages = new Set(programs().map(({ page }) => page));
-  for (const page of ['WORKERS.md', 'IMMEDIATE.md', 'RECOVERY.md', 'CAPTURES.md', 'MESH.md']) {
+  const all = ['WORKERS', 'IMMEDIATE', 'RECOVERY', 'CAPTURES', 'MESH', 'TRANSFERS'];
+  for (const page of all.map((name) => `${name}.md`)) {
     assert.ok(pages.has(page), page);
   }
 });
@@ -49,6 +50,7 @@ for (const [index, { page, name, text }] of programs().entries()) {
         .replaceAll("'verbena'", `'${PACKAGE}index.js'`)
         .replaceAll("'verbena/shmem'", `'${PACKAGE}shmem.js'`)
         .replaceAll("'verbena/mesh'", `'${PACKAGE}mesh.js'`)
+        .replaceAll("'verbena/transfer'", `'${PACKAGE}transfer.js'`)
         .replaceAll('127.0.0.1:0', `${address}:0?udp=${port}`)
         .replaceAll('127.0.0.1', address);
       writeFileSync(space.path(name), own);

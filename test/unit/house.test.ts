@@ -20,6 +20,7 @@ const HOST = [
   'cm',
   'remote',
   'mesh',
+  'transfer',
   'pool',
   'shmem',
   'rpma',

@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { Gid } from '../../link/endpoint.js';
 import { describeAddresses, isWildcard } from '../../link/interface.js';
-import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from '../file-transfer/piece-bytes.js';
+import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from '../../transfer/piece-bytes.js';
 import type { FaultPercents } from './fault-percents.js';
 
 /** A parser of whole numbers for commander. */

@@ -6,17 +6,13 @@ import { rejectReasonName } from '../../cm/enums.js';
 import { localAddressTowards } from '../../link/interface.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { refusalOf } from '../../link/tcp-refusal.js';
+import { formatServerAddress, type ServerAddress } from '../../transfer/server-address.js';
 import { complain } from './report.js';
+
+export { formatServerAddress, type ServerAddress };
 
 /** An answer that takes longer is waited for aloud. */
 const TIMEOUT_MILLIS = 3000;
-
-export interface ServerAddress {
-  /** A name, or an IPv4 or IPv6 address. */
-  readonly host: string;
-  /** UDP port. */
-  readonly port: number;
-}
 
 /** `host`, `host:port`, `[address]`, `[address]:port`. Throws MisuseError. */
 export function parseServerAddress(text: string): ServerAddress {
@@ -33,11 +29,6 @@ export function parseServerAddress(text: string): ServerAddress {
     );
   }
   return { host, port };
-}
-
-/** `host:port`, with brackets where they are needed. */
-export function formatServerAddress({ host, port }: ServerAddress): string {
-  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
 /** The server's numeric address. Rejects with RefusalError ENOENT. */

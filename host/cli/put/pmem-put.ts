@@ -9,7 +9,7 @@ import { localAddressTowards } from '../../link/interface.js';
 import { formatBytes, formatRate, formatSeconds } from '../base/format.js';
 import { openLocalDevice } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
-import { connectRefusal } from '../file-transfer/channel.js';
+import { connectRefusal } from '../file-transfer/connect-refusal.js';
 import {
   DATA_RECORD_BYTES,
   END_RECORD_BYTES,
@@ -28,7 +28,8 @@ import {
   whileUnanswered,
   type ServerAddress,
 } from '../base/server-address.js';
-import { SourceFile } from './source-file.js';
+import { hexOf } from '../../transfer/bytes.js';
+import { SourceFile } from '../../transfer/source-file.js';
 
 /** Appends under way at a time. */
 const DEPTH = 8;
@@ -86,7 +87,7 @@ export async function putPmem(
     bar.stop();
     const seconds = (performance.now() - started) / 1000;
     await close(conn);
-    const report = { file: path, name, server: address, bytes, sha256: sha256.toString('hex') };
+    const report = { file: path, name, server: address, bytes, sha256: hexOf(sha256) };
     const line = `${name} is in the persistent memory of ${address}: ${formatBytes(bytes)} in `;
     const speed = `${formatSeconds(seconds)}, ${formatRate(bytes, seconds)}, flushed`;
     await printLine(options.json ? JSON.stringify({ ...report, seconds }) : line + speed);

@@ -1,5 +1,6 @@
 /** `verbena put FILE ADDR`: sends a file to `verbena serve` by one-sided RDMA writes. */
-import type { Context, CounterValues, PathState } from '../../index.js';
+import { MisuseError, RejectReason } from '../../index.js';
+import type { ConnectError, Context, CounterValues, PathState } from '../../index.js';
 import { localAddressTowards } from '../../link/interface.js';
 import { clientAccess } from '../file-transfer/access.js';
 import {
@@ -9,16 +10,21 @@ import {
   formatRate,
   formatSeconds,
 } from '../base/format.js';
-import { openLocalDevice } from '../base/open-device.js';
+import { hasFaults, openLocalDevice } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
-import { SLOTS_MAX } from '../file-transfer/messages.js';
+import { SLOTS_MAX } from '../../transfer/messages.js';
 import type { PutOptions } from './options.js';
 import { putPmem } from './pmem-put.js';
+import { connectRefusal } from '../file-transfer/connect-refusal.js';
 import { Progress } from '../base/progress.js';
 import { Exit, Interrupted, printLine } from '../base/report.js';
+import { RoomDevice, isRoomAddress, parseRoomAddress } from '../base/room-device.js';
 import { parseServerAddress, resolveServer } from '../base/server-address.js';
-import { SourceFile } from './source-file.js';
-import { Transfer, type TransferResult } from './transfer.js';
+import type { ServerAddress } from '../base/server-address.js';
+import { ROCE_PORT } from '../../link/link.js';
+import { ConnectionLost } from '../../transfer/channel.js';
+import { SourceFile } from '../../transfer/source-file.js';
+import { Transfer, type TransferOptions, type TransferResult } from '../../transfer/transfer.js';
 
 /** What `--json` prints. */
 export interface PutReport {
@@ -47,32 +53,32 @@ const OUTAGE_SECONDS = 60;
 export async function put(path: string, address: string, options: PutOptions): Promise<number> {
   const auth = await clientAccess(options);
   if (options.pmem) return putPmem(path, address, options, auth);
-  const named = parseServerAddress(address);
+  if (isRoomAddress(address)) parseRoomAddress(address);
+  else parseServerAddress(address);
   const file = await SourceFile.open(path, options.pieceBytes);
   let context: Context | undefined;
   const interrupt = new AbortController();
-  const onSignal = (): void => interrupt.abort();
+  const onSignal = (): void => interrupt.abort(new Interrupted('interrupted'));
   process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
   let progress: Progress | undefined;
   try {
-    const server = await resolveServer(named);
-    const localAddress = options.bind ?? (await localAddressTowards(server.host));
-    context = await openLocalDevice(
-      {
-        address: localAddress,
-        port: options.localPort,
-        dscp: options.dscp,
-        faults: faultsOf(options),
-        ...(options.pcap === undefined ? {} : { pcap: options.pcap }),
-      },
-      { memoryBytes: MEMORY_BASE_BYTES + SLOTS_MAX * options.pieceBytes },
-    );
+    const { signal } = interrupt;
+    const memoryBytes = MEMORY_BASE_BYTES + SLOTS_MAX * options.pieceBytes;
+    const way = isRoomAddress(address)
+      ? await roomWay(address, options, memoryBytes, signal)
+      : await udpWay(address, options, memoryBytes);
+    context = way.context;
     const bar = (progress = new Progress('put', file.size));
     const { retries = RETRIES } = options;
     const { outage = options.retries === undefined ? OUTAGE_SECONDS : 0 } = options;
     const retrying = { retries, outageMillis: outage * 1000 };
     const result = await new Transfer(
-      { context, file, server, ...retrying, auth, signal: interrupt.signal },
+      {
+        ...{ context, file, auth, ...retrying, signal },
+        server: way.server,
+        explain: way.explain,
+        remedy: 'check that "verbena serve" still runs there',
+      },
       {
         progress: (bytes) => bar.update(bytes),
         verifying: () => undefined,
@@ -91,6 +97,50 @@ export async function put(path: string, address: string, options: PutOptions): P
     await context?.close();
     await file.close();
   }
+}
+
+/** How the server is reached. */
+type Way = Pick<TransferOptions, 'context' | 'server' | 'explain'>;
+
+async function udpWay(address: string, options: PutOptions, memoryBytes: number): Promise<Way> {
+  const server = await resolveServer(parseServerAddress(address));
+  const local = options.bind ?? (await localAddressTowards(server.host));
+  const { localPort: port, dscp, pcap } = options;
+  const place = { address: local, port, dscp, faults: faultsOf(options) };
+  const context = await openLocalDevice(pcap === undefined ? place : { ...place, pcap }, {
+    memoryBytes,
+  });
+  return { context, server: () => server, explain: explainRefusal };
+}
+
+/** Over data channels, to a member of a room that receives files. */
+async function roomWay(
+  address: string,
+  options: PutOptions,
+  memoryBytes: number,
+  signal: AbortSignal,
+): Promise<Way> {
+  if (options.bind !== undefined || options.pcap !== undefined || hasFaults(options)) {
+    const rule = '--bind, --pcap and faults are for UDP';
+    throw new MisuseError('address', `${rule}; omit them to put into a room`);
+  }
+  const device = await RoomDevice.open(parseRoomAddress(address), memoryBytes);
+  return {
+    context: device.context,
+    server: async () => ({ host: await device.findMember(signal), port: ROCE_PORT }),
+    explain: (error, server) => {
+      // A member without any listener does not answer.
+      const isOther =
+        error.reason === RejectReason.INVALID_SERVICE_ID || error.code === 'ETIMEDOUT';
+      if (!isOther) return explainRefusal(error, server);
+      device.exclude(server.host);
+      return new ConnectionLost(`${server.host} receives no files`);
+    },
+  };
+}
+
+function explainRefusal(error: ConnectError, server: ServerAddress): unknown {
+  return connectRefusal(error, server, 'verbena serve');
 }
 
 function makeReport(

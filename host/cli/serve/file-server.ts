@@ -1,25 +1,23 @@
-/** The file server: a device, a listener, and the admission of clients. */
-import { constants } from 'node:fs';
-import { access, stat } from 'node:fs/promises';
-import { resolve } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { MisuseError, RefusalError, listen, type AuthOptions } from '../../index.js';
-import type { Context, CounterValues, RdmaListener, RdmaRequest } from '../../index.js';
-import { authOption } from '../base/psk-file.js';
-import { Channel, ConnectionLost, FILE_SERVICE, refuse } from '../file-transfer/channel.js';
-import { checkFileName } from '../file-transfer/file-name.js';
-import type { Message } from '../file-transfer/messages.js';
-import { fileRefusal } from '../../errors/file-refusal.js';
+/** The file server: a device, and what receives files over it. */
+import { MisuseError, type AuthOptions, type Context, type CounterValues } from '../../index.js';
+import { DirectoryStore } from '../../transfer/directory-store.js';
+import {
+  CONNECTION_BYTES,
+  FileReceiver,
+  MEMORY_CLIENT_BYTES,
+  WAITING_MAX,
+  type FileReceiverEvents,
+} from '../../transfer/file-receiver.js';
+import { RoomDevice, type RoomAddress } from '../base/room-device.js';
 import { openLocalDevice, type DeviceOptions } from '../base/open-device.js';
 import { PMEM_SERVICE } from '../file-transfer/pmem-records.js';
 import { refuseClients } from './other-service.js';
-import { checkQuota, removeUnfinished } from './served-directory.js';
-import { Session, type Admit, type PutRequest, type SessionEnd } from './session.js';
-import { SourceShares, sourceOf } from '../../link/source-shares.js';
 
 export interface FileServerOptions extends DeviceOptions {
   /** Where files go. */
   readonly directory: string;
+  /** Data channels to the members of a room, in place of UDP. */
+  readonly room?: RoomAddress;
   readonly clientsMax: number;
   /** Bytes of memory that each client may write into. */
   readonly windowBytes: number;
@@ -34,89 +32,45 @@ export interface FileServerOptions extends DeviceOptions {
   readonly expireMillis?: number | undefined;
 }
 
-/** What happens, for a log. `refused`: also a connection that ended without a request. */
-export interface FileServerEvents {
-  started(request: PutRequest, remote: string, piecesKnown: number, note: string): void;
-  ended(request: PutRequest, remote: string, end: SessionEnd): void;
-  refused(remote: string, error: unknown): void;
-}
-
 const WITHOUT_PMEM =
   'this server has no persistent memory: put without --pmem, or start "verbena serve --pmem FILE"';
-/** Connections without an admitted request: one more ends the oldest of them. */
-const WAITING_MAX = 64;
-/** The same of one source: one more is refused. */
-const WAITING_PER_SOURCE = 16;
 /** Half-open connections that the connection manager accepts (cm/limits.ts). */
 const HALF_OPEN_MAX = 256;
-/** A queue pair, messages, and the early region. */
-const CONNECTION_BYTES = 448 * 2 ** 10;
-/** Device memory besides the clients: tables, packets ahead, and the connections above. */
+/** Device memory besides the clients: tables, packets ahead, and their connections. */
 const MEMORY_BASE_BYTES = 28 * 2 ** 20 + (WAITING_MAX + HALF_OPEN_MAX) * CONNECTION_BYTES;
-/** Besides the window: the connection, and a bit for each piece. */
-const MEMORY_CLIENT_BYTES = 2 ** 20;
-const CONNECTIONS_MAX = 2 ** 16;
-const EXPIRE_MILLIS = 7 * 24 * 3_600_000;
-const EXPIRE_LOOK_MILLIS = 600_000;
-/** A client without progress for so long gives its place to one of a source that has fewer. */
-const IDLE_MILLIS = 2000;
-/** A message that is handled so long after a request was sent after it by a client that lives. */
-const ALIVE_MILLIS = 100;
-/** A killed client is noticed in this time, also by a busy server (its keep-alive: 3 s). */
-const NOTICED_MILLIS = 10_000;
-/** Transfers whose clients may not have heard that they are done. */
-const FINISHED_KEPT = 64;
 
 export class FileServer {
   readonly context: Context;
   readonly directory: string;
-  readonly #options: FileServerOptions;
-  readonly #events: FileServerEvents;
-  /** By file name. */
-  readonly #sessions = new Map<string, Session>();
-  /** SHA-256 by transfer, oldest first. */
-  readonly #finished = new Map<string, Uint8Array>();
-  /** Of all connections, oldest first. */
-  readonly #connected = new Set<Session>();
-  /** Of connections without an admitted request. */
-  readonly #shares = new SourceShares(CONNECTIONS_MAX, WAITING_PER_SOURCE);
-  #listener: RdmaListener | undefined;
-  /** Requests look at the directory one after the other: each counts what the one before takes. */
-  #turn: Promise<unknown> = Promise.resolve();
-  #expiring: ReturnType<typeof setInterval> | undefined;
-  #closing = false;
+  readonly #receiver: FileReceiver;
 
-  private constructor(context: Context, options: FileServerOptions, events: FileServerEvents) {
-    this.context = context;
-    this.directory = resolve(options.directory);
-    this.#options = options;
-    this.#events = events;
+  private constructor(receiver: FileReceiver, directory: string) {
+    this.context = receiver.context;
+    this.directory = directory;
+    this.#receiver = receiver;
   }
 
   /** Rejects with RefusalError: no such directory, no memory; LinkError: address or port taken. */
-  static async open(options: FileServerOptions, events: FileServerEvents): Promise<FileServer> {
-    await checkDirectory(options.directory);
-    const clientBytes = options.windowBytes + MEMORY_CLIENT_BYTES;
-    if (MEMORY_BASE_BYTES + options.clientsMax * clientBytes > 2 ** 32) {
+  static async open(options: FileServerOptions, events: FileReceiverEvents): Promise<FileServer> {
+    const { quotaBytes, expireMillis, clientsMax, windowBytes, auth } = options;
+    const store = await DirectoryStore.open(options.directory, { quotaBytes, expireMillis });
+    const clientBytes = windowBytes + MEMORY_CLIENT_BYTES;
+    if (MEMORY_BASE_BYTES + clientsMax * clientBytes > 2 ** 32) {
       throw new MisuseError(
         'windowBytes',
-        `${options.clientsMax} clients (--max-clients) with ${options.windowBytes} bytes each ` +
+        `${clientsMax} clients (--max-clients) with ${windowBytes} bytes each ` +
           '(--window-bytes) are more than the 4 GiB that a device has',
       );
     }
-    const context = await openLocalDevice(options, {
-      memoryBytes: MEMORY_BASE_BYTES + options.clientsMax * clientBytes,
-    });
-    const server = new FileServer(context, options, events);
+    const memoryBytes = MEMORY_BASE_BYTES + clientsMax * clientBytes;
+    const context = options.room
+      ? (await RoomDevice.open(options.room, memoryBytes)).context
+      : await openLocalDevice(options, { memoryBytes });
     try {
-      const place = { address: options.address, port: FILE_SERVICE };
-      server.#listener = await listen(place, { context, ...authOption(options.auth) });
-      const other = { address: options.address, port: PMEM_SERVICE };
-      await refuseClients(context, other, options.auth, WITHOUT_PMEM);
-      await server.#expire();
-      server.#expiring = setInterval(() => void server.#expire(), EXPIRE_LOOK_MILLIS).unref();
-      void server.#acceptAll(server.#listener);
-      return server;
+      const other = { address: `${context.local.gid}`, port: PMEM_SERVICE };
+      await refuseClients(context, other, auth, WITHOUT_PMEM);
+      const receiver = { context, store, clientsMax, windowBytes, auth };
+      return new FileServer(await FileReceiver.open(receiver, events), store.directory);
     } catch (error) {
       await context.close();
       throw error;
@@ -125,7 +79,7 @@ export class FileServer {
 
   /** How many clients are being served. */
   get clientCount(): number {
-    return this.#sessions.size;
+    return this.#receiver.clientCount;
   }
 
   get counters(): CounterValues {
@@ -134,179 +88,7 @@ export class FileServer {
 
   /** Ends every transfer, what arrived is synced. Rejects where a capture could not be written. */
   async close(): Promise<void> {
-    if (this.#closing) return;
-    this.#closing = true;
-    clearInterval(this.#expiring);
-    await this.#listener?.close();
-    const sessions = [...this.#connected];
-    for (const session of sessions) session.stop('the server is closing');
-    await Promise.all(sessions.map((session) => session.ended));
+    await this.#receiver.close();
     await this.context.close();
-  }
-
-  async #acceptAll(listener: RdmaListener): Promise<void> {
-    for await (const request of listener) void this.#accept(request);
-  }
-
-  /** Serves a connection to its end. Never rejects. */
-  async #accept(request: RdmaRequest): Promise<void> {
-    const remote = request.peer.address;
-    const giveBack = this.#shares.take(remote);
-    try {
-      if (!giveBack) {
-        const sentence = 'the server has enough connections of this source; try again later';
-        return refuse(request, new RefusalError('EAGAIN', sentence));
-      }
-      const channel = await Channel.accept(request);
-      const answer: Admit = async (session, asked) => {
-        const message = await this.#answer(session, asked);
-        // Another limit is for the clients that are served.
-        if (this.#isAdmitted(session)) giveBack();
-        return message;
-      };
-      await this.#serve(new Session(channel, remote, answer));
-    } catch (error) {
-      this.#events.refused(remote, error);
-    } finally {
-      giveBack?.();
-    }
-  }
-
-  /** Rejects with why a client is refused; ConnectionLost. */
-  async #serve(session: Session): Promise<void> {
-    this.#connected.add(session);
-    const waiting = [...this.#connected].filter((each) => !this.#isAdmitted(each));
-    // A client sends its request at once: the oldest connection without one is the slowest.
-    if (waiting.length > WAITING_MAX) waiting[0]!.stop('another connection needs its place');
-    if (this.#closing) session.stop('the server is closing');
-    const end = await session.run();
-    this.#connected.delete(session);
-    const { request, remoteAddress } = session;
-    if (!request || !this.#isAdmitted(session)) {
-      if (end.kind === 'failed') throw end.error;
-      if (end.kind === 'lost') throw new ConnectionLost(end.reason);
-      return;
-    }
-    this.#sessions.delete(request.name);
-    if (end.kind === 'finished') this.#remember(request.transfer, Buffer.from(end.sha256, 'hex'));
-    this.#events.ended(request, remoteAddress, end);
-  }
-
-  #isAdmitted(session: Session): boolean {
-    return this.#sessions.get(session.request?.name ?? '') === session;
-  }
-
-  async #answer(session: Session, request: PutRequest): Promise<Message> {
-    checkFileName(request.name);
-    const { name, transfer } = request;
-    await this.#freeName(request);
-    const sha256 = this.#finished.get(transfer);
-    if (sha256 !== undefined) return { kind: 'DONE', sha256 };
-    if (this.#closing) throw new RefusalError('ECONNRESET', 'the server is closing');
-    const { clientsMax } = this.#options;
-    if (this.#sessions.size >= clientsMax) await this.#makeRoom(session.remoteAddress);
-    if (this.#sessions.has(name) || this.#sessions.size >= clientsMax) {
-      throw new RefusalError(
-        'EAGAIN',
-        `the server is full: it serves ${clientsMax} at once (--max-clients); try again later`,
-      );
-    }
-    // From here to the end of the session the name is taken.
-    this.#sessions.set(name, session);
-    try {
-      const ready = await this.#open(session, request);
-      this.#events.started(request, session.remoteAddress, session.piecesSynced, session.note);
-      return ready;
-    } catch (error) {
-      this.#sessions.delete(name);
-      throw error;
-    }
-  }
-
-  /** Ends earlier connections of the transfer. Rejects while another client puts the name. */
-  async #freeName({ name, transfer }: PutRequest): Promise<void> {
-    for (let old = this.#sessions.get(name); old; old = this.#sessions.get(name)) {
-      const isSame = old.request?.transfer === transfer;
-      // The same client, and its old connection has not been missed yet.
-      if (isSame) old.stop('it comes again');
-      if (isSame) await old.ended;
-      const isOver = isSame || (await endsSoon(old));
-      // The code that started the session deletes it.
-      await new Promise((resolve) => setImmediate(resolve));
-      if (isOver || this.#sessions.get(name) !== old) continue;
-      throw new RefusalError('EBUSY', `another client is putting ${name} now; try again later`);
-    }
-  }
-
-  /** Ends the client that waits longest, where its source has more places than this one. */
-  async #makeRoom(remoteAddress: string): Promise<void> {
-    const all = [...this.#sessions.values()];
-    const placesOf = (address: string): number =>
-      all.filter((other) => sourceOf(other.remoteAddress) === sourceOf(address)).length;
-    const own = placesOf(remoteAddress);
-    const [idlest] = all
-      .filter((other) => other.idleMillis > IDLE_MILLIS && placesOf(other.remoteAddress) > own + 1)
-      .sort((a, b) => b.idleMillis - a.idleMillis);
-    if (!idlest) return;
-    idlest.stop('it made no progress, and another client needs its place');
-    await idlest.ended;
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-
-  /** Never rejects: what cannot be removed stays. */
-  async #expire(): Promise<void> {
-    const { expireMillis = EXPIRE_MILLIS } = this.#options;
-    const inUse = (name: string): boolean => this.#sessions.has(name);
-    await removeUnfinished(this.directory, expireMillis, inUse, Date.now()).catch(() => undefined);
-  }
-
-  /** Opens a session that the directory has room for. Rejects with RefusalError. */
-  async #open(session: Session, request: PutRequest): Promise<Message> {
-    const turn = this.#turn.then(async () => {
-      const { quotaBytes, windowBytes } = this.#options;
-      await this.#expire();
-      if (quotaBytes !== undefined) await checkQuota(this.directory, quotaBytes, request);
-      return session.open({ directory: this.directory, windowBytes }, request);
-    });
-    this.#turn = turn.catch(() => undefined);
-    return turn;
-  }
-
-  #remember(transfer: string, sha256: Uint8Array): void {
-    this.#finished.set(transfer, sha256);
-    if (this.#finished.size <= FINISHED_KEPT) return;
-    const [oldest] = this.#finished.keys();
-    this.#finished.delete(oldest!);
-  }
-}
-
-/**
- * Resolves to false if the session's client is alive: it sent a message after the call, or the
- * session outlasts the time in which a killed client is noticed. A message of a client that was
- * killed before the call is in the device's socket already and is handled within ALIVE_MILLIS.
- */
-async function endsSoon(session: Session): Promise<boolean> {
-  const start = performance.now();
-  const ended = session.ended.then(() => true);
-  for (;;) {
-    if (await Promise.race([ended, sleep(ALIVE_MILLIS, false, { ref: false })])) return true;
-    if (session.heardMillis > start + ALIVE_MILLIS) return false;
-    if (performance.now() > start + NOTICED_MILLIS) return false;
-  }
-}
-
-/** Rejects with RefusalError ENOENT, ENOTDIR; EACCES, EROFS where no file can be created. */
-async function checkDirectory(directory: string): Promise<void> {
-  const { R_OK, W_OK, X_OK } = constants;
-  try {
-    if (!(await stat(directory)).isDirectory()) {
-      throw Object.assign(new Error(), { code: 'ENOTDIR' });
-    }
-    await access(directory, R_OK | W_OK | X_OK);
-  } catch (error) {
-    const { code, message } = fileRefusal(`cannot serve ${directory}`, error);
-    const sentence = message.replace(` (${code})`, '');
-    const remedy = 'choose a directory that this user can write to (--dir)';
-    throw new RefusalError(code, `${sentence}; ${remedy}`, { cause: error });
   }
 }

@@ -6,6 +6,8 @@ export interface ServeOptions extends FaultPercents, AccessOptions {
   readonly dir: string;
   readonly bind: string;
   readonly port: number;
+  /** Room of a signalling server, in place of UDP. */
+  readonly room?: string;
   readonly dscp: number;
   readonly maxClients: number;
   readonly windowBytes: number;

@@ -1,7 +1,7 @@
 /** `serve` and `serve --pmem` listen at different services: each refuses clients of the other. */
 import { RefusalError, listen, type AuthOptions, type Context } from '../../index.js';
 import { authOption } from '../base/psk-file.js';
-import { refuse } from '../file-transfer/channel.js';
+import { refuse } from '../../transfer/channel.js';
 
 /** Refuses each client at `service` with EOPNOTSUPP and `sentence`, until the device closes. */
 export async function refuseClients(

@@ -4,7 +4,7 @@ import { formatBytes, formatCount } from '../base/format.js';
 import { openLocalDevice } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
 import type { ServerAccess } from '../file-transfer/access.js';
-import { FILE_SERVICE } from '../file-transfer/channel.js';
+import { FILE_SERVICE } from '../../transfer/channel.js';
 import { refuseClients } from './other-service.js';
 import { takeClients } from './pmem-clients.js';
 import { FlushAnswerer } from '../file-transfer/pmem-messages.js';

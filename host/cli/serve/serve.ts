@@ -1,20 +1,24 @@
 /** `verbena serve`: takes files that `verbena put` writes into this process's memory. */
 import { MisuseError } from '../../index.js';
 import { serverAccess } from '../file-transfer/access.js';
-import { ConnectionLost } from '../file-transfer/channel.js';
-import { FileServer, type FileServerEvents, type FileServerOptions } from './file-server.js';
+import { ConnectionLost } from '../../transfer/channel.js';
+import { FileServer, type FileServerOptions } from './file-server.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from '../base/format.js';
 import { hasFaults } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
 import type { ServeOptions } from './options.js';
 import { servePmem } from './pmem-server.js';
 import { Exit, complain, describeError, printLine } from '../base/report.js';
+import { parseRoomAddress } from '../base/room-device.js';
 import { describeStorage } from '../base/storage.js';
 import { placeOfPath } from '../../pmem/place.js';
-import type { PutRequest, SessionEnd } from './session.js';
+import type { FileReceiverEvents } from '../../transfer/file-receiver.js';
+import type { PutRequest, SessionEnd } from '../../transfer/session.js';
 
 export async function serve(options: ServeOptions): Promise<number> {
-  const access = await serverAccess(options);
+  // The signalling server admits the members of a room, and DTLS proves their addresses.
+  const bind = options.room === undefined ? options.bind : '127.0.0.1';
+  const access = await serverAccess({ ...options, bind });
   const { pmem, pmemBytes } = options;
   if (pmem !== undefined) return servePmem({ ...options, pmem }, access);
   if (pmemBytes !== undefined) throw new MisuseError('--pmem-bytes', 'requires --pmem FILE');
@@ -68,6 +72,7 @@ function serverOptions(options: ServeOptions): FileServerOptions {
     quotaBytes: options.quota,
     expireMillis: options.expire * 3_600_000,
     ...(options.pcap === undefined ? {} : { pcap: options.pcap }),
+    ...(options.room === undefined ? {} : { room: parseRoomAddress(options.room) }),
   };
 }
 
@@ -76,7 +81,7 @@ async function print(json: boolean | undefined, event: object, line: string): Pr
 }
 
 /** Writes what happens: arrivals to standard output, trouble to standard error. */
-export function logEvents(command: string, json: boolean | undefined): FileServerEvents {
+export function logEvents(command: string, json: boolean | undefined): FileReceiverEvents {
   return {
     started({ name, size }, remote, piecesKnown, note) {
       if (note !== '') complain(command, note);

@@ -15,7 +15,7 @@ import { formatBytes, formatCount, formatRate, formatSeconds } from '../base/for
 import { fileRefusal } from '../../errors/file-refusal.js';
 import { faultArguments, faultsOf } from '../base/options.js';
 import { hasFaults, type FaultPercents } from '../base/open-device.js';
-import { readFully } from '../serve/part-file.js';
+import { readFully } from '../../transfer/directory-part.js';
 import { Exit, Interrupted, complain, printLine } from '../base/report.js';
 import { logEvents } from '../serve/serve.js';
 import { findTourFile, type TourFile } from './tour-file.js';

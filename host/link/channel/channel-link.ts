@@ -43,6 +43,8 @@ const EVENTS_KEPT = 1024;
 /** Packets to ourselves that wait for the next turn. */
 const OWN_BYTES_MAX = 2 ** 20;
 
+/** Of `queueBytes`, for packets of queue pairs: acknowledgements need some as well. */
+const QUEUE_SHARE = 0.75;
 const PATH_MTUS = [256, 512, 1024, 2048, 4096];
 
 /** Bytes of the longest packet with so much payload. Throws MisuseError. */
@@ -130,7 +132,8 @@ export abstract class ChannelLink implements Link {
     try {
       this.#opening = this.takeAddress();
       const local = new Endpoint(await this.#opening, ROCE_PORT);
-      const { windowBytes } = this.#limits;
+      const { windowBytes, queueBytes } = this.#limits;
+      const queueSizeMax = QUEUE_SHARE * queueBytes;
       // The engine counts as for a socket's buffer, where a packet of this size costs the double.
       const charge = 4 * windowBytes;
       this.#info = {
@@ -142,6 +145,7 @@ export abstract class ChannelLink implements Link {
         windowBytes: charge,
         receiveBufferBytes: 2 * charge,
         paced: true,
+        queuePackets: Math.floor(queueSizeMax / (LENGTH_BYTES + this.#packetSizeMax)),
         // 2.1 s, and 17 s with all repetitions: what lies below may stand still for some seconds
         // while it looks for its pace again, and tells when a peer is gone.
         ackTimeout: 19,

@@ -65,6 +65,8 @@ export interface ConnectOptions {
 
 /** What fits into one datagram below DTLS and SCTP, in Chromium and in libdatachannel. */
 const MESSAGE_BYTES = 1150;
+/** A reliable channel repeats each lost datagram of a message by itself. */
+const RELIABLE_MESSAGE_BYTES = 16_384;
 const WINDOW_BYTES = 65536;
 const QUEUE_BYTES = 2 ** 20;
 const BUFFERED_BYTES_MAX = 2 ** 20;
@@ -139,11 +141,12 @@ export class DataChannelLink extends ChannelLink {
       const sentence = `must be 1 to ${CONNECTIONS_MAX}, got ${connections}`;
       throw new MisuseError('connections', sentence);
     }
-    const messageBytes = connections > 1 ? MESSAGE_BYTES - ORDER_BYTES : MESSAGE_BYTES;
+    const most = options.reliable ? RELIABLE_MESSAGE_BYTES : MESSAGE_BYTES;
+    const messageBytes = connections > 1 ? most - ORDER_BYTES : most;
     const all = {
       ...limits,
       messageBytes: Math.max(messageBytes, HEADER_BYTES + LENGTH_BYTES + packetSizeMax),
-      receiveBytes: RECEIVE_BYTES,
+      receiveBytes: Math.max(RECEIVE_BYTES, RELIABLE_MESSAGE_BYTES),
       bufferedBytesMax: BUFFERED_BYTES_MAX,
       askMillis: ASK_MILLIS,
     };

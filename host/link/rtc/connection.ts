@@ -56,8 +56,9 @@ export interface RtcOptions {
    */
   readonly iceServers?: readonly (string | IceServer)[];
   /**
-   * The channel orders and repeats by itself, on both sides: to compare with. Queue pairs do that
-   * better. Default false.
+   * The channel orders and repeats by itself, on both sides. A bulk transfer costs a third less
+   * processor time, since packets share messages of 16 KiB; a lost datagram holds up all packets
+   * behind it. Default false.
    */
   readonly reliable?: boolean;
 }

@@ -95,7 +95,11 @@ export class PageConnector implements RtcConnector {
     try {
       connection = new PeerConnection({ iceServers, certificates });
     } catch (error) {
-      const { message } = error as Error;
+      const { name, message } = error as Error;
+      if (name === 'SyntaxError' || name === 'InvalidAccessError') {
+        const rule = `iceServers: ${message}; write stun:host:port, or turn: with credentials`;
+        throw new LinkError('EINVAL', rule, { cause: error });
+      }
       throw new LinkError('EACCES', `the browser does not allow the connection: ${message}`, {
         cause: error,
       });

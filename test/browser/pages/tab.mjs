@@ -2,7 +2,8 @@
 import { provideRtc } from '/build/browser/index.js';
 
 const { searchParams } = new URL(location.href);
-const program = searchParams.has('mesh') ? './mesh-worker.mjs' : './worker.mjs';
+const kind = ['mesh', 'transfer'].find((name) => searchParams.has(name));
+const program = kind ? `./${kind}-worker.mjs` : './worker.mjs';
 const worker = new Worker(new URL(program, import.meta.url), { type: 'module' });
 if (!searchParams.has('unprovided')) {
   provideRtc(worker, { forward: searchParams.has('forward') });

@@ -4,7 +4,8 @@
  */
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import { PartFile } from '../../../host/cli/serve/part-file.js';
+import { openPartFile } from '../../../host/transfer/directory-part.js';
+import type { PartFile } from '../../../host/transfer/part-file.js';
 import type { Answer } from './victim.js';
 
 export const FILE_NAME = 'received';
@@ -41,7 +42,7 @@ if (process.argv[1]?.endsWith('receiver.js')) {
   const perform = async (command: ReceiverCommand): Promise<Answer> => {
     switch (command.kind) {
       case 'open':
-        part = await PartFile.open(directory, version);
+        part = await openPartFile(directory, version);
         break;
       case 'receive':
         for (let index = command.from; index < command.to; index++) {

@@ -5,9 +5,9 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { FileServer } from '../../../host/cli/serve/file-server.js';
 import { openLocalDevice } from '../../../host/cli/base/open-device.js';
-import { SourceFile } from '../../../host/cli/put/source-file.js';
-import { Transfer, type TransferResult } from '../../../host/cli/put/transfer.js';
-import type { SessionEnd } from '../../../host/cli/serve/session.js';
+import { SourceFile } from '../../../host/transfer/source-file.js';
+import { Transfer, type TransferResult } from '../../../host/transfer/transfer.js';
+import type { SessionEnd } from '../../../host/transfer/session.js';
 import type { Context } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
 import { eventually } from '../../support/receiver.js';
@@ -41,7 +41,11 @@ async function world(space: Workspace, outageMillis = 0) {
     const file = await SourceFile.open(path, pieceBytes);
     const target = { host: address, port: server.context.local.port };
     const transfer = new Transfer(
-      { context, file, server: target, retries: 0, outageMillis, signal },
+      {
+        ...{ context, file, retries: 0, outageMillis, signal, remedy: '' },
+        server: () => target,
+        explain: (error) => error,
+      },
       { progress: arrived, verifying: () => undefined, note: () => undefined },
     );
     try {
@@ -67,9 +71,9 @@ test('transfers that end well, and that are broken off, leave no memory behind',
     const broken = new AbortController();
     const second = await space.file('second', 3_000_000);
     const stopped = put(second, broken.signal, (bytes) => {
-      if (bytes > 1_000_000) broken.abort();
+      if (bytes > 1_000_000) broken.abort(new Error('stopped here'));
     });
-    assert.match(String(await stopped.catch((error: unknown) => error)), 'Interrupted');
+    assert.match(String(await stopped.catch((error: unknown) => error)), 'stopped here');
     await eventually(() => server.clientCount === 0);
     assert.equal(
       ends.map(({ kind }) => kind),

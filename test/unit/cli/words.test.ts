@@ -2,7 +2,7 @@
 import { stat } from 'node:fs/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { checkFileName } from '../../../host/cli/file-transfer/file-name.js';
+import { checkFileName } from '../../../host/transfer/file-name.js';
 import { formatBytes, formatCount, formatRate } from '../../../host/cli/base/format.js';
 import { printLine, reportFailure } from '../../../host/cli/base/report.js';
 import { formatServerAddress, parseServerAddress } from '../../../host/cli/base/server-address.js';

@@ -5,7 +5,7 @@ import {
   formatJournalEntry,
   formatJournalHeader,
   parseJournal,
-} from '../../../../host/cli/serve/journal.js';
+} from '../../../host/transfer/journal.js';
 
 const version = { name: 'é "x"\\', size: 10_000_000, mtimeNs: '17', pieceBytes: 65536 };
 const entries = [

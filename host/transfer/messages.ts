@@ -17,8 +17,8 @@
  *            | pieces there    | rkey of their bits      | address of their bits | note: UTF-8 …
  * ```
  */
-import { isUtf8 } from 'node:buffer';
-import { RefusalError, type ErrnoName } from '../../index.js';
+import { RefusalError, type ErrnoName } from '../errors/errors.js';
+import { textOf } from './bytes.js';
 
 export const MESSAGE_BYTES_MAX = 512;
 const HEADER_BYTES = 4;
@@ -143,8 +143,7 @@ export function decodeMessage(bytes: Uint8Array): Message | undefined {
     else if (size === 4) message[name] = view.getUint32(at);
     else if (size === 8) message[name] = view.getBigUint64(at);
     else if (size !== TEXT) message[name] = Uint8Array.from(bytes.subarray(at, end));
-    else if (!isUtf8(bytes.subarray(at))) return undefined;
-    else message[name] = Buffer.from(bytes.subarray(at)).toString();
+    else if ((message[name] = textOf(bytes.subarray(at))) === undefined) return undefined;
   }
   return end === length ? (message as unknown as Message) : undefined;
 }

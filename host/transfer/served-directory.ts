@@ -1,21 +1,17 @@
 /** The quota of a served directory, and the removal of unfinished files that expired. */
-import { readdir, rm, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { access, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { RefusalError } from '../../index.js';
-import { JOURNAL_SUFFIX, PART_SUFFIX } from '../file-transfer/file-name.js';
-import { formatBytes } from '../base/format.js';
+import { RefusalError } from '../errors/errors.js';
+import { fileRefusal } from '../errors/file-refusal.js';
+import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
+import { checkQuotaOf, expiredOf, type Unfinished } from './limits.js';
 
-/** Unfinished files; the one that waits longest goes when another one comes. */
-const UNFINISHED_MAX = 64;
-
-export interface Unfinished {
-  readonly name: string;
-  /** When something was written to it last, in milliseconds. */
-  readonly changedMillis: number;
-}
-
-/** Files that no client puts at the moment, the oldest first. */
-async function unfinishedIn(directory: string, inUse: (name: string) => boolean) {
+/** Unfinished files that no client puts at the moment. */
+async function unfinishedIn(
+  directory: string,
+  inUse: (name: string) => boolean,
+): Promise<Unfinished[]> {
   const found: Unfinished[] = [];
   for (const file of await readdir(directory)) {
     if (!file.endsWith(JOURNAL_SUFFIX)) continue;
@@ -31,7 +27,7 @@ async function unfinishedIn(directory: string, inUse: (name: string) => boolean)
     );
     found.push({ name, changedMillis: Math.max(...times) });
   }
-  return found.sort((a, b) => a.changedMillis - b.changedMillis);
+  return found;
 }
 
 /**
@@ -45,10 +41,7 @@ export async function removeUnfinished(
   nowMillis: number,
 ): Promise<string[]> {
   const all = await unfinishedIn(directory, inUse);
-  const beyond = all.length - UNFINISHED_MAX;
-  const gone = all.filter(
-    ({ changedMillis }, index) => index < beyond || nowMillis - changedMillis > expireMillis,
-  );
+  const gone = expiredOf(all, expireMillis, nowMillis);
   for (const { name } of gone) {
     // The journal first: a part without one is worth nothing.
     await rm(join(directory, name + JOURNAL_SUFFIX), { force: true });
@@ -70,10 +63,21 @@ export async function checkQuota(
     const found = await stat(join(directory, file)).catch(() => undefined);
     if (found?.isFile()) used += found.size;
   }
-  if (used + size <= quotaBytes) return;
-  throw new RefusalError(
-    'ENOSPC',
-    `${name} needs ${formatBytes(size)}, and ${formatBytes(used)} of the server's quota of ` +
-      `${formatBytes(quotaBytes)} are used (--quota)`,
-  );
+  checkQuotaOf({ name, size }, used, quotaBytes);
+}
+
+/** Rejects with RefusalError ENOENT, ENOTDIR; EACCES, EROFS where no file can be created. */
+export async function checkDirectory(directory: string): Promise<void> {
+  const { R_OK, W_OK, X_OK } = constants;
+  try {
+    if (!(await stat(directory)).isDirectory()) {
+      throw Object.assign(new Error(), { code: 'ENOTDIR' });
+    }
+    await access(directory, R_OK | W_OK | X_OK);
+  } catch (error) {
+    const { code, message } = fileRefusal(`cannot serve ${directory}`, error);
+    const sentence = message.replace(` (${code})`, '');
+    const remedy = 'choose a directory that this user can write to (--dir)';
+    throw new RefusalError(code, `${sentence}; ${remedy}`, { cause: error });
+  }
 }

@@ -1,12 +1,12 @@
 /** Puts one file: connects, and connects again where it stopped, until it is there or hopeless. */
-import { randomBytes } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { timerMillis } from '../../base/timer.js';
-import { RefusalError, type PathState } from '../../index.js';
+import { RefusalError } from '../errors/errors.js';
+import type { PathState } from '../verbs/queues/path-state.js';
+import { randomId } from '../verbs/refuse.js';
 import { Attempt, type AttemptOptions } from './attempt.js';
-import { ConnectionLost } from '../file-transfer/channel.js';
-import { formatServerAddress } from '../base/server-address.js';
-import { Interrupted } from '../base/report.js';
+import { hexOf } from './bytes.js';
+import { ConnectionLost } from './channel.js';
+import { pause } from './pause.js';
+import { formatServerAddress, type ServerAddress } from './server-address.js';
 
 /** What the server says, or its absence, that may be otherwise in a moment. */
 const PASSING_CODES: ReadonlySet<string> = new Set([
@@ -19,7 +19,11 @@ const PASSING_CODES: ReadonlySet<string> = new Set([
 const FIRST_PAUSE_MILLIS = 200;
 const PAUSE_MILLIS_MAX = 5000;
 
-export interface TransferOptions extends Omit<AttemptOptions, 'transfer' | 'resumes'> {
+export interface TransferOptions extends Omit<AttemptOptions, 'transfer' | 'resumes' | 'server'> {
+  /** Before each attempt: a page that was reloaded has another address. */
+  readonly server: () => ServerAddress | Promise<ServerAddress>;
+  /** What to check where the receiver is lost, without the end of the sentence. */
+  readonly remedy: string;
   /** How often to connect again without a piece arriving in between; */
   readonly retries: number;
   /** and for how long: both must be exhausted before the transfer fails. */
@@ -48,7 +52,10 @@ export interface TransferResult {
 }
 
 export class Transfer {
-  readonly #options: Omit<AttemptOptions, 'resumes'>;
+  readonly #options: Omit<AttemptOptions, 'resumes' | 'server'>;
+  readonly #findServer: () => ServerAddress | Promise<ServerAddress>;
+  readonly #remedy: string;
+  #server: ServerAddress | undefined;
   readonly #retries: number;
   readonly #outageMillis: number;
   readonly #events: TransferEvents;
@@ -58,14 +65,20 @@ export class Transfer {
   #reconnects = 0;
   #path: PathState | undefined;
 
-  constructor({ retries, outageMillis, ...options }: TransferOptions, events: TransferEvents) {
-    this.#options = { ...options, transfer: randomBytes(16) };
+  constructor(
+    { retries, outageMillis, server, remedy, ...options }: TransferOptions,
+    events: TransferEvents,
+  ) {
+    const ids = BigUint64Array.of(randomId(), randomId());
+    this.#options = { ...options, transfer: new Uint8Array(ids.buffer) };
+    this.#findServer = server;
+    this.#remedy = remedy;
     this.#retries = retries;
     this.#outageMillis = outageMillis;
     this.#events = events;
   }
 
-  /** Rejects with RefusalError or Interrupted; both say how things stand. */
+  /** Rejects with RefusalError, which says how things stand; the reason of `signal`. */
   async run(): Promise<TransferResult> {
     const start = performance.now();
     let failures = 0;
@@ -75,7 +88,7 @@ export class Transfer {
       try {
         await this.#attempt();
         return {
-          sha256: this.#options.file.digest().toString('hex'),
+          sha256: hexOf(this.#options.file.digest()),
           seconds: (performance.now() - start) / 1000,
           piecesSkipped: this.#piecesSkipped ?? 0,
           piecesSent: this.#piecesSent,
@@ -103,13 +116,13 @@ export class Transfer {
   }
 
   #giveUp(error: Error, retries: number): RefusalError {
-    const { file, server } = this.#options;
-    const where = formatServerAddress(server);
+    const { file } = this.#options;
+    const where = this.#server ? formatServerAddress(this.#server) : 'the receiver';
     const tries = `${retries} ${retries === 1 ? 'retry' : 'retries'}`;
     const hint =
       this.#bytes > 0
         ? `the server keeps what it has of ${file.name}: put it again to go on from there`
-        : `check that "verbena serve" still runs there`;
+        : this.#remedy;
     return new RefusalError(
       'ECONNRESET',
       `${where} is lost after ${tries} without progress (${error.message}); ${hint}`,
@@ -121,14 +134,13 @@ export class Transfer {
     const millis = Math.min(FIRST_PAUSE_MILLIS * 2 ** (failures - 1), PAUSE_MILLIS_MAX);
     this.#reconnects++;
     this.#events.note(`connection lost (${error.message}); trying again in ${millis / 1000} s`);
-    await sleep(timerMillis(millis), undefined, { signal: this.#options.signal }).catch(() => {
-      throw new Interrupted('interrupted');
-    });
+    await pause(millis, this.#options.signal);
   }
 
-  #attempt(): Promise<void> {
+  async #attempt(): Promise<void> {
     const { file } = this.#options;
-    const options = { ...this.#options, resumes: this.#piecesSent > 0 };
+    const server = (this.#server = await this.#findServer());
+    const options = { ...this.#options, server, resumes: this.#piecesSent > 0 };
     return Attempt.run(options, {
       connected: (have, note) => {
         if (note !== '') this.#events.note(note);

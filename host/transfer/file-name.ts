@@ -2,7 +2,8 @@
  * Which names a file may have on the server. The name comes from the wire: it must name a file in
  * the served directory and nothing else, and not one of the files that the server keeps beside it.
  */
-import { RefusalError } from '../../index.js';
+import { RefusalError } from '../errors/errors.js';
+import { textOf } from './bytes.js';
 
 export const PART_SUFFIX = '.part';
 export const JOURNAL_SUFFIX = '.part.journal';
@@ -26,8 +27,8 @@ function brokenRule(name: string): string | undefined {
   if (/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u.test(name)) {
     return 'it has a control, format or other invisible character; rename the file';
   }
-  const bytes = Buffer.from(name);
-  if (bytes.toString() !== name) return 'it is no valid Unicode';
+  const bytes = new TextEncoder().encode(name);
+  if (textOf(bytes) !== name) return 'it is no valid Unicode';
   if (bytes.length > NAME_BYTES_MAX) return `it has more than ${NAME_BYTES_MAX} bytes`;
   const lower = name.toLowerCase();
   if (lower.endsWith(PART_SUFFIX) || lower.endsWith('.journal')) {

@@ -5,37 +5,27 @@
  */
 import {
   AccessFlag,
-  ConnectError,
   Mtu,
   QpState,
-  RefusalError,
-  RejectReason,
   SendFlag,
-  VerbenaError,
   WcOpcode,
   WcStatus,
   WcStatusName,
   WrOpcode,
-  connect,
-  explainWcStatus,
-  type AuthOptions,
-  type CompletionQueue,
-  type Context,
-  type EndOptions,
-  type MemoryRegion,
-  type ProtectionDomain,
-  type PathState,
-  type QueuePair,
-  type RdmaConnection,
-  type RdmaRequest,
-  type SendWorkRequest,
-} from '../../index.js';
-import { authOption, pskRefusal } from '../base/psk-file.js';
-import {
-  connectSentence,
-  formatServerAddress,
-  type ServerAddress,
-} from '../base/server-address.js';
+} from '../verbs/enums.js';
+import { explainWcStatus } from '../engine/explain.js';
+import { RefusalError, VerbenaError } from '../errors/errors.js';
+import type { AuthOptions } from '../cm/auth-option.js';
+import { connect, type EndOptions, type RdmaConnection, type RdmaRequest } from '../cm/connect.js';
+import { ConnectError } from '../cm/connect-error.js';
+import { RejectReason } from '../cm/enums.js';
+import type { Context } from '../verbs/context.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
+import type { PathState } from '../verbs/queues/path-state.js';
+import type { QueuePair } from '../verbs/queues/queue-pair.js';
+import type { SendWorkRequest } from '../verbs/queues/work-request.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import {
   MESSAGE_BYTES_MAX,
   SLOTS_MAX,
@@ -45,6 +35,7 @@ import {
   refusalOfText,
   type Message,
 } from './messages.js';
+import { formatServerAddress, type ServerAddress } from './server-address.js';
 
 /** Of the connection manager: where `serve` listens. */
 export const FILE_SERVICE = 7475;
@@ -57,8 +48,6 @@ const EARLY_AT = 16;
 const EARLY_FIELD_BYTES = 12;
 /** What a client may write before it has an answer: as much as leaves in some round trips. */
 export const EARLY_BYTES = 65_536;
-/** Where a key comes from. */
-const KEY_OPTIONS = '--psk-file or --token';
 /** Private data of a REJ. */
 const REJECT_BYTES_MAX = 148;
 
@@ -131,8 +120,7 @@ export class Channel {
   }
 
   /**
-   * Connects to `verbena serve`. Rejects with RefusalError: the server's, EACCES (keys),
-   * ECONNREFUSED, ETIMEDOUT, ENOMEM.
+   * Connects to a receiver. Rejects with RefusalError: the receiver's, ENOMEM; ConnectError.
    */
   static async connect(
     context: Context,
@@ -141,7 +129,8 @@ export class Channel {
   ): Promise<Channel> {
     const channel = new Channel(context, 'the server');
     const target = { address: server.host, port: FILE_SERVICE };
-    const way = { ...channel.#options(), ...authOption(auth), context, udpPort: server.port };
+    const key = auth ? { auth } : {};
+    const way = { ...channel.#options(), ...key, context, udpPort: server.port };
     try {
       for (let pathMtu = context.queryPort().activeMtu; ; pathMtu--) {
         try {
@@ -160,7 +149,7 @@ export class Channel {
       return channel;
     } catch (error) {
       channel.close();
-      throw connectRefusal(error, server, 'verbena serve');
+      throw refusalOfPeer(error, server) ?? error;
     }
   }
 
@@ -351,7 +340,7 @@ function sendRequest(message: Message): SendWorkRequest {
 /** Throws RefusalError EPROTO if `peer` does not run `program`, or has another version than `own`. */
 function checkGreeting(privateData: Uint8Array, peer: string, own: string, program: string): void {
   const end = privateData.indexOf(0);
-  const text = Buffer.from(end < 0 ? privateData : privateData.subarray(0, end)).toString();
+  const text = new TextDecoder().decode(privateData.slice(0, end < 0 ? undefined : end));
   if (text === GREETING) return;
   const [, version] = /^verbena put (\d{1,9})$/.exec(text) ?? [];
   if (version === undefined) {
@@ -365,12 +354,10 @@ function checkGreeting(privateData: Uint8Array, peer: string, own: string, progr
   );
 }
 
-/** The error for a failed connect to `server`, at which `command` should run. */
-export function connectRefusal(error: unknown, server: ServerAddress, command: string): unknown {
-  const place = formatServerAddress(server);
-  if (error instanceof ConnectError) {
-    const message = decodeMessage(error.privateData);
-    if (message?.kind === 'FAILED') return refusalOfText(message.text, `${place} refuses: `);
-  }
-  return connectSentence(pskRefusal(error, place, KEY_OPTIONS), server, command);
+/** What the peer at `server` gave as its reason; undefined: it gave none. */
+export function refusalOfPeer(error: unknown, server: ServerAddress): RefusalError | undefined {
+  if (!(error instanceof ConnectError)) return undefined;
+  const message = decodeMessage(error.privateData);
+  if (message?.kind !== 'FAILED') return undefined;
+  return refusalOfText(message.text, `${formatServerAddress(server)} refuses: `);
 }

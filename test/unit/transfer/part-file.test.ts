@@ -16,15 +16,16 @@ import {
 import { crc32 } from 'node:zlib';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { PartFile, type OpenFile } from '../../../../host/cli/serve/part-file.js';
-import { RefusalError } from '../../../../host/index.js';
-import { placeOfPath } from '../../../../host/pmem/place.js';
-import { give, testOfTwoUsers } from '../../../support/other-user.js';
-import { Workspace, noise } from '../../../support/processes.js';
-import { eventually } from '../../../support/receiver.js';
-import { WITHOUT_KOFFI } from '../../../support/without-koffi.js';
+import { openPartFile, type OpenFile } from '../../../host/transfer/directory-part.js';
+import type { PartFile } from '../../../host/transfer/part-file.js';
+import { RefusalError } from '../../../host/index.js';
+import { placeOfPath } from '../../../host/pmem/place.js';
+import { give, testOfTwoUsers } from '../../support/other-user.js';
+import { Workspace, noise } from '../../support/processes.js';
+import { eventually } from '../../support/receiver.js';
+import { WITHOUT_KOFFI } from '../../support/without-koffi.js';
 
-const partFile = new URL('../../../../host/cli/serve/part-file.js', import.meta.url).href;
+const partFile = new URL('../../../host/transfer/directory-part.js', import.meta.url).href;
 const PIECE = 4096;
 const content = noise(PIECE * 40 + 5);
 const version = { name: 'x', size: content.length, mtimeNs: '5', pieceBytes: PIECE };
@@ -69,7 +70,7 @@ function failing(
 
 test('written in any order, it becomes the file and leaves nothing beside it', () =>
   Workspace.use(async ({ directory, path }) => {
-    const part = await PartFile.open(directory, version);
+    const part = await openPartFile(directory, version);
     await write(part, 20, part.pieceCount);
     assert.match(await refusal(part.finish(sha256)), '20 pieces are missing');
     await write(part, 0, 20);
@@ -80,10 +81,10 @@ test('written in any order, it becomes the file and leaves nothing beside it', (
 
 test('closed in the middle, it goes on from what was written', () =>
   Workspace.use(async ({ directory }) => {
-    const first = await PartFile.open(directory, version);
+    const first = await openPartFile(directory, version);
     await write(first, 0, 23);
     await first.close();
-    const second = await PartFile.open(directory, version);
+    const second = await openPartFile(directory, version);
     assert.is(second.synced.size, 23);
     assert.is(second.note, '');
     await write(second, 23, second.pieceCount);
@@ -94,17 +95,17 @@ test('closed in the middle, it goes on from what was written', () =>
 test('left without a word, it goes on from what was synced; a torn line is cut off', () =>
   Workspace.use(async (space) => {
     const { directory } = space;
-    const first = await PartFile.open(directory, version);
+    const first = await openPartFile(directory, version);
     await write(first, 0, 32);
     await eventually(() => first.synced.size === 32);
     // These wait for a sync that never comes.
     await write(first, 32, 35);
     await appendFile(space.path('x.part.journal'), '33 0000');
-    const second = await PartFile.open(directory, version);
+    const second = await openPartFile(directory, version);
     assert.is(second.synced.size, 32);
     await write(second, 32, second.pieceCount);
     await second.close();
-    const third = await PartFile.open(directory, version);
+    const third = await openPartFile(directory, version);
     assert.is(third.synced.size, third.pieceCount);
     await third.finish(sha256);
     await first.close();
@@ -119,10 +120,10 @@ test('another version, another cut or a lost part begins anew and says why', () 
       { change: { pieceBytes: 2 * PIECE }, note: /pieces of another size/ },
     ];
     for (const { change, note } of cases) {
-      const old = await PartFile.open(directory, version);
+      const old = await openPartFile(directory, version);
       await write(old, 0, 5);
       await old.close();
-      const part = await PartFile.open(directory, { ...version, ...change });
+      const part = await openPartFile(directory, { ...version, ...change });
       assert.match(part.note, note);
       assert.is(part.synced.size, 0);
       await part.abandon();
@@ -130,19 +131,19 @@ test('another version, another cut or a lost part begins anew and says why', () 
     }
     await writeFile(space.path('x.part.journal'), 'garbage');
     await writeFile(space.path('x.part'), 'garbage');
-    const part = await PartFile.open(directory, version);
+    const part = await openPartFile(directory, version);
     assert.match(part.note, 'journal cannot be read');
     await part.abandon();
   }));
 
 test('a disk that becomes full refuses the piece; what was synced stays', () =>
   Workspace.use(async ({ directory }) => {
-    const part = await PartFile.open(directory, version, failing('write', 'ENOSPC', 21));
+    const part = await openPartFile(directory, version, failing('write', 'ENOSPC', 21));
     await write(part, 0, 20);
     const sentence = await refusal(part.write(20, piece(20), 0));
     assert.is(sentence, 'the server cannot write x: no room left on the disk (ENOSPC)');
     await part.close();
-    const again = await PartFile.open(directory, version);
+    const again = await openPartFile(directory, version);
     assert.is(again.synced.size, 20);
     await again.close();
   }));
@@ -152,11 +153,11 @@ test('a sync that fails fails the file, and the journal does not name its pieces
     for (const method of ['datasync', 'appendFile'] as const) {
       // The header is the journal's first append.
       const count = method === 'datasync' ? 1 : 2;
-      const part = await PartFile.open(directory, version, failing(method, 'EIO', count));
+      const part = await openPartFile(directory, version, failing(method, 'EIO', count));
       const all = write(part, 0, part.pieceCount).then(() => part.finish(sha256));
       assert.match(await refusal(all), 'the server cannot write x: EIO');
       await part.close();
-      const again = await PartFile.open(directory, version);
+      const again = await openPartFile(directory, version);
       assert.is(again.synced.size, 0);
       await again.abandon();
     }
@@ -165,7 +166,7 @@ test('a sync that fails fails the file, and the journal does not name its pieces
 test('after a failed sync no other one is tried: it would succeed, and prove nothing', () =>
   Workspace.use(async ({ directory }) => {
     let syncs = 0;
-    const part = await PartFile.open(directory, version, async (path, flags, mode) => {
+    const part = await openPartFile(directory, version, async (path, flags, mode) => {
       const file = await open(path, flags, mode);
       const datasync = file.datasync.bind(file);
       // The kernel reports it once.
@@ -183,7 +184,7 @@ test('after a failed sync no other one is tried: it would succeed, and prove not
     assert.match(await refusal(part.finish(sha256)), /EIO/);
     await part.close();
     assert.is(syncs, 1);
-    const again = await PartFile.open(directory, version);
+    const again = await openPartFile(directory, version);
     assert.is(again.synced.size, 0);
     await again.abandon();
   }));
@@ -195,7 +196,7 @@ test('a received file has mode 0600 from its first byte on, whatever the umask',
       readdirSync(directory).map((name) => (statSync(space.path(name)).mode & 0o7777).toString(8));
     const umask = process.umask(0);
     try {
-      const part = await PartFile.open(directory, version);
+      const part = await openPartFile(directory, version);
       assert.equal(modes(), ['600', '600']);
       await write(part, 0, part.pieceCount);
       await part.finish(sha256);
@@ -212,7 +213,7 @@ test('links in the place of a part and its journal are removed, and their target
     await writeFile(target, 'of value');
     for (const name of ['x.part', 'x.part.journal']) {
       await symlink(target, space.path(name));
-      const part = await PartFile.open(directory, version);
+      const part = await openPartFile(directory, version);
       await write(part, 0, part.pieceCount);
       await part.finish(sha256);
       assert.is(await readFile(target, 'utf8'), 'of value');
@@ -223,11 +224,11 @@ test('links in the place of a part and its journal are removed, and their target
 testOfTwoUsers(test, 'a part of another user is not resumed', () =>
   Workspace.use(async (space) => {
     const { directory } = space;
-    const first = await PartFile.open(directory, version);
+    const first = await openPartFile(directory, version);
     await write(first, 0, 20);
     await first.close();
     give(space.path('x.part'));
-    const second = await PartFile.open(directory, version);
+    const second = await openPartFile(directory, version);
     assert.is(second.synced.size, 0);
     assert.is(statSync(space.path('x.part')).uid, 0);
     await second.abandon();
@@ -239,15 +240,15 @@ test('without koffi only a part that was closed in order is resumed', () =>
     const { directory } = space;
     const resumed = async (): Promise<string> => {
       const script = `
-        const { PartFile } = await import(${JSON.stringify(partFile)});
-        const part = await PartFile.open(${JSON.stringify(directory)}, ${JSON.stringify(version)});
+        const { openPartFile } = await import(${JSON.stringify(partFile)});
+        const part = await openPartFile(${JSON.stringify(directory)}, ${JSON.stringify(version)});
         console.log(part.synced.size, part.note);
         await part.close();`;
       const words = [...WITHOUT_KOFFI, '--input-type=module', '-e', script];
       const { stdout } = await space.startProcess(process.execPath, words).ended;
       return stdout;
     };
-    const first = await PartFile.open(directory, version);
+    const first = await openPartFile(directory, version);
     await write(first, 0, 32);
     await eventually(() => first.synced.size === 32);
     const isMemory = placeOfPath(directory).isMemory;
@@ -255,7 +256,7 @@ test('without koffi only a part that was closed in order is resumed', () =>
     if (isMemory) assert.match(open_, /^32 /);
     else assert.match(open_, /^0 the server's part of x is discarded: .*without koffi/);
     await first.close();
-    const second = await PartFile.open(directory, version);
+    const second = await openPartFile(directory, version);
     await write(second, 0, 32);
     await second.close();
     assert.match(await resumed(), /^32 \n/);
@@ -266,7 +267,7 @@ test('without koffi only a part that was closed in order is resumed', () =>
 test('a part that is not what was sent never gets the name', () =>
   Workspace.use(async (space) => {
     const { directory } = space;
-    const part = await PartFile.open(directory, version);
+    const part = await openPartFile(directory, version);
     await write(part, 0, part.pieceCount);
     const meddler = await open(space.path('x.part'), 'r+');
     await meddler.write(Buffer.of(content[7 * PIECE + 9]! ^ 1), 0, 1, 7 * PIECE + 9);
@@ -274,7 +275,7 @@ test('a part that is not what was sent never gets the name', () =>
     assert.match(await refusal(part.finish(sha256)), /piece 7 of x.part is not what was written/);
     assert.equal(await readdir(directory), []);
     assert.is(part.synced.size, 0, 'no piece is kept');
-    const other = await PartFile.open(directory, version);
+    const other = await openPartFile(directory, version);
     await write(other, 0, other.pieceCount);
     const wrong = createHash('sha256').update('something else').digest();
     assert.match(await refusal(other.finish(wrong)), /has another SHA-256/);
@@ -284,7 +285,7 @@ test('a part that is not what was sent never gets the name', () =>
 test('a part or journal that another program removes leaves nothing, and no piece counts as kept', () =>
   Workspace.use(async (space) => {
     const { directory } = space;
-    const whole = await PartFile.open(directory, version);
+    const whole = await openPartFile(directory, version);
     await write(whole, 0, whole.pieceCount);
     await rm(space.path('x.part'));
     const sentence = 'the server: a program removed x.part during the transfer; put the file again';
@@ -292,7 +293,7 @@ test('a part or journal that another program removes leaves nothing, and no piec
     assert.is(whole.synced.size, 0);
     assert.equal(await readdir(directory), []);
     for (const name of ['x.part', 'x.part.journal']) {
-      const part = await PartFile.open(directory, version);
+      const part = await openPartFile(directory, version);
       await write(part, 0, 20);
       await rm(space.path(name));
       await part.close();
@@ -306,7 +307,7 @@ test('a directory or a pipe in the place of one of the names is refused by its n
     const { directory } = space;
     for (const name of ['x', 'x.part', 'x.part.journal']) {
       await mkdir(space.path(name));
-      const sentence = await refusal(PartFile.open(directory, version));
+      const sentence = await refusal(openPartFile(directory, version));
       assert.is(
         sentence,
         `${name} is a directory on the server; remove it there, or put the file by another name (EISDIR)`,
@@ -314,10 +315,7 @@ test('a directory or a pipe in the place of one of the names is refused by its n
       await rmdir(space.path(name));
     }
     await space.startProcess('mkfifo', [space.path('x')]).ended;
-    assert.match(
-      await refusal(PartFile.open(directory, version)),
-      /^x is no regular .*\(EEXIST\)$/,
-    );
+    assert.match(await refusal(openPartFile(directory, version)), /^x is no regular .*\(EEXIST\)$/);
   }));
 
 test.run();

@@ -3,20 +3,24 @@
  * pieces into, and the part file that they go to from there. A slot of the region is the client's
  * again when its piece is written.
  */
-import { crc32 } from 'node:zlib';
-import { fileRefusal } from '../../errors/file-refusal.js';
-import { AccessFlag, RefusalError, VerbenaError } from '../../index.js';
-import { ConnectionLost, type Channel } from '../file-transfer/channel.js';
+import { RefusalError, VerbenaError } from '../errors/errors.js';
+import { AccessFlag } from '../verbs/enums.js';
+import { hexOf } from './bytes.js';
+import { ConnectionLost, type Channel } from './channel.js';
 import {
   SLOTS_MAX,
   failedMessage,
   type Message,
   type PieceMessage,
   type PutMessage,
-} from '../file-transfer/messages.js';
-import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from '../file-transfer/piece-bytes.js';
+} from './messages.js';
+import { crc32 } from './crc32.js';
+import { failureOf } from './failure.js';
+import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from './piece-bytes.js';
 import type { FileVersion } from './journal.js';
-import { PartFile } from './part-file.js';
+import type { FileStore } from './file-store.js';
+import type { PartFile } from './part-file.js';
+import { unref } from './pause.js';
 
 /** With pieces of 1 MiB a file of 4 TiB. */
 const PIECE_COUNT_MAX = 2 ** 22;
@@ -29,12 +33,6 @@ const REQUEST_MILLIS_MAX = 5000;
 /** How long a client may take to hear that it is done, or failed. */
 const FAREWELL_MILLIS_MAX = 5000;
 const ABANDONED = 'the file changed while it was sent; what was there is discarded';
-
-export interface SessionOptions {
-  readonly directory: string;
-  /** Bytes of the region that a client writes into. */
-  readonly windowBytes: number;
-}
 
 export interface PutRequest extends FileVersion {
   /** Hexadecimal: the same in every connection of one run of `put`. */
@@ -59,6 +57,7 @@ export class Session {
   readonly ended: Promise<void>;
   readonly #channel: Channel;
   readonly #admit: Admit;
+  readonly #arrived: ((request: PutRequest, pieces: number) => void) | undefined;
   readonly #startMillis = performance.now();
   #lastHeardMillis = performance.now();
   #progressMillis = performance.now();
@@ -76,7 +75,14 @@ export class Session {
   #stopped: string | undefined;
   #resolveEnded: () => void = () => undefined;
 
-  constructor(channel: Channel, remoteAddress: string, admit: Admit) {
+  /** `arrived` is called with the number of pieces that have arrived in all connections. */
+  constructor(
+    channel: Channel,
+    remoteAddress: string,
+    admit: Admit,
+    arrived?: (request: PutRequest, pieces: number) => void,
+  ) {
+    this.#arrived = arrived;
     this.#channel = channel;
     this.remoteAddress = remoteAddress;
     this.#admit = admit;
@@ -86,7 +92,7 @@ export class Session {
   }
 
   /** Opens file and memory; the answer to the request. Throws RefusalError. */
-  async open({ directory, windowBytes }: SessionOptions, request: PutRequest): Promise<Message> {
+  async open(store: FileStore, windowBytes: number, request: PutRequest): Promise<Message> {
     const { pieceBytes } = request;
     const room = Math.min(Math.floor(windowBytes / pieceBytes), SLOTS_MAX);
     if (room < 1) {
@@ -96,7 +102,7 @@ export class Session {
           'choose smaller ones (--piece-bytes)',
       );
     }
-    const part = (this.#part = await PartFile.open(directory, request));
+    const part = (this.#part = await store.open(request));
     try {
       return this.#ready(part, room);
     } catch (error) {
@@ -154,7 +160,7 @@ export class Session {
     } catch (error) {
       // A client that is done may be gone before our last acknowledgement.
       if (error instanceof ConnectionLost) reason = error.message;
-      else this.#failure ??= error instanceof VerbenaError ? error : unexpected(error);
+      else this.#failure ??= unexpected(error);
     }
     clearInterval(idle);
     channel.break();
@@ -182,7 +188,7 @@ export class Session {
     if (this.#sha256) {
       return {
         kind: 'finished',
-        sha256: Buffer.from(this.#sha256).toString('hex'),
+        sha256: hexOf(this.#sha256),
         seconds: (performance.now() - this.#startMillis) / 1000,
         piecesReceived: this.#piecesReceived,
       };
@@ -264,6 +270,7 @@ export class Session {
     this.#piecesReceived++;
     this.#busySlots.delete(slot);
     this.#channel.send({ kind: 'WRITTEN', slot, index });
+    this.#arrived?.(this.request!, part.writtenCount);
   }
 
   async #finish(sha256: Uint8Array): Promise<void> {
@@ -276,14 +283,14 @@ export class Session {
 
   #fail(error: unknown): void {
     if (this.#failure || this.#abandoned) return;
-    this.#failure = error instanceof VerbenaError ? error : unexpected(error);
+    this.#failure = unexpected(error);
     this.#farewell(failedMessage(this.#failure));
   }
 
   /** The client hangs up when it has the last message; it has a while to do so. */
   #farewell(message: Message): void {
     this.#channel.send(message);
-    setTimeout(() => this.stop('it does not hang up'), FAREWELL_MILLIS_MAX).unref();
+    unref(setTimeout(() => this.stop('it does not hang up'), FAREWELL_MILLIS_MAX));
   }
 }
 
@@ -304,11 +311,9 @@ function requestOf({ name, pieceBytes, transfer, ...message }: PutMessage): PutR
     );
   }
   const mtimeNs = `${BigInt.asIntN(64, message.mtimeNs)}`;
-  return { name, size, mtimeNs, pieceBytes, transfer: Buffer.from(transfer).toString('hex') };
+  return { name, size, mtimeNs, pieceBytes, transfer: hexOf(transfer) };
 }
 
 function unexpected(error: unknown): VerbenaError {
-  // The sentence of the system, without the paths of the server.
-  if (error instanceof Error && 'syscall' in error) return fileRefusal('the server failed', error);
-  return new VerbenaError(`the server failed: ${String(error)}`, { cause: error });
+  return error instanceof VerbenaError ? error : failureOf(error);
 }

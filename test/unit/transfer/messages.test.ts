@@ -1,6 +1,6 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { RefusalError } from '../../../../host/index.js';
+import { RefusalError } from '../../../host/index.js';
 import {
   MESSAGE_BYTES_MAX,
   decodeMessage,
@@ -8,9 +8,9 @@ import {
   failedMessage,
   refusalOfText,
   type Message,
-} from '../../../../host/cli/file-transfer/messages.js';
-import { PieceSet } from '../../../../host/cli/file-transfer/piece-set.js';
-import { noise } from '../../../support/processes.js';
+} from '../../../host/transfer/messages.js';
+import { PieceSet } from '../../../host/transfer/piece-set.js';
+import { noise } from '../../support/processes.js';
 
 const sha256 = Uint8Array.from(noise(32));
 

@@ -4,10 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { checkQuota, removeUnfinished } from '../../../../host/cli/serve/served-directory.js';
-import { rejection } from '../../../support/refusal.js';
+import { checkQuota, removeUnfinished } from '../../../host/transfer/served-directory.js';
+import { rejection } from '../../support/refusal.js';
 
-const test = suite<{ directory: string }>('cli/serve/served-directory');
+const test = suite<{ directory: string }>('transfer/served-directory');
 
 test.before.each((world) => {
   world.directory = mkdtempSync(join(tmpdir(), 'verbena-served-'));

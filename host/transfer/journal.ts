@@ -11,9 +11,11 @@
  * what follows it, does not count. The last line is `closed` if no sync of the part failed and the
  * whole part is synced; it is removed when the part is opened.
  */
-import { crc32 } from 'node:zlib';
+import { crc32 } from './crc32.js';
 
 const VERSION = 1;
+/** A longer line is no entry. */
+const LINE_BYTES_MAX = 64;
 /** Last line of the journal of a part that was closed in order. */
 export const CLOSED_LINE = 'closed\n';
 
@@ -49,10 +51,10 @@ export function formatJournalEntry({ index, crc }: JournalEntry): string {
 }
 
 /** Undefined when `bytes` do not begin with a header. Takes any bytes. */
-export function parseJournal(bytes: Buffer): Journal | undefined {
+export function parseJournal(bytes: Uint8Array): Journal | undefined {
   const headerEnd = bytes.indexOf(0x0a);
   if (headerEnd < 0) return undefined;
-  const version = parseHeader(bytes.toString('utf8', 0, headerEnd));
+  const version = parseHeader(new TextDecoder().decode(bytes.subarray(0, headerEnd)));
   if (!version) return undefined;
   const pieceCount = Math.ceil(version.size / version.pieceBytes);
   const entries: JournalEntry[] = [];
@@ -60,13 +62,18 @@ export function parseJournal(bytes: Buffer): Journal | undefined {
   for (;;) {
     const end = bytes.indexOf(0x0a, at);
     if (end < 0) break;
-    const entry = parseEntry(bytes.toString('latin1', at, end));
+    const entry = parseEntry(latin1(bytes.subarray(at, end)));
     if (!entry || entry.index >= pieceCount) break;
     entries.push(entry);
     at = end + 1;
   }
-  const isClosed = bytes.toString('latin1', at) === CLOSED_LINE;
+  const isClosed = latin1(bytes.subarray(at, at + 16)) === CLOSED_LINE;
   return { version, entries, validBytes: at, isClosed };
+}
+
+/** A line of a journal is short, but for one that is not ours. */
+function latin1(bytes: Uint8Array): string {
+  return String.fromCharCode(...bytes.subarray(0, LINE_BYTES_MAX));
 }
 
 function parseHeader(line: string): FileVersion | undefined {

@@ -2,25 +2,24 @@
  * The client's side of one connection: asks the server what it has, writes the pieces that it has
  * not, and waits until it says that the file is there.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
-import { AccessFlag, RefusalError } from '../../index.js';
-import type { AuthOptions, Context, PathState } from '../../index.js';
-import { Channel, EARLY_BYTES } from '../file-transfer/channel.js';
-import {
-  SLOTS_MAX,
-  refusalOfText,
-  type Message,
-  type ReadyMessage,
-} from '../file-transfer/messages.js';
-import { PieceSet } from '../file-transfer/piece-set.js';
-import { Interrupted } from '../base/report.js';
-import type { ServerAddress } from '../base/server-address.js';
-import { FileChanged, type SourceFile } from './source-file.js';
+import type { AuthOptions } from '../cm/auth-option.js';
+import { ConnectError } from '../cm/connect-error.js';
+import { RefusalError } from '../errors/errors.js';
+import type { Context } from '../verbs/context.js';
+import { AccessFlag } from '../verbs/enums.js';
+import type { PathState } from '../verbs/queues/path-state.js';
+import { areEqual } from './bytes.js';
+import { Channel, EARLY_BYTES } from './channel.js';
+import { SLOTS_MAX, refusalOfText, type Message, type ReadyMessage } from './messages.js';
+import { PieceSet } from './piece-set.js';
+import { pause } from './pause.js';
+import type { ServerAddress } from './server-address.js';
+import { FileChanged, type Source } from './source.js';
 
 /** How long the server may take to answer the request. */
-const REPLY_MILLIS_MAX = 10_000;
-/** While we read what the server has already, it hears from us so often. */
-const ALIVE_MILLIS = 10_000;
+const REPLY_MILLIS_MAX = 12_000;
+/** While we read what the server has already, it hears from us so often (file-receiver.ts). */
+const ALIVE_MILLIS = 2000;
 /** How long the server may take to throw away what it should not keep. */
 const ABANDON_MILLIS_MAX = 2000;
 
@@ -35,7 +34,7 @@ export interface AttemptEvents {
 
 export interface AttemptOptions {
   readonly context: Context;
-  readonly file: SourceFile;
+  readonly file: Source;
   /** Numeric. */
   readonly server: ServerAddress;
   /** 16 bytes, the same for every attempt of a transfer. */
@@ -44,6 +43,9 @@ export interface AttemptOptions {
   readonly resumes: boolean;
   /** Client and server prove to each other that they have the first key. */
   readonly auth?: AuthOptions | undefined;
+  /** The error to report for a connection that is not made. */
+  readonly explain: (error: ConnectError, server: ServerAddress) => unknown;
+  /** Its reason is what `run` rejects with. */
   readonly signal: AbortSignal;
 }
 
@@ -75,12 +77,12 @@ export class Attempt {
 
   /**
    * Resolves when the server has the whole file. Rejects with ConnectionLost, RefusalError (the
-   * server's, or of the file, FileChanged among them), Interrupted.
+   * server's, or of the file, FileChanged among them), the reason of `signal`.
    */
   static async run(options: AttemptOptions, events: AttemptEvents): Promise<void> {
     const channel = await connectUnlessAborted(options);
     const attempt = new Attempt(options, events, channel);
-    const abort = (): void => attempt.#fail(new Interrupted('interrupted'));
+    const abort = (): void => attempt.#fail(options.signal.reason as Error);
     options.signal.addEventListener('abort', abort);
     const running = channel.run((message) => attempt.#receive(message));
     running.catch((error: Error) => attempt.#fail(error));
@@ -183,8 +185,7 @@ export class Attempt {
       if (!(error instanceof FileChanged)) throw error;
       // The server deletes the part and closes the connection afterwards.
       this.#channel.send({ kind: 'ABANDON' });
-      const timeout = sleep(ABANDON_MILLIS_MAX, undefined, { ref: false });
-      await Promise.race([this.#channel.ended, timeout]);
+      await Promise.race([this.#channel.ended, pause(ABANDON_MILLIS_MAX)]);
       throw error;
     }
     await this.#until(() => this.#freeSlots.length === this.#slots.length);
@@ -196,7 +197,7 @@ export class Attempt {
   /** With the digest of what the server has. */
   #compare(): void {
     const { file } = this.#options;
-    if (!file.needs(file.pieceCount - 1) && file.digest().equals(this.#done!)) return;
+    if (!file.needs(file.pieceCount - 1) && areEqual(file.digest(), this.#done!)) return;
     throw new RefusalError(
       'EIO',
       `the SHA-256 of ${file.name} on the server differs from the local one; put the file again`,
@@ -206,7 +207,7 @@ export class Attempt {
   async #sendPieces(ready: ReadyMessage, have: PieceSet): Promise<void> {
     const { file } = this.#options;
     const { pieceBytes } = file;
-    const unsent = Buffer.alloc(have.size > 0 ? pieceBytes : 0);
+    const unsent = new Uint8Array(have.size > 0 ? pieceBytes : 0);
     for (let index = 0; index < file.pieceCount; index++) {
       if (this.#failure) throw this.#failure;
       if (have.has(index)) {
@@ -278,21 +279,23 @@ export class Attempt {
   }
 }
 
-/** Rejects with Interrupted at once; the connection then ends as soon as it is made. */
+/** Rejects with the reason of `signal` at once; the connection then ends as soon as it is made. */
 async function connectUnlessAborted(options: AttemptOptions): Promise<Channel> {
-  const { context, server, auth, signal } = options;
-  if (signal.aborted) throw new Interrupted('interrupted');
+  const { context, server, auth, explain, signal } = options;
+  signal.throwIfAborted();
   const connecting = Channel.connect(context, server, auth);
   let abort = (): void => undefined;
   const aborted = new Promise<never>((_, reject) => {
     abort = () => {
       connecting.then((channel) => channel.close()).catch(() => undefined);
-      reject(new Interrupted('interrupted'));
+      reject(signal.reason as Error);
     };
     signal.addEventListener('abort', abort);
   });
   try {
     return await Promise.race([connecting, aborted]);
+  } catch (error) {
+    throw error instanceof ConnectError ? explain(error, server) : error;
   } finally {
     signal.removeEventListener('abort', abort);
   }

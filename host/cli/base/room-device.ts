@@ -1,0 +1,89 @@
+/** A device over data channels that meets pages and programs in a room of a signalling server. */
+import {
+  DataChannelLink,
+  MisuseError,
+  RefusalError,
+  openDevice,
+  type Context,
+} from '../../index.js';
+import { RoomSignalling } from '../../link/signalling/room.js';
+
+/** How long a put waits for a member that receives files. */
+const MEMBER_MILLIS = 15_000;
+const LOOK_MILLIS = 50;
+const AGAIN_MILLIS = 5000;
+
+/** Where a room is: `ws://host:port/path#ROOM`. */
+export interface RoomAddress {
+  readonly url: string;
+  readonly room: string;
+}
+
+export function isRoomAddress(text: string): boolean {
+  return /^wss?:\/\//.test(text);
+}
+
+/** Throws MisuseError. */
+export function parseRoomAddress(text: string): RoomAddress {
+  try {
+    const url = new URL(text);
+    const room = decodeURIComponent(url.hash.slice(1));
+    url.hash = '';
+    if (isRoomAddress(text) && room !== '') return { url: `${url}`, room };
+  } catch {
+    // Said below.
+  }
+  throw new MisuseError('address', `"${text}" is no room; write ws://host:port/path#ROOM`);
+}
+
+export class RoomDevice {
+  readonly context: Context;
+  readonly #link: DataChannelLink;
+  readonly #room: string;
+  /** Members that receive no files. */
+  readonly #others = new Set<string>();
+  #refusal: Error | undefined;
+
+  private constructor(link: DataChannelLink, context: Context, room: string) {
+    this.#link = link;
+    this.context = context;
+    this.#room = room;
+  }
+
+  /** Rejects with RefusalError (node-datachannel or ws is missing), MisuseError. */
+  static async open({ url, room }: RoomAddress, memoryBytes: number): Promise<RoomDevice> {
+    const link = new DataChannelLink();
+    const context = await openDevice({ link, memoryBytes });
+    const device = new RoomDevice(link, context, room);
+    try {
+      const onRefused = (error: Error): void => void (device.#refusal = error);
+      link.meet(new RoomSignalling(url, room, { onRefused }));
+      return device;
+    } catch (error) {
+      await context.close();
+      throw error;
+    }
+  }
+
+  /** The GID of a member that may receive files. Rejects with RefusalError ETIMEDOUT; LinkError. */
+  async findMember(signal: AbortSignal): Promise<string> {
+    for (let waited = LOOK_MILLIS; waited < MEMBER_MILLIS; waited += LOOK_MILLIS) {
+      if (this.#refusal) throw this.#refusal;
+      signal.throwIfAborted();
+      const gids = this.#link.peers.map(({ gid }) => `${gid}`);
+      const found = gids.find((gid) => !this.#others.has(gid));
+      if (found !== undefined) return found;
+      // All members were tried: one of them may receive files by now.
+      if (waited % AGAIN_MILLIS === 0) this.#others.clear();
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MILLIS));
+    }
+    const sentence = `no member of the room "${this.#room}" receives files`;
+    const remedy = 'start "verbena serve --room" there, or open the page that receives';
+    throw new RefusalError('ETIMEDOUT', `${sentence}; ${remedy}`);
+  }
+
+  /** `findMember` returns another member from now on. */
+  exclude(gid: string): void {
+    this.#others.add(gid);
+  }
+}

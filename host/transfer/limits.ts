@@ -1,0 +1,46 @@
+/** Limits of a store of received files, wherever the files are. */
+import { formatBytes } from '../base/format-bytes.js';
+import { RefusalError } from '../errors/errors.js';
+
+/** Unfinished files; the one that waits longest goes when another one comes. */
+const UNFINISHED_MAX = 64;
+/** Unfinished files that nothing was written to for so long are removed. */
+export const EXPIRE_MILLIS = 7 * 24 * 3_600_000;
+
+export interface Unfinished {
+  readonly name: string;
+  /** When something was written to it last, in milliseconds. */
+  readonly changedMillis: number;
+}
+
+/** Those that nothing was written to for `expireMillis`, and the oldest ones beyond a limit. */
+export function expiredOf(
+  found: readonly Unfinished[],
+  expireMillis: number,
+  nowMillis: number,
+): Unfinished[] {
+  const all = [...found].sort((a, b) => a.changedMillis - b.changedMillis);
+  const beyond = all.length - UNFINISHED_MAX;
+  return all.filter(
+    ({ changedMillis }, index) => index < beyond || nowMillis - changedMillis > expireMillis,
+  );
+}
+
+/** Milliseconds since 1970. */
+export function systemMillis(): number {
+  return performance.timeOrigin + performance.now();
+}
+
+/** Throws RefusalError ENOSPC where `size` bytes more than `used` exceed the quota. */
+export function checkQuotaOf(
+  { name, size }: { readonly name: string; readonly size: number },
+  used: number,
+  quotaBytes: number,
+): void {
+  if (used + size <= quotaBytes) return;
+  throw new RefusalError(
+    'ENOSPC',
+    `${name} needs ${formatBytes(size)}, and ${formatBytes(used)} of the server's quota of ` +
+      `${formatBytes(quotaBytes)} are used (--quota)`,
+  );
+}

@@ -1,0 +1,12 @@
+/** What `verbena/transfer` exports in Node and in a page. */
+export { putFile, type PutFileOptions, type PutFileResult } from './put-file.js';
+export type { ReceiverAddress } from './put-file.js';
+export { receiveFiles } from './receive-files.js';
+export type {
+  FilesReceiver,
+  ReceiveFilesOptions,
+  ReceivedFile,
+  UnfinishedFile,
+} from './receive-files.js';
+export type { BlobLike } from './blob-source.js';
+export type { FileStore } from './file-store.js';

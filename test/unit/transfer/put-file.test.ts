@@ -1,0 +1,140 @@
+/** `putFile` and `receiveFiles` between two devices of this process. */
+import { mkdir, readFile, readdir } from 'node:fs/promises';
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { openDevice, type Context } from '../../../host/index.js';
+import {
+  directoryStore,
+  putFile,
+  receiveFiles,
+  type FilesReceiver,
+  type ReceiveFilesOptions,
+  type ReceivedFile,
+  type UnfinishedFile,
+} from '../../../host/transfer/index.js';
+import { Workspace, noise } from '../../support/processes.js';
+import { eventually } from '../../support/receiver.js';
+
+const address = '127.0.0.1';
+
+interface World {
+  readonly space: Workspace;
+  readonly context: Context;
+  readonly receiver: FilesReceiver;
+  readonly udpPort: number;
+  readonly files: ReceivedFile[];
+  readonly unfinished: UnfinishedFile[];
+}
+
+async function inWorld(
+  work: (world: World) => Promise<void>,
+  options: Partial<ReceiveFilesOptions> = {},
+): Promise<void> {
+  await Workspace.use(async (space) => {
+    await mkdir(space.path('in'));
+    const context = await openDevice({ address, port: 0, memoryBytes: 2 ** 25 });
+    const there = await openDevice({ address, port: 0, memoryBytes: 2 ** 25 });
+    const files: ReceivedFile[] = [];
+    const unfinished: UnfinishedFile[] = [];
+    const receiver = await receiveFiles({
+      ...{ context: there, store: await directoryStore(space.path('in')) },
+      onFile: (file) => void files.push(file),
+      onUnfinished: (file) => void unfinished.push(file),
+      ...options,
+    });
+    try {
+      const udpPort = there.local.port;
+      await work({ space, context, receiver, udpPort, files, unfinished });
+    } finally {
+      await receiver.close();
+      await context.close();
+      await there.close();
+    }
+  });
+}
+
+function messageOf(call: Promise<unknown>): Promise<string> {
+  return call.then(
+    () => 'it was done',
+    (error: Error) => error.message,
+  );
+}
+
+test('a Blob arrives by its name, and both sides report the same digest', () =>
+  inWorld(async ({ space, context, udpPort, files, receiver }) => {
+    const content = noise(1_000_001);
+    const progress: number[] = [];
+    const put = await putFile(address, new Blob([content]), {
+      ...{ context, udpPort, name: 'blob', pieceBytes: 65_536 },
+      onProgress: (bytes, total) => {
+        assert.is(total, content.length);
+        progress.push(bytes);
+      },
+    });
+    assert.ok((await readFile(space.path('in', 'blob'))).equals(content));
+    assert.equal([put.bytes, put.piecesSent, put.piecesSkipped], [1_000_001, 16, 0]);
+    assert.is(progress.at(-1), content.length);
+    assert.equal(
+      progress,
+      [...progress].sort((a, b) => a - b),
+    );
+    await eventually(() => files.length === 1);
+    const { name, bytes, sha256 } = files[0]!;
+    assert.equal([name, bytes, sha256], ['blob', 1_000_001, put.sha256]);
+    await eventually(() => receiver.count === 0);
+    assert.is(receiver.count, 0);
+  }));
+
+test('an abort rejects with its reason, and the next call sends the rest', () =>
+  inWorld(async ({ space, context, udpPort, unfinished }) => {
+    const file = await space.file('long', 8_000_000);
+    const abort = new AbortController();
+    const reason = new Error('the user has left');
+    const how = { context, udpPort, pieceBytes: 65_536 };
+    const stopped = putFile(address, file, {
+      ...{ ...how, signal: abort.signal },
+      onProgress: (bytes) => {
+        if (bytes > 3_000_000) abort.abort(reason);
+      },
+    });
+    assert.is(await stopped.catch((error: unknown) => error), reason);
+    await eventually(() => unfinished.length === 1);
+    assert.ok(unfinished[0]!.piecesKept >= 32, `${unfinished[0]!.piecesKept}`);
+    const { piecesSkipped, piecesSent } = await putFile(address, file, how);
+    assert.is(piecesSkipped, unfinished[0]!.piecesKept);
+    assert.is(piecesSkipped + piecesSent, Math.ceil(8_000_000 / 65_536));
+    assert.equal(await readdir(space.path('in')), ['long']);
+  }));
+
+test('arguments out of range name themselves, and so does a device without a receiver', () =>
+  inWorld(async ({ context, udpPort, receiver }) => {
+    const blob = new Blob(['x']);
+    const how = { context, udpPort, name: 'x' };
+    const cases: readonly [() => Promise<unknown>, RegExp][] = [
+      [() => putFile(address, blob, { context, udpPort }), /^name: is required for a Blob/],
+      [() => putFile(address, 5 as never, how), /^file: must be a Blob, a File, or a path/],
+      [() => putFile(address, blob, { ...how, pieceBytes: 5 }), /^pieceBytes: must be .*4096/],
+      [() => putFile(address, blob, { ...how, name: 'a/b' }), /has no path in it \(EINVAL\)/],
+      [() => putFile(address, blob, { ...how, name: '.bashrc' }), /begins with a dot \(EINVAL\)/],
+      [() => putFile(address, blob, {} as never), /^context: is required/],
+      [() => receiveFiles({ context } as never), /^store: is required/],
+      [() => putFile(address, '/no/such/file', how), /no such file or directory \(ENOENT\)/],
+    ];
+    for (const [call, rule] of cases) assert.match(await messageOf(call()), rule);
+    await receiver.close();
+    assert.match(
+      await messageOf(putFile(address, blob, how)),
+      /receives no files; call receiveFiles, .*ECONNREFUSED/,
+    );
+  }));
+
+test('a second receiver on one device is refused', () =>
+  inWorld(async ({ context, space }) => {
+    const store = await directoryStore(space.path('in'));
+    const receiver = await receiveFiles({ context, store });
+    assert.match(await messageOf(receiveFiles({ context, store })), /EADDRINUSE/);
+    await receiver.close();
+    await (await receiveFiles({ context, store })).close();
+  }));
+
+test.run();
