@@ -4,6 +4,7 @@ import { LinkError } from '../errors/errors.js';
 import { pcapFile, pcapLink } from '../link/capture/pcap.js';
 import { faultLink } from '../link/faults/fault.js';
 import type { Link } from '../link/link.js';
+import { loadPosix } from '../link/posix.js';
 import { UdpLink } from '../link/udp/udp.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice } from '../verbs/open-device.js';
@@ -67,6 +68,7 @@ async function openOnce(options: RunOptions): Promise<Context> {
   const lending = {
     memoryDescriptor: DESCRIPTORS.MEMORY,
     wakeDescriptor: DESCRIPTORS.WAKE,
+    programDescriptor: DESCRIPTORS.SOCKET,
   };
   const shape = { ...LIMITS, memoryBytes, lending, ...(icrc && { icrc }) };
   if (name !== undefined) {
@@ -94,6 +96,37 @@ export async function openLentDevice(options: RunOptions): Promise<Context> {
       await sleep(BIND_RETRY_MILLIS);
     }
   }
+}
+
+/** Datagrams that the program receives: slots as of the device's thread. */
+const TURNS_SLOTS = 16;
+const SLOT_BYTES = 65536;
+
+/** What the program needs to make turns of the engine (turns.c). */
+export interface Turns {
+  /** Memory for received datagrams; 0: it makes none. */
+  readonly address: number;
+  readonly bytes: number;
+  readonly canSegment: boolean;
+}
+
+/**
+ * Lets the program make turns: gives it memory, and the socket over `DESCRIPTORS.PASS`. Not for a
+ * device that processes share, or with a link for captures and faults.
+ */
+export async function allowTurns(context: Context, options: RunOptions): Promise<Turns> {
+  const none = { address: 0, bytes: 0, canSegment: false };
+  const { device } = context;
+  const { socketDescriptor, info, shared } = device;
+  if (options.turns === 'device' || socketDescriptor === undefined || shared) return none;
+  // A zone is a number of the interface, which the program does not know.
+  if (options.address.includes('%')) return none;
+  const { posix } = await loadPosix();
+  const bytes = TURNS_SLOTS * SLOT_BYTES;
+  const { byteOffset } = context.alloc(bytes);
+  posix!.passDescriptor(DESCRIPTORS.PASS, socketDescriptor);
+  const segments = info.socketOptions?.find(({ name }) => name === 'UDP_SEGMENT');
+  return { address: byteOffset, bytes, canSegment: segments?.granted ?? false };
 }
 
 function windowBytes(bytes: number): number {

@@ -52,6 +52,8 @@ interface ThreadProgressOptions {
   readonly udp: UdpOptions;
   readonly spinMicros: number;
   readonly isLent?: boolean;
+  /** A socket to the process that makes turns as well (lending.ts). */
+  readonly programDescriptor?: number | undefined;
 }
 
 /** Devices with a running thread: a process that exits without closing would wait for its sleep. */
@@ -154,7 +156,7 @@ export class ThreadProgress implements Progress {
    */
   static async open(
     arena: ArenaMemory,
-    { udp, spinMicros, isLent = false }: ThreadProgressOptions,
+    { udp, spinMicros, isLent = false, programDescriptor }: ThreadProgressOptions,
     slot?: number,
     started?: Worker,
   ): Promise<ThreadProgress> {
@@ -180,12 +182,15 @@ export class ThreadProgress implements Progress {
       arena: arena.address,
       shared,
       isLent,
+      programDescriptor,
     };
     const worker = started ?? (await startThread());
     worker.postMessage(task);
     const message = await hear<ThreadMessage>(worker);
     if (message.kind !== 'opened') throw errorOf(message);
-    const block = new ControlBlock(arena.memory, control);
+    const isGone = (): boolean =>
+      programDescriptor !== undefined && posix.hasHungUp(programDescriptor);
+    const block = new ControlBlock(arena.memory, control, isGone);
     const packetInbox = shared && (await openPacketInbox(arena.memory, shared, link));
     const made: { progress?: ThreadProgress } = {};
     const receiver = Runner.receiver(
