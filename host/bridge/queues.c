@@ -415,8 +415,10 @@ int vb_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
 		return taken;
 	if (vb_turn_poll())
 		taken = take_completions(cq, count, wc);
-	if (taken == 0)
+	if (taken == 0) {
+		vb_turn_settle();
 		vb_poll_pause(turns);
+	}
 	return taken;
 }
 

@@ -110,6 +110,7 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 	int fault = vb_fault_call(operation, 0);
 	if (fault)
 		return vb_errno(fault);
+	vb_turn_settle();
 	request[0] = (2 + count) * 8;
 	request[1] = operation;
 	if (count > 0)

@@ -278,7 +278,7 @@ static void report(double now)
 		vb_kick();
 }
 
-enum kind { POST, POLL, POLL_LATER };
+enum kind { POST, POLL, POLL_LATER, SETTLE };
 
 /* The turn is this thread's. False: it has failed, and there will be no other. */
 static bool run(enum kind kind, double now)
@@ -291,7 +291,10 @@ static bool run(enum kind kind, double now)
 	}
 	if (kind == POST)
 		make_post(now);
-	else
+	else if (kind == SETTLE) {
+		drain();
+		read_deadline();
+	} else
 		make_turn(now, kind == POLL_LATER);
 	return true;
 }
@@ -335,6 +338,19 @@ bool vb_turn_poll(void)
 	bool done = turn(leads ? POLL_LATER : POLL, now);
 	rapid.polled = now_micros();
 	return done;
+}
+
+void vb_turn_settle(void)
+{
+	if (turns.active && turns.owes)
+		turn(SETTLE, now_micros());
+}
+
+/* The program ends: its peers need not ask again for what it has. */
+__attribute__((destructor)) static void settle_at_end(void)
+{
+	if (vb.owner == getpid())
+		vb_turn_settle();
 }
 
 void vb_turn_follow(void)

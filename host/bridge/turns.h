@@ -17,6 +17,8 @@ bool vb_makes_turns(void);
 bool vb_turn_post(void);
 /* A poll has found nothing. False: another thread or process has the turn. */
 bool vb_turn_poll(void);
+/* Answers that wait leave now: the thread has nothing to post, or control verbs may end a queue. */
+void vb_turn_settle(void);
 /* A queue is armed: the program may sleep, and the sidecar makes turns again. */
 void vb_turn_follow(void);
 

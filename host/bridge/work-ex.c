@@ -296,8 +296,10 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	int error = begin_poll(cq);
 	if (error && vb_turn_poll())
 		error = begin_poll(cq);
-	if (error)
+	if (error) {
+		vb_turn_settle();
 		vb_poll_pause(turns);
+	}
 	return error;
 }
 
