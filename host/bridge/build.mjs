@@ -98,7 +98,12 @@ function compile() {
   compileEngine();
   const files = readdirSync(SOURCES).filter((name) => name.endsWith('.c'));
   const made = `${LIBRARY}.${process.pid}`;
-  const words = [...FLAGS, `-I${FOLDER}`, `-I${SOURCES}`, ...files.map((name) => `${SOURCES}/${name}`)];
+  const words = [
+    ...FLAGS,
+    `-I${FOLDER}`,
+    `-I${SOURCES}`,
+    ...files.map((name) => `${SOURCES}/${name}`),
+  ];
   const libraries = [ENGINE_ARCHIVE, '-Wl,--exclude-libs,ALL', '-lpthread', '-ldl'];
   const { status } = spawnSync(COMPILER, [...words, '-o', made, ...libraries], {
     stdio: 'inherit',

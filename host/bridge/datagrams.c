@@ -52,6 +52,8 @@ union control {
 static struct {
 	int fd;
 	bool is_ipv4;
+	/* Other processes have the device as well. */
+	bool is_shared;
 	uint32_t address;
 	unsigned slots;
 	/* How many slots the next call offers, and what the last one found. */
@@ -85,6 +87,7 @@ void vb_datagrams_begin(int socket, uint32_t address, unsigned slots, bool can_s
 	in.fd = socket;
 	/* ::ffff:a.b.c.d */
 	in.is_ipv4 = context->local_gid0 == 0 && (uint32_t)context->local_gid1 == 0xffff0000u;
+	in.is_shared = vb.shared != 0;
 	in.address = address;
 	in.slots = slots < SLOTS_MAX ? slots : SLOTS_MAX;
 	in.asked = 1;
@@ -155,6 +158,63 @@ static void describe(unsigned slot, struct abi_receive_descriptor *to)
 	}
 }
 
+/* Byte 5 of a BTH, the upper one of the queue pair's number: which process of the device it is for. */
+#define BTH_SLOT_BYTE 5
+#define BTH_SLOT_END 8
+#define MULTICAST_SLOT 0xff
+
+/*
+ * Is the packet for another process of the device, or for its connection manager? Then the sidecar
+ * finds out which (host/device/sharing/packet-inbox.ts).
+ */
+static bool is_stray(const uint8_t *packet, uint32_t length, uint32_t slot)
+{
+	if (length < BTH_SLOT_END || packet[BTH_SLOT_BYTE] == MULTICAST_SLOT)
+		return false;
+	bool is_service = packet[BTH_SLOT_BYTE] == 0 && packet[BTH_SLOT_BYTE + 1] == 0 &&
+			  packet[BTH_SLOT_BYTE + 2] == 1;
+	return is_service || packet[BTH_SLOT_BYTE] != slot;
+}
+
+/* Full, it is lost, as on any network. */
+static void put_stray(const struct abi_receive_descriptor *from, uint32_t address, uint32_t length)
+{
+	char *strays = vb_at(vb.hello[HELLO_STRAYS]);
+	uint32_t count = vb_load(strays);
+	if (count >= ABI_STRAY_ENTRIES || length > ABI_STRAY_BYTES - ABI_STRAY_PACKET)
+		return;
+	char *entry = strays + ABI_STRAYS_HEADER_BYTES + (size_t)count * ABI_STRAY_BYTES;
+	memcpy(entry, &from->source_gid0, 16);
+	memcpy(entry + ABI_STRAY_PORT, &from->source_port, 4);
+	memcpy(entry + ABI_STRAY_LENGTH, &length, 4);
+	memcpy(entry + ABI_STRAY_PACKET, vb_at(address), length);
+	vb_store(strays, count + 1);
+}
+
+/* Leaves the descriptor out, or shortens it, if packets of it are for others. */
+static unsigned sort_out(struct abi_receive_descriptor *one, uint32_t slot)
+{
+	const uint32_t step = one->segment_size ? one->segment_size : one->length;
+	const uint32_t end = one->address + one->length;
+	uint32_t at = one->address, kept = one->address;
+	while (at < end && !is_stray(vb_at(at), end - at < step ? end - at : step, slot))
+		at += step;
+	if (at >= end)
+		return 1;
+	/* Seldom: the packets that are ours move to the beginning of the slot. */
+	for (at = one->address; at < end; at += step) {
+		uint32_t length = end - at < step ? end - at : step;
+		if (is_stray(vb_at(at), length, slot)) {
+			put_stray(one, at, length);
+			continue;
+		}
+		memmove(vb_at(kept), vb_at(at), length);
+		kept += length;
+	}
+	one->length = kept - one->address;
+	return one->length > 0;
+}
+
 int vb_datagrams_receive(void)
 {
 	const struct abi_context *context = vb_at(vb.hello[HELLO_CONTEXT]);
@@ -175,7 +235,8 @@ int vb_datagrams_receive(void)
 	for (unsigned slot = 0; slot < (unsigned)filled; slot++) {
 		describe(slot, &list[described]);
 		/* The engine has no packet without a byte. */
-		described += in.headers[slot].msg_len > 0;
+		if (list[described].length > 0)
+			described += in.is_shared ? sort_out(&list[described], context->slot_index) : 1;
 	}
 	return described;
 }
@@ -225,6 +286,12 @@ static void put_message(unsigned message, uint8_t *start, size_t length, unsigne
 	memcpy(CMSG_DATA(control), &segment, sizeof segment);
 }
 
+/* The peer's processes have a socket each, and a run arrives at one of them. */
+static uint8_t slot_of(const struct abi_send_descriptor *one)
+{
+	return ((const uint8_t *)vb_at(one->address))[BTH_SLOT_BYTE];
+}
+
 static bool is_same_place(const struct abi_path *one, const struct abi_path *other)
 {
 	return one == other ||
@@ -247,7 +314,7 @@ static unsigned make_messages(const struct abi_send_descriptor *list, unsigned i
 			uint32_t more = list[index].length;
 			if (more > size || more == 0 || length + more > SEGMENTED_BYTES_MAX ||
 			    list[index].address != list[first].address + length ||
-			    !is_same_place(path, vb_at(list[index].path)))
+			    slot_of(&list[index]) != slot_of(&list[first]) || !is_same_place(path, vb_at(list[index].path)))
 				break;
 			length += more;
 			index++;

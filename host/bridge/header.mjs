@@ -5,6 +5,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import * as abi from '#build/abi.js';
 import * as control from '#build/host/engine/control-block.js';
+import * as strays from '#build/host/device/progress/strays.js';
 import * as words from '#build/host/bridge/operations.js';
 
 const STRUCTS = ['WorkRequest', 'BindRequest', 'ReceiveRequest', 'Sge', 'WorkCompletion'].concat([
@@ -16,6 +17,7 @@ const STRUCTS = ['WorkRequest', 'BindRequest', 'ReceiveRequest', 'Sge', 'WorkCom
   'ReceiveDescriptor',
   'SendDescriptor',
   'Path',
+  'ContextSlot',
 ]);
 const TYPES = { u8: 'uint8_t', u16: 'uint16_t', u32: 'uint32_t', u64: 'uint64_t', f64: 'double' };
 const BYTES = { u8: 1, u16: 2, u32: 4, u64: 8, f64: 8 };
@@ -75,6 +77,9 @@ const text = [
   ...Object.keys(control)
     .filter((name) => /^CONTROL_(?!BLOCK)/.test(name))
     .map((name) => define(`ABI_${name}`, control[name])),
+  ...Object.entries(strays)
+    .filter(([, value]) => typeof value === 'number')
+    .map(([name, value]) => define(`ABI_${name}`, value)),
   define('ABI_SEND_BUFFER_PACKETS', abi.SEND_BUFFER_PACKETS),
   define('ABI_ACCESS_FLAGS', flags(Object.values(AccessFlag))),
   define('ABI_QP_ACCESS_FLAGS', flags(QP_ACCESS)),

@@ -1,5 +1,7 @@
 /** The device of a sidecar: opened as the command line asked, lent to the program. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { STRAYS_BYTES } from '../device/progress/strays.js';
+import { CONTROL_STRAYS } from '../engine/control-block.js';
 import { LinkError } from '../errors/errors.js';
 import { pcapFile, pcapLink } from '../link/capture/pcap.js';
 import { faultLink } from '../link/faults/fault.js';
@@ -98,7 +100,7 @@ export async function openLentDevice(options: RunOptions): Promise<Context> {
   }
 }
 
-/** Datagrams that the program receives: slots as of the device's thread. */
+/** Slots for datagrams that the program receives, as of the device's thread. */
 const TURNS_SLOTS = 16;
 const SLOT_BYTES = 65536;
 
@@ -107,26 +109,31 @@ export interface Turns {
   /** Memory for received datagrams; 0: it makes none. */
   readonly address: number;
   readonly bytes: number;
+  /** Memory for packets that it hands on (device/progress/strays.ts). */
+  readonly strays: number;
   readonly canSegment: boolean;
 }
 
 /**
- * Lets the program make turns: gives it memory, and the socket over `DESCRIPTORS.PASS`. Not for a
- * device that processes share, or with a link for captures and faults.
+ * Lets the program make turns: gives it memory, and the socket over `DESCRIPTORS.PASS`. Not with a
+ * link for captures and faults.
  */
-export async function allowTurns(context: Context, options: RunOptions): Promise<Turns> {
-  const none = { address: 0, bytes: 0, canSegment: false };
-  const { device } = context;
-  const { socketDescriptor, info, shared } = device;
-  if (options.turns === 'device' || socketDescriptor === undefined || shared) return none;
+export async function allowTurns({ device }: Context, options: RunOptions): Promise<Turns> {
+  const { socketDescriptor, controlAddress, info, arena } = device;
   // A zone is a number of the interface, which the program does not know.
-  if (options.address.includes('%')) return none;
+  const isOurs = options.turns === 'device' || options.address.includes('%');
+  if (isOurs || socketDescriptor === undefined || controlAddress === undefined) {
+    return { address: 0, bytes: 0, strays: 0, canSegment: false };
+  }
   const { posix } = await loadPosix();
   const bytes = TURNS_SLOTS * SLOT_BYTES;
-  const { byteOffset } = context.alloc(bytes);
+  // Of this process alone, also if the device has a name.
+  const address = arena.heap.alloc(bytes + STRAYS_BYTES);
+  const strays = address + bytes;
+  Atomics.store(arena.memory.words, (controlAddress + CONTROL_STRAYS) >> 2, strays);
   posix!.passDescriptor(DESCRIPTORS.PASS, socketDescriptor);
   const segments = info.socketOptions?.find(({ name }) => name === 'UDP_SEGMENT');
-  return { address: byteOffset, bytes, canSegment: segments?.granted ?? false };
+  return { address, bytes, strays, canSegment: segments?.granted ?? false };
 }
 
 function windowBytes(bytes: number): number {

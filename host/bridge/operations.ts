@@ -113,6 +113,7 @@ export const HELLO = [
   // Memory for the program's own turns of the engine (turns.c); 0: the sidecar makes them all.
   'TURNS',
   'TURNS_BYTES',
+  'STRAYS',
   // 1: runs of packets may leave as one (UDP_SEGMENT).
   'CAN_SEGMENT',
 ] as const;

@@ -84,6 +84,7 @@ function helloWords(context: Context, area: Area, turns: Turns): Word[] {
     HAS_THREAD: device.controlAddress === undefined ? 0 : 1,
     TURNS: turns.address,
     TURNS_BYTES: turns.bytes,
+    STRAYS: turns.strays,
     CAN_SEGMENT: Number(turns.canSegment),
   };
   const path = new TextEncoder().encode(device.shared?.segment.path ?? '');

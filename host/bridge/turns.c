@@ -48,6 +48,8 @@ static struct {
 	double deadline;
 	/* Head of the ring of events as last seen. */
 	uint32_t events;
+	/* Packets that other processes of the device have brought, as last seen. */
+	uint32_t mail;
 	/* Since when threads of the sidecar wait; 0: none does. */
 	double waiting;
 	bool has_lock;
@@ -218,12 +220,20 @@ static void receive(double now, bool later)
 		drain();
 }
 
+/* The slot of this process in the arena, which other processes of the device write. */
+static const struct abi_context_slot *own_slot(void)
+{
+	return vb_at(context()->slot);
+}
+
 static void serve_doorbells(double now, bool later)
 {
+	/* Messages of the local path are looked at with the doorbells. */
+	bool has_messages = vb_load(&own_slot()->announced) != context()->announced_seen;
 	lock();
 	uint32_t rung = engine_postDoorbells(memory(), address(), now);
 	unlock();
-	if (rung > 0 && later)
+	if ((rung > 0 || has_messages) && later)
 		drain();
 }
 
@@ -269,9 +279,12 @@ static void report(double now)
 	vb_store(word(ABI_CONTROL_TOUCHED), moment(now));
 	double due = turns.owes ? now + LOOK_MICROS : turns.deadline;
 	uint32_t events = vb_load(vb_at(context()->events));
-	bool has_more = context()->flush_first != 0 || context()->wake_count != 0;
+	bool has_more = context()->flush_first != 0 || context()->wake_count != 0 ||
+			vb_load(vb_at(vb.hello[HELLO_STRAYS])) != 0 ||
+			vb_load(&own_slot()->mail) != turns.mail;
 	bool wake = events != turns.events || has_more || (due != 0 && !wakes_by(due));
 	turns.events = events;
+	turns.mail = vb_load(&own_slot()->mail);
 	if (has_more)
 		vb_store(word(ABI_CONTROL_LED), 0);
 	if (wake)
@@ -403,6 +416,7 @@ void vb_turns_begin(int pass)
 	turns.deadline = 0;
 	turns.waiting = 0;
 	turns.events = vb_load(vb_at(context()->events));
+	turns.mail = vb_load(&own_slot()->mail);
 	turns.active = true;
 }
 

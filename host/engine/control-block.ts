@@ -4,8 +4,8 @@
  * ```
  *  0      4          8       12       16     20     24      28    32        36        40      44
  *  | lock | sleeping | kicks | events | stop | turn | until | led | touched | waiters | peers |
- *  44         48      52        56
- *  | filtered | turns | pollers | reserved |
+ *  44         48      52        56       60
+ *  | filtered | turns | pollers | strays | reserved |
  * ```
  * The lock is held for the length of one call of an export: so control verbs run in the
  * application's thread, on the same state, between two calls of the other one.
@@ -26,6 +26,7 @@ export const CONTROL_UNTIL = 24;
 export const CONTROL_LED = 28;
 export const CONTROL_TOUCHED = 32;
 export const CONTROL_WAITERS = 36;
+export const CONTROL_STRAYS = 56;
 export const CONTROL_TURNS = 48;
 export const CONTROL_POLLERS = 52;
 
@@ -340,6 +341,11 @@ export class ControlBlock {
 
   get turnsAddress(): number {
     return this.address + CONTROL_TURNS;
+  }
+
+  /** Address of device/progress/strays.ts; 0: no other process receives. */
+  get strays(): number {
+    return Atomics.load(this.#words, (this.address + CONTROL_STRAYS) >> 2);
   }
 
   /** There are events: calls the application. */

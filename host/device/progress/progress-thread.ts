@@ -23,6 +23,7 @@ import { openPacketInbox } from '../sharing/packet-inbox.js';
 import { FloodFilter } from './flood-filter.js';
 import { Runner } from './runner.js';
 import { Spin } from './spin.js';
+import { collectStrays } from './strays.js';
 
 export interface ThreadTask extends EngineParts {
   /** Address of the ControlBlock. */
@@ -117,6 +118,7 @@ const spin = new Spin(
   availableParallelism(),
 );
 let runner: Runner | undefined;
+const receiver = Runner.receiver(() => runner, tellFailure, packetInbox);
 
 /** One turn, unless the application has the turn and does the work, also after `attempts` to wait. */
 function turn(running: Runner, attempts = 0): number {
@@ -126,7 +128,7 @@ function turn(running: Runner, attempts = 0): number {
     return 0;
   }
   try {
-    return running.turn();
+    return collectStrays(memory, control, receiver) + running.turn();
   } finally {
     control.endTurn();
   }
@@ -199,10 +201,7 @@ function run(context: number): void {
 
 async function main(): Promise<void> {
   try {
-    await link.open(
-      Runner.receiver(() => runner, tellFailure, packetInbox),
-      linkMemory(memory, task.linkArea, task.linkBytes),
-    );
+    await link.open(receiver, linkMemory(memory, task.linkArea, task.linkBytes));
     tell({ kind: 'opened', share: link.share });
   } catch (error) {
     tellFailure(error);
