@@ -9,7 +9,7 @@ import { Workspace, type Program } from '../support/processes.js';
 
 const test = suite('cli/run-turns');
 
-/** Each test has two addresses of its own. */
+/** Each pair has two addresses of its own. */
 let next = 1;
 const ENDING_MILLIS = 5000;
 const QUIET_MILLIS = 200;
@@ -43,20 +43,27 @@ function childOf({ pid }: Program): number {
   return Number(readOf(String(pid), `task/${pid}/children`).trim().split(' ')[0]);
 }
 
-/** Two connected programs that wait for a line: one does `what`, the other answers. */
+/**
+ * Two connected programs that wait for a file: one does `what`, the other answers. `shared`: both on
+ * the device at this address, which has a name.
+ */
 async function startPair(
   space: Workspace,
   file: string,
   what: string,
   rounds: number,
   options: readonly string[] = [],
+  shared?: string,
 ): Promise<readonly [Side, Side]> {
-  const addresses = [`127.75.0.${next++}`, `127.75.0.${next++}`] as const;
+  const pair = next++;
+  const addresses = [`127.75.0.${pair}`, `127.75.1.${pair}`].map((each) => shared ?? each);
+  const name = shared === undefined ? [] : ['--name', `turns-${process.pid}-${shared}`];
+  const files = [0, 1].map((index) => space.path(`qp-${pair}-${index}`));
   const sides = [what, 'answer'].map((each, index) => {
-    const [address, peer] = index === 0 ? addresses : ([addresses[1], addresses[0]] as const);
-    const files = [space.path(`qp${address}`), space.path(`qp${peer}`)];
-    const words = ['run', '--address', address, ...options, '--', file, each, rounds, ...files];
-    return { program: space.start(...words, peer), address, go: `${files[0]}.go` };
+    const [address, go] = [addresses[index]!, `${files[index]}.go`];
+    const own = ['run', '--address', address, ...name, ...options, '--', file, each, rounds];
+    const words = [...own, files[index]!, files[1 - index]!, addresses[1 - index]!];
+    return { program: space.start(...words), address, go };
   });
   for (const { program } of sides) await program.printed('stdout', /connected, 0 wrong\n/);
   return [sides[0]!, sides[1]!];
@@ -74,17 +81,19 @@ async function ends(sides: readonly Side[], pattern: RegExp): Promise<void> {
   assert.match(sides[0]!.program.stdout, pattern);
 }
 
-async function untilNoSidecar({ address }: Side): Promise<void> {
+async function untilSidecars({ address }: Side, count: number): Promise<void> {
   const deadline = performance.now() + ENDING_MILLIS;
-  while (sidecarsOf(address).length > 0 && performance.now() < deadline) await sleep(20);
-  assert.equal(sidecarsOf(address), []);
+  while (sidecarsOf(address).length > count && performance.now() < deadline) await sleep(20);
+  assert.is(sidecarsOf(address).length, count);
 }
+
+const untilNoSidecar = (side: Side): Promise<void> => untilSidecars(side, 0);
 
 /** Runs `work` while both processes that have the devices stand still. */
 async function withoutSidecars(sides: readonly Side[], work: () => Promise<void>): Promise<void> {
   // The last acknowledgements are over: a turn that is stopped would not end.
   await sleep(QUIET_MILLIS);
-  const pids = sides.flatMap(({ address }) => sidecarsOf(address));
+  const pids = [...new Set(sides.flatMap(({ address }) => sidecarsOf(address)))];
   assert.is(pids.length, sides.length);
   for (const pid of pids) process.kill(pid, 'SIGSTOP');
   try {
@@ -193,11 +202,35 @@ test(
   }),
 );
 
+test('programs on one device make turns, and outlive others that are killed in one', () =>
+  Workspace.use(async (space) => {
+    const file = await compile(space, 'turns');
+    if (!file) return;
+    const address = '127.75.2.1';
+    const sides = await startPair(space, file, 'ask', 2000, [], address);
+    for (let attempt = 0; attempt < 2; attempt++) {
+      const others = await startPair(space, file, 'ask', 100_000_000, [], address);
+      go(others);
+      await sleep(30 + 13 * attempt);
+      for (const { program } of others) {
+        process.kill(childOf(program), 'SIGKILL');
+        await program.ended;
+      }
+    }
+    await untilSidecars(sides[0], 2);
+    await withoutSidecars(sides, async () => {
+      go(sides);
+      for (const { program } of sides) await program.printed('stdout', /2000 rounds, 0 wrong/);
+    });
+    await ends(sides, /2000 rounds, 0 wrong/);
+    await untilNoSidecar(sides[0]);
+  }));
+
 test('a program that is killed in a turn leaves no sidecar', () =>
   Workspace.use(async (space) => {
     const file = await compile(space, 'turns');
     if (!file) return;
-    for (let attempt = 0; attempt < 5; attempt++) {
+    for (let attempt = 0; attempt < 3; attempt++) {
       const sides = await startPair(space, file, 'ask', 100_000_000);
       go(sides);
       await sleep(30 + 13 * attempt);
