@@ -24,7 +24,10 @@ static pthread_mutex_t doorbell_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- doorbells */
 
-/* ControlBlock.kick: the flag is set before the thread's last look, and read after the post. */
+/*
+ * ControlBlock.kick: the flag is set before the thread's last look, and read after the post. A direct
+ * call: a thread that has the turn may not be cancelled here.
+ */
 void vb_kick(void)
 {
 	char *control = vb_at(vb.hello[HELLO_CONTROL]);
@@ -32,7 +35,7 @@ void vb_kick(void)
 	uint32_t *sleeping = (uint32_t *)(control + ABI_CONTROL_SLEEPING);
 	if (vb_load(sleeping) && vb_exchange(sleeping, 0) == 1) {
 		const uint64_t one = 1;
-		(void)!write(vb.wake, &one, sizeof one);
+		syscall(SYS_write, vb.wake, &one, sizeof one);
 	}
 }
 

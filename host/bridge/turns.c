@@ -8,6 +8,9 @@
  * has the lock, since control verbs run in the sidecar. Both words say that this process holds them
  * (ABI_CONTROL_LENT), so that the sidecar can take them back after its end.
  *
+ * A trap of the engine, or an access outside of its memory, ends the turn: this process makes no
+ * other, and its device fails.
+ *
  * Signals wait for the end of a turn: a handler may call a verb, whose reply would wait for the lock
  * of the turn that it has interrupted.
  */
@@ -54,7 +57,12 @@ static struct {
 	double waiting;
 	bool has_lock;
 	jmp_buf trapped;
+	/* What handled SIGSEGV before. */
+	struct sigaction before;
 } turns = { .socket = -1 };
+
+/* This thread has the turn. */
+static __thread bool in_turn __attribute__((tls_model("initial-exec")));
 
 /* Fast empty polls in a row of this thread, and when the last one ended. */
 static __thread struct {
@@ -137,8 +145,33 @@ static void unlock(void)
 
 void wasm_trap(void)
 {
-	vb_complain("the engine has trapped: the device is not used by this process any more");
+	vb_complain("the engine has trapped, and the device fails; please report it");
 	abandon();
+}
+
+/* SIGSEGV: an access of the engine behind its memory, or what others handle. */
+static void catch_fault(int signal, siginfo_t *info, void *context)
+{
+	uintptr_t at = (uintptr_t)info->si_addr, base = (uintptr_t)vb.base;
+	if (in_turn && at >= base + vb.bytes && at < base + (1ull << 32) + WASM_GUARD_BYTES)
+		wasm_trap();
+	if (turns.before.sa_flags & SA_SIGINFO)
+		turns.before.sa_sigaction(signal, info, context);
+	else if (turns.before.sa_handler == SIG_DFL || turns.before.sa_handler == SIG_IGN)
+		/* The access is repeated, and ends the program. */
+		sigaction(SIGSEGV, &turns.before, NULL);
+	else
+		turns.before.sa_handler(signal);
+}
+
+static void catch_faults(void)
+{
+	struct sigaction handler = { .sa_sigaction = catch_fault,
+				     .sa_flags = SA_SIGINFO | SA_ONSTACK };
+	/* Once: that of memory.c may call this one. */
+	static bool caught;
+	if (!caught)
+		caught = sigaction(SIGSEGV, &handler, &turns.before) == 0;
 }
 
 /* The kernel's set of signals: those of a fault of this very code stay. */
@@ -318,7 +351,9 @@ static bool turn(enum kind kind, double now)
 		return false;
 	uint64_t signals = block_signals();
 	bool taken = take(ABI_CONTROL_TURN);
+	in_turn = taken;
 	bool done = taken && run(kind, now);
+	in_turn = false;
 	if (done)
 		report(now);
 	if (taken)
@@ -417,6 +452,7 @@ void vb_turns_begin(int pass)
 	turns.waiting = 0;
 	turns.events = vb_load(vb_at(context()->events));
 	turns.mail = vb_load(&own_slot()->mail);
+	catch_faults();
 	turns.active = true;
 }
 

@@ -4,6 +4,7 @@ import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { ContextLayout } from '#build/abi.js';
 import { compile } from '../support/c-program.js';
 import { Workspace, type Program } from '../support/processes.js';
 
@@ -13,6 +14,10 @@ const test = suite('cli/run-turns');
 let next = 1;
 const ENDING_MILLIS = 5000;
 const QUIET_MILLIS = 200;
+
+/** Where words of the engine's context lie, and the limit that lent-device.ts sets. */
+const { localGid0, timers, queuePairsMax } = ContextLayout.fields;
+const CONTEXT = [localGid0[0], timers[0], queuePairsMax[0], 4096];
 
 interface Side {
   readonly program: Program;
@@ -62,7 +67,8 @@ async function startPair(
   const sides = [what, 'answer'].map((each, index) => {
     const [address, go] = [addresses[index]!, `${files[index]}.go`];
     const own = ['run', '--address', address, ...name, ...options, '--', file, each, rounds];
-    const words = [...own, files[index]!, files[1 - index]!, addresses[1 - index]!];
+    const peer = addresses[1 - index]!;
+    const words = [...own, files[index]!, files[1 - index]!, peer, address, ...CONTEXT];
     return { program: space.start(...words), address, go };
   });
   for (const { program } of sides) await program.printed('stdout', /connected, 0 wrong\n/);
@@ -198,6 +204,19 @@ test(
     process.kill(pid, 'SIGCONT');
     assert.is((await asking.program.ended).code, 0);
     process.kill(pid, 'SIGKILL');
+    await answering.program.ended;
+  }),
+);
+
+test(
+  'an engine that accesses what is no memory fails, and the program goes on',
+  inPair('spoil', 0, async ([spoiling, answering]) => {
+    go([spoiling]);
+    const { code, stdout, stderr } = await spoiling.program.ended;
+    assert.is(code, 0, `${stdout}${stderr}`);
+    assert.match(stdout, /spoiled: polls 0 0\n0 rounds/);
+    assert.match(stderr, /^verbena run: the engine has trapped, and the device fails/m);
+    answering.program.kill('SIGTERM');
     await answering.program.ended;
   }),
 );

@@ -220,6 +220,33 @@ static void sleep_over_timeout(void)
 	printf("after the timeout: %s\n", ibv_wc_status_str(wc.status));
 }
 
+/*
+ * The engine's memory is spoiled: the word at `spoiled` of its context gets an address behind the
+ * memory. The context is the struct with our GID at `gid` and `limit` at `limit_at`.
+ */
+static void spoil(const char *address, char *const words[])
+{
+	unsigned long start, end, gid = strtoul(words[0], NULL, 10);
+	unsigned long spoiled = strtoul(words[1], NULL, 10), limit_at = strtoul(words[2], NULL, 10);
+	unsigned limit = strtoul(words[3], NULL, 10);
+	uint8_t own[16] = { [10] = 0xff, [11] = 0xff };
+	char line[512];
+	struct ibv_wc wc;
+	inet_pton(AF_INET, address, own + 12);
+	FILE *maps = fopen("/proc/self/maps", "r");
+	do {
+		if (!fgets(line, sizeof line, maps))
+			fail("maps");
+	} while (!strstr(line, "memfd:verbena") || sscanf(line, "%lx-%lx", &start, &end) != 2);
+	fclose(maps);
+	char *at = (char *)start;
+	while (at < (char *)end - 4096 &&
+	       (memcmp(at + gid, own, 16) || memcmp(at + limit_at, &limit, sizeof limit)))
+		at += 8;
+	memset(at + spoiled, 0xf8, 4);
+	printf("spoiled: polls %d %d\n", ibv_poll_cq(cq, 1, &wc), ibv_poll_cq(cq, 1, &wc));
+}
+
 static void open_device(struct ibv_comp_channel **channel)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -276,6 +303,8 @@ int main(int count, char *words[])
 		sleep_over_timeout();
 	else if (strcmp(what, "event") == 0)
 		await_event(channel);
+	else if (strcmp(what, "spoil") == 0)
+		spoil(words[6], words + 7);
 	else
 		wrong = exchange_messages(rounds, answers);
 	if (strcmp(what, "signals") == 0)
