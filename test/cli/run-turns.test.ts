@@ -249,7 +249,7 @@ test('a program that is killed in a turn leaves no sidecar', () =>
   Workspace.use(async (space) => {
     const file = await compile(space, 'turns');
     if (!file) return;
-    for (let attempt = 0; attempt < 3; attempt++) {
+    for (let attempt = 0; attempt < 2; attempt++) {
       const sides = await startPair(space, file, 'ask', 100_000_000);
       go(sides);
       await sleep(30 + 13 * attempt);

@@ -226,7 +226,7 @@ static void sleep_over_timeout(void)
  */
 static void spoil(const char *address, char *const words[])
 {
-	unsigned long start, end, gid = strtoul(words[0], NULL, 10);
+	unsigned long start, end, offset, gid = strtoul(words[0], NULL, 10);
 	unsigned long spoiled = strtoul(words[1], NULL, 10), limit_at = strtoul(words[2], NULL, 10);
 	unsigned limit = strtoul(words[3], NULL, 10);
 	uint8_t own[16] = { [10] = 0xff, [11] = 0xff };
@@ -234,10 +234,12 @@ static void spoil(const char *address, char *const words[])
 	struct ibv_wc wc;
 	inet_pton(AF_INET, address, own + 12);
 	FILE *maps = fopen("/proc/self/maps", "r");
+	/* Pages of the program lie in this file as well. */
 	do {
 		if (!fgets(line, sizeof line, maps))
 			fail("maps");
-	} while (!strstr(line, "memfd:verbena") || sscanf(line, "%lx-%lx", &start, &end) != 2);
+	} while (!strstr(line, "memfd:verbena") ||
+		 sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) != 3 || offset != 0);
 	fclose(maps);
 	char *at = (char *)start;
 	while (at < (char *)end - 4096 &&
