@@ -1,7 +1,7 @@
 /*
  * The batching UDP link in this process, for turns of its own: what host/link/udp/receive-slots.ts
- * and send-messages.ts do in the sidecar, on the same socket. One thread is here at a time, since it
- * has the turn.
+ * and send-messages.ts do in the sidecar, on the same socket. One thread is here at a time: that
+ * with the turn.
  *
  * System calls are made directly: those of the C library are points at which a thread may be
  * cancelled, and a thread that ends here would keep the turn.
@@ -158,7 +158,7 @@ static void describe(unsigned slot, struct abi_receive_descriptor *to)
 	}
 }
 
-/* Byte 5 of a BTH, the upper one of the queue pair's number: which process of the device it is for. */
+/* Byte 5 of a BTH, the upper one of the queue pair's number: a process of the device. */
 #define BTH_SLOT_BYTE 5
 #define BTH_SLOT_END 8
 #define MULTICAST_SLOT 0xff
@@ -300,7 +300,8 @@ static bool is_same_place(const struct abi_path *one, const struct abi_path *oth
 }
 
 /* Makes messages of the packets from `index` on. Returns the first that has none yet. */
-static unsigned make_messages(const struct abi_send_descriptor *list, unsigned index, unsigned count)
+static unsigned make_messages(const struct abi_send_descriptor *list, unsigned index,
+			      unsigned count)
 {
 	out.count = 0;
 	while (index < count && out.count < MESSAGES) {
@@ -314,7 +315,8 @@ static unsigned make_messages(const struct abi_send_descriptor *list, unsigned i
 			uint32_t more = list[index].length;
 			if (more > size || more == 0 || length + more > SEGMENTED_BYTES_MAX ||
 			    list[index].address != list[first].address + length ||
-			    slot_of(&list[index]) != slot_of(&list[first]) || !is_same_place(path, vb_at(list[index].path)))
+			    slot_of(&list[index]) != slot_of(&list[first]) ||
+			    !is_same_place(path, vb_at(list[index].path)))
 				break;
 			length += more;
 			index++;

@@ -449,7 +449,7 @@ const prototypeOf = ({ functions }, [name, index], prefix) =>
 
 /**
  * The C of a module, the prototypes of its exports, and their types as data. `runtime`: name of the
- * header in front. The same bytes give the same text. Throws Error for an instruction that has no C.
+ * header in front. The same bytes give the same text. Throws Error for an instruction without C.
  */
 export function translate(bytes, { prefix, runtime, origin }) {
   const module = readModule(bytes);

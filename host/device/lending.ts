@@ -13,7 +13,7 @@ export interface Lending {
   readonly memoryDescriptor: number;
   /** An eventfd that wakes the device's thread; unused with a link of the caller. */
   readonly wakeDescriptor: number;
-  /** A socket to the other process: it hangs up when that process ends. Absent: it makes no turns. */
+  /** A socket to the other process, if it makes turns: it hangs up when that process ends. */
   readonly programDescriptor?: number;
 }
 

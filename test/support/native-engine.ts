@@ -37,12 +37,7 @@ export function link(library: string, files: readonly string[]): Library {
 }
 
 /** An exported function on the memory at `base`. */
-export function bind(
-  library: Library,
-  name: string,
-  base: bigint,
-  type: Exported,
-): Call {
+export function bind(library: Library, name: string, base: bigint, type: Exported): Call {
   const { takes, gives } = type;
   const wide = gives[0] === 'i64';
   const result = gives[0] ? TYPES[gives[0]] : 'void';

@@ -51,9 +51,9 @@ export function addRunOptions(command: Command): Command {
         .default('needed'),
     )
     .addOption(
-      new Option('--turns <where>', 'which process runs the engine while the program polls')
+      new Option('--turns <how>', 'program or device: process that runs the engine during polls')
         .argParser(turns)
-        .default('program', 'program; device: its own process'),
+        .default('program'),
     )
     .option('--pcap <file>', 'capture every packet')
     .option('--fault <file>', 'verbs that fail, as JSON (host/guide/C-PROGRAMS.md)');

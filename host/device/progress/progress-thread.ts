@@ -120,7 +120,7 @@ const spin = new Spin(
 let runner: Runner | undefined;
 const receiver = Runner.receiver(() => runner, tellFailure, packetInbox);
 
-/** One turn, unless the application has the turn and does the work, also after `attempts` to wait. */
+/** One turn, unless the application does the work and has the turn, also after `attempts`. */
 function turn(running: Runner, attempts = 0): number {
   control.yieldToWaiters();
   if (!control.waitForTurn(attempts, LOOK_MICROS)) {

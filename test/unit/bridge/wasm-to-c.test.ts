@@ -129,7 +129,7 @@ const SPECIALS: readonly (readonly [string, readonly number[]])[] = [
     ],
   ],
   [
-    'a loop that counts down, a branch out of it with a value, dead code behind',
+    'a loop that counts down, a branch out with a value, dead code behind',
     [
       ...[...load('i32', OPERANDS), ...constant(15), 0x71, 0x21, 0],
       ...[...constant(RESULT), 0x02, 0x7f, 0x03, 0x40],
