@@ -48,7 +48,7 @@ const STOPPED = 2;
 const SPINS = 200;
 /** Between two looks at a lock that another process holds. */
 const LENT_MILLIS = 0.1;
-/** After this number of looks it is checked whether that process has ended; and after each as many. */
+/** Looks between two checks whether that process has ended. */
 const LENT_LOOKS = 20;
 /** Longest time that `yieldToWaiters` waits: a waiter may have been terminated. */
 const YIELD_MILLIS = 10;
