@@ -19,8 +19,8 @@ const RUNS_LONG = 200;
 /** On a machine without huge pages; 131 with them. */
 const PYVERBS_MIN = 128;
 /**
- * Its client posts its receive behind its send, and the queue pair retries no RNR: an answer that is
- * fast enough fails it, as on any device. One run in twenty under load.
+ * Its client posts its receive behind its send, and the queue pair retries no RNR: a fast answer
+ * fails it, as on any device. One run in twenty under load.
  */
 const PYVERBS_RACE = 'test_rdmacm_async_traffic_external_qp';
 const PYVERBS_SECONDS = 200;
