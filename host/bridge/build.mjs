@@ -3,9 +3,19 @@
  * what is missing elsewhere. A library that is newer than its sources is left alone.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { writeHeader } from './header.mjs';
+import { translate } from './wasm-to-c.mjs';
 
 process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
 
@@ -25,18 +35,32 @@ const FLAGS = ['-std=gnu11', '-O2', '-g', '-fPIC', '-shared', '-fvisibility=hidd
 const HEADERS = ['/usr/include/infiniband/verbs.h', '/usr/include/rdma/rdma_cma.h'];
 const PACKAGES = 'gcc libc6-dev libibverbs-dev librdmacm-dev';
 
+const ENGINE = 'build/engine.shared.wasm';
+const ENGINE_OBJECT = `${FOLDER}/engine.o`;
+/** Its functions are visible in the object, for tests, and hidden in the library. */
+const ENGINE_ARCHIVE = `${FOLDER}/libengine.a`;
+// As WebAssembly computes: no fused multiply and add. Parameters and results may be unused.
+const ENGINE_FLAGS = ['-std=gnu11', '-O2', '-fPIC', '-mssse3', '-ffp-contract=off'].concat([
+  '-Wall',
+  '-Wextra',
+  '-Werror',
+  '-Wno-unused-parameter',
+  '-Wno-unused-variable',
+]);
+
 /** Names of the C files and headers, and of what writes the header. */
 function sources() {
   const own = readdirSync(SOURCES).filter((name) => /\.(c|h|mjs)$/.test(name));
-  return [...own.map((name) => `${SOURCES}/${name}`), 'build/abi.js'];
+  return [...own.map((name) => `${SOURCES}/${name}`), 'build/abi.js', ENGINE];
 }
 
-function isFresh() {
-  if (!existsSync(LIBRARY)) return false;
-  const { mtimeMs } = statSync(LIBRARY);
-  const files = [...sources(), 'build/host/bridge/operations.js'];
+function isNewer(made, files) {
+  if (!existsSync(made)) return false;
+  const { mtimeMs } = statSync(made);
   return files.every((file) => statSync(file).mtimeMs <= mtimeMs);
 }
+
+const isFresh = () => isNewer(LIBRARY, [...sources(), 'build/host/bridge/operations.js']);
 
 /** Why the library cannot be compiled here; undefined: it can. */
 function missing() {
@@ -47,13 +71,41 @@ function missing() {
   return header && `no ${header}`;
 }
 
+function runOrEnd(command, words) {
+  const { status } = spawnSync(command, words, { stdio: 'inherit' });
+  if (status !== 0) process.exit(1);
+}
+
+/** The engine as C, compiled: some seconds, so only if its text has changed. */
+function compileEngine() {
+  const runtime = readdirSync(SOURCES).filter((name) => name.startsWith('wasm-'));
+  const inputs = [ENGINE, ...runtime.map((name) => `${SOURCES}/${name}`)];
+  if (isNewer(ENGINE_ARCHIVE, inputs)) return;
+  const shape = { prefix: 'engine_', runtime: 'wasm-runtime.h', origin: ENGINE };
+  const { source, header, exports } = translate(readFileSync(ENGINE), shape);
+  writeFileSync(`${FOLDER}/engine.c`, source);
+  writeFileSync(`${FOLDER}/engine.h`, header);
+  writeFileSync(`${FOLDER}/engine.json`, JSON.stringify(exports));
+  const words = [...ENGINE_FLAGS, `-I${SOURCES}`, '-c', `${FOLDER}/engine.c`];
+  runOrEnd(COMPILER, [...words, '-o', ENGINE_OBJECT]);
+  rmSync(ENGINE_ARCHIVE, { force: true });
+  runOrEnd('ar', ['rcs', ENGINE_ARCHIVE, ENGINE_OBJECT]);
+}
+
 function compile() {
   mkdirSync(FOLDER, { recursive: true });
   writeHeader(FOLDER);
+  compileEngine();
   const files = readdirSync(SOURCES).filter((name) => name.endsWith('.c'));
   const made = `${LIBRARY}.${process.pid}`;
-  const words = [...FLAGS, `-I${FOLDER}`, ...files.map((name) => `${SOURCES}/${name}`)];
-  const { status } = spawnSync(COMPILER, [...words, '-o', made, '-lpthread', '-ldl'], {
+  const words = [
+    ...FLAGS,
+    `-I${FOLDER}`,
+    `-I${SOURCES}`,
+    ...files.map((name) => `${SOURCES}/${name}`),
+  ];
+  const libraries = [ENGINE_ARCHIVE, '-Wl,--exclude-libs,ALL', '-lpthread', '-ldl'];
+  const { status } = spawnSync(COMPILER, [...words, '-o', made, ...libraries], {
     stdio: 'inherit',
   });
   if (status !== 0) {

@@ -5,6 +5,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import * as abi from '#build/abi.js';
 import * as control from '#build/host/engine/control-block.js';
+import * as strays from '#build/host/device/progress/strays.js';
 import * as words from '#build/host/bridge/operations.js';
 
 const STRUCTS = ['WorkRequest', 'BindRequest', 'ReceiveRequest', 'Sge', 'WorkCompletion'].concat([
@@ -13,6 +14,10 @@ const STRUCTS = ['WorkRequest', 'BindRequest', 'ReceiveRequest', 'Sge', 'WorkCom
   'SharedReceiveQueue',
   'Context',
   'FlushRequest',
+  'ReceiveDescriptor',
+  'SendDescriptor',
+  'Path',
+  'ContextSlot',
 ]);
 const TYPES = { u8: 'uint8_t', u16: 'uint16_t', u32: 'uint32_t', u64: 'uint64_t', f64: 'double' };
 const BYTES = { u8: 1, u16: 2, u32: 4, u64: 8, f64: 8 };
@@ -69,9 +74,13 @@ const text = [
   '/* Head and tail have cache lines of their own (assembly/memory/ring.ts). */',
   define('ABI_RING_TAIL', RING_HEADER_SIZE / 2),
   define('ABI_QUEUE_PAIR_STRIDE', QUEUE_PAIR_SIZE),
-  ...['SLEEPING', 'KICKS', 'TURNS', 'POLLERS'].map((word) =>
-    define(`ABI_CONTROL_${word}`, control[`CONTROL_${word}`]),
-  ),
+  ...Object.keys(control)
+    .filter((name) => /^CONTROL_(?!BLOCK)/.test(name))
+    .map((name) => define(`ABI_${name}`, control[name])),
+  ...Object.entries(strays)
+    .filter(([, value]) => typeof value === 'number')
+    .map(([name, value]) => define(`ABI_${name}`, value)),
+  define('ABI_SEND_BUFFER_PACKETS', abi.SEND_BUFFER_PACKETS),
   define('ABI_ACCESS_FLAGS', flags(Object.values(AccessFlag))),
   define('ABI_QP_ACCESS_FLAGS', flags(QP_ACCESS)),
   ...Object.entries(QpState).map(([name, value]) => define(`ABI_QP_STATE_${name}`, value)),

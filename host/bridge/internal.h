@@ -32,6 +32,8 @@ struct vb {
 	uint64_t hello[HELLO_WORDS];
 	/* The other side needs a processor of few. */
 	bool few_processors;
+	/* The address space behind the memory is reserved, up to 4 GiB and a guard. */
+	bool has_guard;
 };
 extern struct vb vb;
 
@@ -51,6 +53,7 @@ int vb_lift(int fd);
 /* A line for the user on standard error. */
 void vb_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool vb_debugging(void);
+bool vb_sidecar_lives(void);
 /* In a child of fork: the device is its parent's. */
 void vb_sidecar_leave(void);
 /* A pipe whose writing end is the sidecar's: it opens it by its number while `ends[1]` is open. */
@@ -217,6 +220,8 @@ struct abi_work_request *vb_send_slot(struct vb_qp *qp, uint32_t ahead);
 void vb_send_commit(struct vb_qp *qp, uint32_t count);
 void vb_put_bind(struct abi_work_request *entry, uint32_t key, uint32_t target,
 		 const struct ibv_mw_bind_info *info);
+/* Wakes the sidecar's thread if it sleeps. */
+void vb_kick(void);
 /* Turns of the engine that have done something, and a pause after a poll in vain. */
 uint32_t vb_turns(void);
 void vb_poll_pause(uint32_t turns);

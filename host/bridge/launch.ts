@@ -11,6 +11,8 @@ export interface RunOptions {
   /** Memory of the device. */
   readonly memoryBytes: number;
   readonly icrc?: 'needed' | 'always';
+  /** `device`: the program makes no turns of the engine. */
+  readonly turns?: 'program' | 'device';
   /** Percent of the packets that the device sends, and the seed. */
   readonly faults: { readonly [kind: string]: number };
   /** Rules of faults.c, and when the device is removed (cli/run/fault-file.ts). */

@@ -1,9 +1,12 @@
 /** The device of a sidecar: opened as the command line asked, lent to the program. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { STRAYS_BYTES } from '../device/progress/strays.js';
+import { CONTROL_STRAYS } from '../engine/control-block.js';
 import { LinkError } from '../errors/errors.js';
 import { pcapFile, pcapLink } from '../link/capture/pcap.js';
 import { faultLink } from '../link/faults/fault.js';
 import type { Link } from '../link/link.js';
+import { loadPosix } from '../link/posix.js';
 import { UdpLink } from '../link/udp/udp.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice } from '../verbs/open-device.js';
@@ -67,6 +70,7 @@ async function openOnce(options: RunOptions): Promise<Context> {
   const lending = {
     memoryDescriptor: DESCRIPTORS.MEMORY,
     wakeDescriptor: DESCRIPTORS.WAKE,
+    programDescriptor: DESCRIPTORS.SOCKET,
   };
   const shape = { ...LIMITS, memoryBytes, lending, ...(icrc && { icrc }) };
   if (name !== undefined) {
@@ -94,6 +98,42 @@ export async function openLentDevice(options: RunOptions): Promise<Context> {
       await sleep(BIND_RETRY_MILLIS);
     }
   }
+}
+
+/** Slots for datagrams that the program receives, as of the device's thread. */
+const TURNS_SLOTS = 16;
+const SLOT_BYTES = 65536;
+
+/** What the program needs to make turns of the engine (turns.c). */
+export interface Turns {
+  /** Memory for received datagrams; 0: it makes none. */
+  readonly address: number;
+  readonly bytes: number;
+  /** Memory for packets that it hands on (device/progress/strays.ts). */
+  readonly strays: number;
+  readonly canSegment: boolean;
+}
+
+/**
+ * Lets the program make turns: gives it memory, and the socket over `DESCRIPTORS.PASS`. Not with a
+ * link for captures and faults.
+ */
+export async function allowTurns({ device }: Context, options: RunOptions): Promise<Turns> {
+  const { socketDescriptor, controlAddress, info, arena } = device;
+  // A zone is a number of the interface, which the program does not know.
+  const isOurs = options.turns === 'device' || options.address.includes('%');
+  if (isOurs || socketDescriptor === undefined || controlAddress === undefined) {
+    return { address: 0, bytes: 0, strays: 0, canSegment: false };
+  }
+  const { posix } = await loadPosix();
+  const bytes = TURNS_SLOTS * SLOT_BYTES;
+  // Of this process alone, also if the device has a name.
+  const address = arena.heap.alloc(bytes + STRAYS_BYTES);
+  const strays = address + bytes;
+  Atomics.store(arena.memory.words, (controlAddress + CONTROL_STRAYS) >> 2, strays);
+  posix!.passDescriptor(DESCRIPTORS.PASS, socketDescriptor);
+  const segments = info.socketOptions?.find(({ name }) => name === 'UDP_SEGMENT');
+  return { address, bytes, strays, canSegment: segments?.granted ?? false };
 }
 
 function windowBytes(bytes: number): number {

@@ -110,6 +110,12 @@ export const HELLO = [
   'MAX_DM_BYTES',
   // 1: the device's thread sleeps on the eventfd; 0: it reads the pipe.
   'HAS_THREAD',
+  // Memory for the program's own turns of the engine (turns.c); 0: the sidecar makes them all.
+  'TURNS',
+  'TURNS_BYTES',
+  'STRAYS',
+  // 1: runs of packets may leave as one (UDP_SEGMENT).
+  'CAN_SEGMENT',
 ] as const;
 
 /** Words of an event of the connection manager; CM_PRIVATE_BYTES bytes follow. */
@@ -139,4 +145,4 @@ export const CM_PRIVATE_BYTES = 256;
 export const MESSAGE_WORDS = 64;
 
 /** Descriptors that the sidecar starts with. */
-export const DESCRIPTORS = { SOCKET: 3, MEMORY: 4, WAKE: 5, PIPE: 6 } as const;
+export const DESCRIPTORS = { SOCKET: 3, MEMORY: 4, WAKE: 5, PIPE: 6, PASS: 7 } as const;

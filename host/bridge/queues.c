@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "faults.h"
 #include "internal.h"
+#include "turns.h"
 
 /* Empty polls before a program with few processors sleeps for a moment: the sidecar needs one. */
 #define VAIN_POLLS 8
@@ -23,15 +24,18 @@ static pthread_mutex_t doorbell_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- doorbells */
 
-/* ControlBlock.kick: the flag is set before the thread's last look, and read after the post. */
-static void kick(void)
+/*
+ * ControlBlock.kick: the flag is set before the thread's last look, and read after the post. A direct
+ * call: a thread that has the turn may not be cancelled here.
+ */
+void vb_kick(void)
 {
 	char *control = vb_at(vb.hello[HELLO_CONTROL]);
 	__atomic_add_fetch((uint32_t *)(control + ABI_CONTROL_KICKS), 1, __ATOMIC_SEQ_CST);
 	uint32_t *sleeping = (uint32_t *)(control + ABI_CONTROL_SLEEPING);
 	if (vb_load(sleeping) && vb_exchange(sleeping, 0) == 1) {
 		const uint64_t one = 1;
-		(void)!write(vb.wake, &one, sizeof one);
+		syscall(SYS_write, vb.wake, &one, sizeof one);
 	}
 }
 
@@ -51,7 +55,8 @@ static void ring_doorbell(uint32_t qp)
 		vb_store(ring, head + 1);
 		pthread_mutex_unlock(&doorbell_lock);
 	}
-	kick();
+	if (!vb_turn_post())
+		vb_kick();
 }
 
 uint32_t vb_qp_state(struct vb_qp *qp)
@@ -338,6 +343,10 @@ void vb_poll_pause(uint32_t turns)
 		__builtin_ia32_pause();
 		return;
 	}
+	if (vb_makes_turns()) {
+		sched_yield();
+		return;
+	}
 	if (vain.turns != turns)
 		vain.polls = 0;
 	vain.turns = turns;
@@ -372,13 +381,9 @@ static void put_completion(struct ibv_wc *wc, const struct abi_work_completion *
 		wc->imm_data = htonl(entry->immediate);
 }
 
-int vb_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
+static int take_completions(struct vb_cq *cq, int count, struct ibv_wc *wc)
 {
-	struct vb_cq *cq = (struct vb_cq *)ibv_cq;
-	int taken = 0, fault = vb_fault_call(FAULT_POLL_CQ, 0);
-	if (fault)
-		return -fault;
-	uint32_t turns = vb_turns();
+	int taken = 0;
 	pthread_mutex_lock(&cq->lock);
 	const struct abi_completion_queue *queue = vb_at(cq->address);
 	uint32_t entries = queue->entries;
@@ -398,8 +403,25 @@ int vb_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
 	if (entries > 0)
 		vb_store(ring + ABI_RING_TAIL, tail);
 	pthread_mutex_unlock(&cq->lock);
-	if (taken == 0 && count > 0)
+	return taken;
+}
+
+int vb_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
+{
+	struct vb_cq *cq = (struct vb_cq *)ibv_cq;
+	int fault = vb_fault_call(FAULT_POLL_CQ, 0);
+	if (fault)
+		return -fault;
+	uint32_t turns = vb_turns();
+	int taken = take_completions(cq, count, wc);
+	if (taken != 0 || count <= 0)
+		return taken;
+	if (vb_turn_poll())
+		taken = take_completions(cq, count, wc);
+	if (taken == 0) {
+		vb_turn_settle();
 		vb_poll_pause(turns);
+	}
 	return taken;
 }
 
@@ -417,5 +439,6 @@ int vb_req_notify_cq(struct ibv_cq *ibv_cq, int solicited_only)
 					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	else
 		vb_store(armed, ABI_CQ_NOTIFY_ANY);
+	vb_turn_follow();
 	return 0;
 }

@@ -21,6 +21,8 @@
 #include <unistd.h>
 #include "faults.h"
 #include "internal.h"
+#include "turns.h"
+#include "wasm-memory.h"
 
 /* With so few processors a program that polls must let the sidecar run. */
 #define FEW_PROCESSORS 4
@@ -108,6 +110,7 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 	int fault = vb_fault_call(operation, 0);
 	if (fault)
 		return vb_errno(fault);
+	vb_turn_settle();
 	request[0] = (2 + count) * 8;
 	request[1] = operation;
 	if (count > 0)
@@ -145,10 +148,11 @@ int vb_make_channel(uint32_t operation, int *fd, uint64_t *handle)
 	return error;
 }
 
-static bool sidecar_lives(void)
+bool vb_sidecar_lives(void)
 {
 	char one;
-	return recv(vb.socket, &one, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+	/* A thread that has the turn may not be cancelled here. */
+	return syscall(SYS_recvfrom, vb.socket, &one, 1, MSG_PEEK | MSG_DONTWAIT, NULL, NULL) != 0;
 }
 
 int vb_read_event(int fd, void *event, size_t size)
@@ -157,7 +161,7 @@ int vb_read_event(int fd, void *event, size_t size)
 	if (got == (ssize_t)size)
 		return 0;
 	/* Another thread has destroyed the channel. A read of the kernel's never returns then. */
-	while (got == 0 && sidecar_lives())
+	while (got == 0 && vb_sidecar_lives())
 		pause();
 	if (got == 0)
 		errno = EIO;
@@ -178,6 +182,7 @@ struct ends {
 	int memory;
 	int wake;
 	int pipe;
+	int pass;
 };
 
 /* In the child of a program with threads: system calls only. Does not return. */
@@ -198,12 +203,12 @@ static void become_sidecar(const struct ends *ends, char *const argv[], char *co
 	/* What is to be said after the program's end: a capture that is not whole. */
 	if (!vb_debugging() && !getenv("VERBENA_RUN_COMPLAINS"))
 		dup2(null, STDERR_FILENO);
-	const int from[] = { ends->socket, ends->memory, ends->wake, ends->pipe };
-	for (int i = 0; i < 4; i++)
+	const int from[] = { ends->socket, ends->memory, ends->wake, ends->pipe, ends->pass };
+	for (int i = 0; i < 5; i++)
 		if (dup2(from[i], SIDECAR_SOCKET + i) < 0)
 			_exit(1);
-	if (syscall(SYS_close_range, SIDECAR_PIPE + 1, ~0u, 0) < 0)
-		for (int fd = SIDECAR_PIPE + 1; fd < 4096; fd++)
+	if (syscall(SYS_close_range, SIDECAR_PASS + 1, ~0u, 0) < 0)
+		for (int fd = SIDECAR_PASS + 1; fd < 4096; fd++)
 			close(fd);
 	execve(argv[0], argv, environment);
 	_exit(1);
@@ -258,10 +263,16 @@ static void close_end(int *fd)
 	*fd = -1;
 }
 
+/* What this side has until the sidecar has greeted. */
+struct begin {
+	int pipe;
+	int pass;
+};
+
 /* Opens all that both sides have. 0 or an errno. */
-static int open_ends(struct ends *theirs, int *pipe_end)
+static int open_ends(struct ends *theirs, struct begin *ours)
 {
-	int sockets[2], pipes[2];
+	int sockets[2], pipes[2], passes[2];
 	/* A child's channel to the sidecar of its parent. */
 	close_end(&vb.socket);
 	vb.memory = vb_lift(memfd_create("verbena", MFD_CLOEXEC));
@@ -275,18 +286,41 @@ static int open_ends(struct ends *theirs, int *pipe_end)
 	if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK))
 		return errno;
 	theirs->pipe = vb_lift(pipes[0]);
-	*pipe_end = vb_lift(pipes[1]);
+	ours->pipe = vb_lift(pipes[1]);
+	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, passes))
+		return errno;
+	ours->pass = vb_lift(passes[0]);
+	theirs->pass = vb_lift(passes[1]);
 	theirs->memory = vb.memory;
 	theirs->wake = vb.wake;
-	return vb.socket < 0 || theirs->socket < 0 || theirs->pipe < 0 || *pipe_end < 0 ? EMFILE : 0;
+	const int lifted[] = { vb.socket, theirs->socket, theirs->pipe,
+			       ours->pipe, ours->pass,	  theirs->pass };
+	for (size_t i = 0; i < sizeof lifted / sizeof *lifted; i++)
+		if (lifted[i] < 0)
+			return EMFILE;
+	return 0;
+}
+
+/* Address space for all indices of the engine's C: one outside of the memory is a fault. */
+static char *reserve(size_t bytes)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	size_t whole = (1ull << 32) + WASM_GUARD_BYTES;
+	char *base = mmap(NULL, whole, PROT_NONE, flags, -1, 0);
+	vb.has_guard = base != MAP_FAILED;
+	/* A limit of address space: the sidecar makes all turns. */
+	return vb.has_guard ? base : mmap(NULL, bytes, PROT_NONE, flags, -1, 0);
 }
 
 static int map_memory(const char *path)
 {
 	const int rights = PROT_READ | PROT_WRITE;
 	vb.bytes = vb.hello[HELLO_MEMORY_BYTES];
-	vb.base = mmap(NULL, vb.bytes, rights, MAP_SHARED | MAP_NORESERVE, vb.memory, 0);
+	vb.base = reserve(vb.bytes);
 	if (vb.base == MAP_FAILED)
+		return errno;
+	const int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+	if (mmap(vb.base, vb.bytes, rights, flags, vb.memory, 0) == MAP_FAILED)
 		return errno;
 	vb.shared = vb.hello[HELLO_SHARED];
 	if (vb.shared == 0)
@@ -317,25 +351,29 @@ static int greet(void)
 static int start(void)
 {
 	const char *node = getenv("VERBENA_RUN_NODE"), *script = getenv("VERBENA_RUN_SIDECAR");
-	struct ends theirs = { -1, -1, -1, -1 };
-	int pipe_end = -1;
+	struct ends theirs = { -1, -1, -1, -1, -1 };
+	struct begin ours = { -1, -1 };
 	if (!node || !script)
 		return ENODEV;
-	int error = open_ends(&theirs, &pipe_end);
+	int error = open_ends(&theirs, &ours);
 	if (!error)
 		error = spawn(&theirs, node, script);
 	close_end(&theirs.socket);
 	close_end(&theirs.pipe);
+	close_end(&theirs.pass);
 	if (!error)
 		error = greet();
 	if (!error)
 		error = vb_memory_begin();
 	if (!error && !vb.hello[HELLO_HAS_THREAD]) {
 		close_end(&vb.wake);
-		vb.wake = pipe_end;
-		pipe_end = -1;
+		vb.wake = ours.pipe;
+		ours.pipe = -1;
 	}
-	close_end(&pipe_end);
+	close_end(&ours.pipe);
+	if (!error)
+		vb_turns_begin(ours.pass);
+	close_end(&ours.pass);
 	if (error) {
 		close_end(&vb.socket);
 		close_end(&vb.memory);
@@ -362,6 +400,7 @@ void vb_sidecar_leave(void)
 {
 	pthread_mutex_init(&call_lock, NULL);
 	pthread_mutex_init(&start_lock, NULL);
+	vb_turns_leave();
 	close_end(&vb.socket);
 	close_end(&vb.memory);
 	close_end(&vb.wake);

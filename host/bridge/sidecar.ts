@@ -16,7 +16,7 @@ import {
   type Word,
 } from './control-channel.js';
 import { removedAfter } from './device-removal.js';
-import { openLentDevice, takeArea, type Area } from './lent-device.js';
+import { allowTurns, openLentDevice, takeArea, type Area, type Turns } from './lent-device.js';
 import { childrenOf, ownerOf, readOptions } from './launch.js';
 import { ObjectTable } from './object-table.js';
 import { DESCRIPTORS, HELLO } from './operations.js';
@@ -50,7 +50,7 @@ function controlAddress(context: Context): number {
   return address;
 }
 
-function helloWords(context: Context, area: Area): Word[] {
+function helloWords(context: Context, area: Area, turns: Turns): Word[] {
   const { device, local } = context;
   const limits = context.queryDevice();
   const [gidLow, gidHigh] = gidWords(local.gid);
@@ -82,6 +82,10 @@ function helloWords(context: Context, area: Area): Word[] {
     MAX_INLINE_DATA: limits.maxInlineData,
     MAX_DM_BYTES: context.queryDeviceEx().maxDmSize,
     HAS_THREAD: device.controlAddress === undefined ? 0 : 1,
+    TURNS: turns.address,
+    TURNS_BYTES: turns.bytes,
+    STRAYS: turns.strays,
+    CAN_SEGMENT: Number(turns.canSegment),
   };
   const path = new TextEncoder().encode(device.shared?.segment.path ?? '');
   return [...HELLO.map((name) => values[name]), ...wordsOf(path)];
@@ -122,7 +126,9 @@ async function serve(): Promise<void> {
       .close()
       .catch(complain)
       .finally(() => process.exit(0));
-  const hello = helloWords(context, takeArea(context, options));
+  // Before the area, which takes all memory that is left.
+  const turns = await allowTurns(context, options);
+  const hello = helloWords(context, takeArea(context, options), turns);
   const objects = new ObjectTable();
   const state = { context, objects, owner: ownerOf() };
   const events = new AsyncEvents(objects);

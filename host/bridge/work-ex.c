@@ -6,6 +6,7 @@
 #include <time.h>
 #include "faults.h"
 #include "internal.h"
+#include "turns.h"
 
 /* ---- ibv_wr_*: the lock is held from start to complete or abort */
 
@@ -271,21 +272,32 @@ static int load_completion(struct vb_cq *cq)
 	return ENOENT;
 }
 
+/* The queue stays locked if it has a completion. */
+static int begin_poll(struct vb_cq *cq)
+{
+	uint32_t entries;
+	pthread_mutex_lock(&cq->lock);
+	cq->tail = vb_load(ring_of(cq, &entries) + ABI_RING_TAIL);
+	int error = load_completion(cq);
+	if (error)
+		pthread_mutex_unlock(&cq->lock);
+	return error;
+}
+
 static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
 	struct vb_cq *cq = cq_of(ex);
-	uint32_t entries;
 	if (attr->comp_mask)
 		return EINVAL;
 	int fault = vb_fault_call(FAULT_POLL_CQ, 0);
 	if (fault)
 		return fault;
 	uint32_t turns = vb_turns();
-	pthread_mutex_lock(&cq->lock);
-	cq->tail = vb_load(ring_of(cq, &entries) + ABI_RING_TAIL);
-	int error = load_completion(cq);
+	int error = begin_poll(cq);
+	if (error && vb_turn_poll())
+		error = begin_poll(cq);
 	if (error) {
-		pthread_mutex_unlock(&cq->lock);
+		vb_turn_settle();
 		vb_poll_pause(turns);
 	}
 	return error;

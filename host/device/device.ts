@@ -46,6 +46,8 @@ export interface ThreadOptions {
   readonly keepsAlive: boolean;
   /** Another process rings the doorbells (lending.ts). */
   readonly isLent?: boolean;
+  /** It makes turns as well, and this socket to it hangs up when it ends (lending.ts). */
+  readonly programDescriptor?: number | undefined;
 }
 
 /** A link of a device that several processes share: where it is, is known when it is opened. */
@@ -413,6 +415,11 @@ export class Device {
   /** @internal Address of the ControlBlock; undefined: the engine has no thread of its own. */
   get controlAddress(): number | undefined {
     return this.#progress.controlAddress;
+  }
+
+  /** @internal The socket of the thread's link; undefined: the engine has no thread of its own. */
+  get socketDescriptor(): number | undefined {
+    return this.#progress.socketDescriptor;
   }
 
   /** Does `poll` have to be called for anything to arrive? */

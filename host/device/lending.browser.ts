@@ -5,6 +5,7 @@ import { RefusalError } from '../errors/errors.js';
 export interface Lending {
   readonly memoryDescriptor: number;
   readonly wakeDescriptor: number;
+  readonly programDescriptor?: number;
 }
 
 export function backBy(): Promise<BackMemory> {

@@ -13,6 +13,8 @@ export interface Lending {
   readonly memoryDescriptor: number;
   /** An eventfd that wakes the device's thread; unused with a link of the caller. */
   readonly wakeDescriptor: number;
+  /** A socket to the other process, if it makes turns: it hangs up when that process ends. */
+  readonly programDescriptor?: number;
 }
 
 /** Maps the memory file over a new memory. Rejects with RefusalError EOPNOTSUPP without koffi. */

@@ -4,8 +4,8 @@
  * ```
  *  0      4          8       12       16     20     24      28    32        36        40      44
  *  | lock | sleeping | kicks | events | stop | turn | until | led | touched | waiters | peers |
- *  44         48      52        56
- *  | filtered | turns | pollers | reserved |
+ *  44         48      52        56       60
+ *  | filtered | turns | pollers | strays | reserved |
  * ```
  * The lock is held for the length of one call of an export: so control verbs run in the
  * application's thread, on the same state, between two calls of the other one.
@@ -18,8 +18,15 @@ import type { EngineMemory } from './memory.js';
 
 export const CONTROL_BLOCK_BYTES = 64;
 /** Offsets of what another process that posts has to know (host/bridge). */
+export const CONTROL_LOCK = 0;
 export const CONTROL_SLEEPING = 4;
 export const CONTROL_KICKS = 8;
+export const CONTROL_TURN = 20;
+export const CONTROL_UNTIL = 24;
+export const CONTROL_LED = 28;
+export const CONTROL_TOUCHED = 32;
+export const CONTROL_WAITERS = 36;
+export const CONTROL_STRAYS = 56;
 export const CONTROL_TURNS = 48;
 export const CONTROL_POLLERS = 52;
 
@@ -29,11 +36,20 @@ const UNLOCKED = 0;
 const LOCKED = 1;
 /** Locked, and a thread sleeps until it is unlocked. */
 const CONTENDED = 2;
+/**
+ * Locked by the process that the device is lent to (host/bridge/turns.c). It cannot wake threads of
+ * this one, so these look again by and by; and it may end at any instruction.
+ */
+export const CONTROL_LENT = 3;
 /** Values of `stop`: a thread is stopping the engine, and has finished. */
 const STOPPING = 1;
 const STOPPED = 2;
 /** Looks at the lock before a thread goes to sleep over it. */
 const SPINS = 200;
+/** Between two looks at a lock that another process holds. */
+const LENT_MILLIS = 0.1;
+/** Looks between two checks whether that process has ended. */
+const LENT_LOOKS = 20;
 /** Longest time that `yieldToWaiters` waits: a waiter may have been terminated. */
 const YIELD_MILLIS = 10;
 
@@ -59,20 +75,24 @@ export class ControlBlock {
   readonly #turns: number;
   readonly #pollers: number;
 
-  constructor(memory: EngineMemory, address: number) {
+  readonly #isGone: () => boolean;
+
+  /** `isGone`: has the process that the device is lent to ended? */
+  constructor(memory: EngineMemory, address: number, isGone = (): boolean => false) {
     this.address = address;
+    this.#isGone = isGone;
     this.#words = new Int32Array(memory.buffer);
     const at = address >> 2;
-    this.#lock = at;
+    this.#lock = at + (CONTROL_LOCK >> 2);
     this.#sleeping = at + (CONTROL_SLEEPING >> 2);
     this.#kicks = at + (CONTROL_KICKS >> 2);
     this.#events = at + 3;
     this.#stop = at + 4;
-    this.#turn = at + 5;
-    this.#until = at + 6;
-    this.#led = at + 7;
-    this.#touched = at + 8;
-    this.#waiters = at + 9;
+    this.#turn = at + (CONTROL_TURN >> 2);
+    this.#until = at + (CONTROL_UNTIL >> 2);
+    this.#led = at + (CONTROL_LED >> 2);
+    this.#touched = at + (CONTROL_TOUCHED >> 2);
+    this.#waiters = at + (CONTROL_WAITERS >> 2);
     this.#peers = at + 10;
     this.#filtered = at + 11;
     this.#turns = at + (CONTROL_TURNS >> 2);
@@ -86,9 +106,27 @@ export class ControlBlock {
       if (Atomics.compareExchange(words, at, UNLOCKED, LOCKED) === UNLOCKED) return;
     }
     Atomics.add(words, this.#waiters, 1);
-    while (Atomics.exchange(words, at, CONTENDED) !== UNLOCKED) Atomics.wait(words, at, CONTENDED);
+    for (let looks = 1; !this.#lockContended(); looks++) {
+      if (Atomics.wait(words, at, CONTROL_LENT, LENT_MILLIS) === 'not-equal') {
+        Atomics.wait(words, at, CONTENDED);
+      } else if (looks % LENT_LOOKS === 0) this.#reclaim(at);
+    }
     Atomics.sub(words, this.#waiters, 1);
     Atomics.notify(words, this.#waiters);
+  }
+
+  /** Locks, or marks the lock as one that a thread sleeps over, unless another process holds it. */
+  #lockContended(): boolean {
+    const [words, at] = [this.#words, this.#lock];
+    if (Atomics.compareExchange(words, at, UNLOCKED, CONTENDED) === UNLOCKED) return true;
+    Atomics.compareExchange(words, at, LOCKED, CONTENDED);
+    return false;
+  }
+
+  /** Unlocks what a process held that has ended. */
+  #reclaim(at: number): void {
+    if (Atomics.load(this.#words, at) !== CONTROL_LENT || !this.#isGone()) return;
+    Atomics.compareExchange(this.#words, at, CONTROL_LENT, UNLOCKED);
   }
 
   /**
@@ -207,8 +245,11 @@ export class ControlBlock {
    */
   awaitTurn(timeoutMicros: number): void {
     const words = this.#words;
-    if (Atomics.compareExchange(words, this.#turn, LOCKED, CONTENDED) === UNLOCKED) return;
-    Atomics.wait(words, this.#turn, CONTENDED, timeoutMicros / 1000);
+    const found = Atomics.compareExchange(words, this.#turn, LOCKED, CONTENDED);
+    if (found === UNLOCKED) return;
+    const value = found === CONTROL_LENT ? found : CONTENDED;
+    const outcome = Atomics.wait(words, this.#turn, value, timeoutMicros / 1000);
+    if (found === CONTROL_LENT && outcome === 'timed-out') this.#reclaim(this.#turn);
   }
 
   /**
@@ -300,6 +341,11 @@ export class ControlBlock {
 
   get turnsAddress(): number {
     return this.address + CONTROL_TURNS;
+  }
+
+  /** Address of device/progress/strays.ts; 0: no other process receives. */
+  get strays(): number {
+    return Atomics.load(this.#words, (this.address + CONTROL_STRAYS) >> 2);
   }
 
   /** There are events: calls the application. */

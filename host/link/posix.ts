@@ -57,6 +57,7 @@ export const IPV6_RECVTCLASS = 66;
 export const IPV6_TCLASS = 67;
 export const POLLIN = 0x001;
 export const POLLOUT = 0x004;
+const POLLHUP = 0x010;
 
 const PR_SET_PDEATHSIG = 1;
 /** Of x86-64. */
@@ -91,6 +92,13 @@ const INT_BYTES = 4;
 const SOCKADDR_IN_BYTES = 16;
 const SOCKADDR_IN6_BYTES = 28;
 const SOCKADDR_LL_BYTES = 20;
+
+/** sendmsg with one descriptor, as 64-bit Linux lays it out: msghdr, iovec, cmsghdr, a byte. */
+const PASSING = { header: 0, iovec: 56, control: 72, byte: 96, bytes: 104 } as const;
+const SCM_RIGHTS = 1;
+/** CMSG_LEN and CMSG_SPACE of a descriptor. */
+const CONTROL_LENGTH = 20;
+const CONTROL_SPACE = 24;
 
 /** A system call said no. `code` is the errno's name. */
 export class PosixError extends Error {
@@ -375,6 +383,36 @@ export class Posix {
    */
   pollDescriptors(descriptors: number, count: number, timeout: number): number {
     return this.#countOrErrno(this.#ppoll(descriptors, count, timeout, 0));
+  }
+
+  /** Is the other end of this socket closed? */
+  hasHungUp(fd: number): boolean {
+    const buffer = new ArrayBuffer(64);
+    const words = new Int32Array(buffer);
+    words[0] = fd;
+    // Behind the pollfd: a timespec of zeros.
+    const at = this.addressOf(buffer);
+    this.pollDescriptors(at, 1, at + 8);
+    return ((words[1]! >>> 16) & POLLHUP) !== 0;
+  }
+
+  /** Gives another process a descriptor over a socket of AF_UNIX. Throws PosixError. */
+  passDescriptor(socket: number, fd: number): void {
+    const buffer = new ArrayBuffer(PASSING.bytes);
+    const view = new DataView(buffer);
+    const base = this.addressOf(buffer);
+    const put = (at: number, value: number): void => view.setBigUint64(at, BigInt(value), true);
+    put(PASSING.header + 16, base + PASSING.iovec);
+    put(PASSING.header + 24, 1);
+    put(PASSING.header + 32, base + PASSING.control);
+    put(PASSING.header + 40, CONTROL_SPACE);
+    put(PASSING.iovec, base + PASSING.byte);
+    put(PASSING.iovec + 8, 1);
+    put(PASSING.control, CONTROL_LENGTH);
+    view.setInt32(PASSING.control + 8, SOL_SOCKET, true);
+    view.setInt32(PASSING.control + 12, SCM_RIGHTS, true);
+    view.setInt32(PASSING.control + 16, fd, true);
+    this.#checked('sendmsg', this.#sendmsg(socket, base, MSG_DONTWAIT));
   }
 
   /** This process is killed when its parent ends (PR_SET_PDEATHSIG), however that ends. */

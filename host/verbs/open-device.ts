@@ -128,7 +128,9 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   if (!Number.isFinite(spinMicros) || spinMicros < 0) {
     throw new MisuseError('spinMicros', `must be a number from 0 on, got ${spinMicros}`);
   }
-  const thread = { udp, spinMicros, keepsAlive, isLent: options.lending !== undefined };
+  const isLent = options.lending !== undefined;
+  const programDescriptor = options.lending?.programDescriptor;
+  const thread = { udp, spinMicros, keepsAlive, isLent, programDescriptor };
   if (options.name !== undefined) {
     const { progress = 'thread', name, directory, processesMax } = options;
     const { localMemoryBytes, memoryBytesMax } = options;

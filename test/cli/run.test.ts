@@ -90,9 +90,10 @@ test('the library makes no wrong access to memory, as AddressSanitizer sees it',
     const sources = readdirSync(folder).filter((name) => name.endsWith('.c'));
     const library = space.path('library.so');
     const abi = fileURLToPath(new URL('build/bridge', root));
+    const include = [`-I${abi}`, `-I${folder}`];
     const flags = ['-O1', '-fPIC', '-shared', '-fvisibility=hidden', '-fsanitize=address'];
-    const files = sources.map((name) => `${folder}${name}`);
-    execFileSync('gcc', ['-std=gnu11', ...flags, `-I${abi}`, ...files, '-o', library, '-lpthread']);
+    const files = [...sources.map((name) => `${folder}${name}`), `${abi}/engine.o`];
+    execFileSync('gcc', ['-std=gnu11', ...flags, ...include, ...files, '-o', library, '-lpthread']);
     const options = { address: `${ADDRESS}3`, memoryBytes: 2 ** 30, faults: {} };
     const variables = Object.entries({
       ...environmentOf(options),

@@ -20,6 +20,7 @@ const SECONDS: Readonly<Record<string, number>> = {
   'cli/perf': 14,
   'cli/refusal': 14,
   'unit/cm/accepting': 14,
+  'cli/run-turns': 16,
   'cli/run': 13,
   'cli/transfer': 12,
   'examples/programs': 12,

@@ -8,6 +8,7 @@ export interface RunCliOptions extends FaultPercents {
   readonly name?: string;
   readonly memory?: number;
   readonly icrc: 'needed' | 'always';
+  readonly turns: 'program' | 'device';
   readonly pcap?: string;
   readonly fault?: string;
 }
@@ -19,6 +20,11 @@ const MEMORY_MAX = 2 ** 32;
 function icrc(text: string): 'needed' | 'always' {
   if (text === 'needed' || text === 'always') return text;
   throw new InvalidArgumentError('It must be needed or always.');
+}
+
+function turns(text: string): 'program' | 'device' {
+  if (text === 'program' || text === 'device') return text;
+  throw new InvalidArgumentError('It must be program or device.');
 }
 
 function deviceName(text: string): string {
@@ -43,6 +49,11 @@ export function addRunOptions(command: Command): Command {
       new Option('--icrc <how>', 'needed or always: ICRC also where both sides omit it')
         .argParser(icrc)
         .default('needed'),
+    )
+    .addOption(
+      new Option('--turns <how>', 'program or device: process that runs the engine during polls')
+        .argParser(turns)
+        .default('program'),
     )
     .option('--pcap <file>', 'capture every packet')
     .option('--fault <file>', 'verbs that fail, as JSON (host/guide/C-PROGRAMS.md)');

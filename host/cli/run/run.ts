@@ -22,7 +22,7 @@ const SIGNAL_CODE = 128;
 const FORWARDED = ['SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const;
 
 function optionsOf(options: RunCliOptions): Parameters<typeof environmentOf>[0] {
-  const { address, name, icrc, pcap } = options;
+  const { address, name, icrc, turns, pcap } = options;
   const faults = faultsOf(options);
   if (name !== undefined && (pcap !== undefined || hasFaults(faults))) {
     throw new MisuseError('--name', 'is not available with --pcap or faults');
@@ -32,6 +32,7 @@ function optionsOf(options: RunCliOptions): Parameters<typeof environmentOf>[0] 
     address,
     memoryBytes,
     icrc,
+    turns,
     faults: { ...faults },
     ...(name === undefined ? {} : { name }),
     // The sidecar has another working directory if the program changes it.

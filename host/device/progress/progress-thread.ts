@@ -23,6 +23,7 @@ import { openPacketInbox } from '../sharing/packet-inbox.js';
 import { FloodFilter } from './flood-filter.js';
 import { Runner } from './runner.js';
 import { Spin } from './spin.js';
+import { collectStrays } from './strays.js';
 
 export interface ThreadTask extends EngineParts {
   /** Address of the ControlBlock. */
@@ -41,6 +42,8 @@ export interface ThreadTask extends EngineParts {
   readonly shared: { readonly arena: number; readonly slot: number } | undefined;
   /** Another process posts and polls (lending.ts). */
   readonly isLent: boolean;
+  /** A socket to that process, if it makes turns as well. */
+  readonly programDescriptor: number | undefined;
 }
 
 export type ThreadMessage =
@@ -54,6 +57,8 @@ const LED_MICROS = 200;
 const TOUCHED_MICROS = 1000;
 /** So often the thread looks whether the application still does the work. */
 const LOOK_MICROS = 500;
+/** So often the last turn waits for one that another process holds, which may have ended. */
+const LAST_ATTEMPTS = 3;
 /** The longest sleep. `worker.terminate()` of an application has no other way to end this thread. */
 const SLEEP_MICROS = 1_000_000;
 /** How long the thread looks for the peer's next request before it yields its processor. */
@@ -96,12 +101,15 @@ tell({ kind: 'started' });
 const task = await nextMessage<ThreadTask>();
 const clock = new RealClock();
 const memory = new EngineMemory(task.memory);
-const control = new ControlBlock(memory, task.control);
 const link = new UdpBatchLink(task.udp);
 /** Other processes of the device bring packets there. */
 const packetInbox = task.shared && (await openPacketInbox(memory, task.shared, link));
 /** No spin without koffi: then the link does not open either. */
 const { posix } = await loadPosix();
+const { programDescriptor } = task;
+const isGone = (): boolean =>
+  programDescriptor !== undefined && (posix?.hasHungUp(programDescriptor) ?? false);
+const control = new ControlBlock(memory, task.control, isGone);
 const spin = new Spin(
   task.spinMicros,
   clock,
@@ -110,16 +118,17 @@ const spin = new Spin(
   availableParallelism(),
 );
 let runner: Runner | undefined;
+const receiver = Runner.receiver(() => runner, tellFailure, packetInbox);
 
-/** One turn, unless the application has the turn and does the work. */
-function turn(running: Runner): number {
+/** One turn, unless the application does the work and has the turn, also after `attempts`. */
+function turn(running: Runner, attempts = 0): number {
   control.yieldToWaiters();
-  if (!control.takeTurn()) {
+  if (!control.waitForTurn(attempts, LOOK_MICROS)) {
     control.awaitTurn(LOOK_MICROS);
     return 0;
   }
   try {
-    return running.turn();
+    return collectStrays(memory, control, receiver) + running.turn();
   } finally {
     control.endTurn();
   }
@@ -187,15 +196,12 @@ function run(context: number): void {
     } else if (done === 0) spin.yield();
   }
   // What was posted before the end leaves: the last word of a connection is often among it.
-  turn(running);
+  turn(running, LAST_ATTEMPTS);
 }
 
 async function main(): Promise<void> {
   try {
-    await link.open(
-      Runner.receiver(() => runner, tellFailure, packetInbox),
-      linkMemory(memory, task.linkArea, task.linkBytes),
-    );
+    await link.open(receiver, linkMemory(memory, task.linkArea, task.linkBytes));
     tell({ kind: 'opened', share: link.share });
   } catch (error) {
     tellFailure(error);

@@ -62,6 +62,8 @@ export interface Progress {
   settle(): void;
   /** Address of the ControlBlock of an engine with a thread of its own. */
   readonly controlAddress?: number;
+  /** Descriptor of the socket of the thread's link; undefined: as above. */
+  readonly socketDescriptor?: number;
   /** Address of the table of durable segments (durable-exchange.ts). */
   readonly durables: number;
   /** From now on `commit` works on that ring, in this thread. */

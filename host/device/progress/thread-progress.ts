@@ -54,6 +54,8 @@ interface ThreadProgressOptions {
   /** Does the thread keep the process from ending? Default true. */
   readonly keepsAlive?: boolean;
   readonly isLent?: boolean;
+  /** A socket to the process that makes turns as well (lending.ts). */
+  readonly programDescriptor?: number | undefined;
 }
 
 /** Devices with a running thread: a process that exits without closing would wait for its sleep. */
@@ -156,10 +158,11 @@ export class ThreadProgress implements Progress {
    */
   static async open(
     arena: ArenaMemory,
-    { udp, spinMicros, keepsAlive = true, isLent = false }: ThreadProgressOptions,
+    options: ThreadProgressOptions,
     slot?: number,
     started?: Worker,
   ): Promise<ThreadProgress> {
+    const { udp, spinMicros, keepsAlive = true, isLent = false, programDescriptor } = options;
     const { posix, reason } = await loadPosix();
     if (!posix) throw new LinkError('EOPNOTSUPP', `a progress thread needs koffi: ${reason}`);
     // This thread throws the misuse; the other thread creates the socket.
@@ -182,12 +185,15 @@ export class ThreadProgress implements Progress {
       arena: arena.address,
       shared,
       isLent,
+      programDescriptor,
     };
     const worker = started ?? (await startThread());
     worker.postMessage(task);
     const message = await hear<ThreadMessage>(worker);
     if (message.kind !== 'opened') throw errorOf(message);
-    const block = new ControlBlock(arena.memory, control);
+    const isGone = (): boolean =>
+      programDescriptor !== undefined && posix.hasHungUp(programDescriptor);
+    const block = new ControlBlock(arena.memory, control, isGone);
     const packetInbox = shared && (await openPacketInbox(arena.memory, shared, link));
     const made: { progress?: ThreadProgress } = {};
     const receiver = Runner.receiver(

@@ -3,7 +3,13 @@ import { once } from 'node:events';
 import { Worker, isMainThread, workerData } from 'node:worker_threads';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { CONTROL_BLOCK_BYTES, ControlBlock } from '../../../host/engine/control-block.js';
+import {
+  CONTROL_BLOCK_BYTES,
+  CONTROL_LENT,
+  CONTROL_LOCK,
+  CONTROL_TURN,
+  ControlBlock,
+} from '../../../host/engine/control-block.js';
 import type { EngineMemory } from '../../../host/engine/memory.js';
 
 const FLAG = CONTROL_BLOCK_BYTES / 4;
@@ -76,6 +82,27 @@ function startWorker(task: keyof typeof TASKS, buffer: SharedArrayBuffer): Worke
 }
 
 if (isMainThread) {
+  test('what a process held that has ended is taken back, and not while it lives', () => {
+    const buffer = new SharedArrayBuffer(CONTROL_BLOCK_BYTES + 4);
+    const [, words] = blockOn(buffer);
+    let looks = 0;
+    // It lives when it is looked at for the first time.
+    const isGone = (): boolean => ++looks > 1;
+    const block = new ControlBlock({ buffer } as unknown as EngineMemory, 0, isGone);
+    words[CONTROL_LOCK / 4] = CONTROL_LENT;
+    block.lock();
+    assert.is(looks, 2);
+    assert.is.not(words[CONTROL_LOCK / 4], CONTROL_LENT);
+    block.unlock();
+    looks = 0;
+    words[CONTROL_TURN / 4] = CONTROL_LENT;
+    assert.not.ok(block.waitForTurn(1, 50));
+    assert.is(words[CONTROL_TURN / 4], CONTROL_LENT);
+    assert.ok(block.waitForTurn(1, 50));
+    block.endTurn();
+    assert.is(words[CONTROL_TURN / 4], 0);
+  });
+
   test('a stopped thread that woke by itself does not end while its waker is active', async () => {
     const buffer = new SharedArrayBuffer(CONTROL_BLOCK_BYTES + 4);
     const [block, words] = blockOn(buffer);

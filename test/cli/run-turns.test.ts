@@ -1,0 +1,278 @@
+/** `verbena run`: turns of the engine in the program itself. */
+import { execFileSync } from 'node:child_process';
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { ContextLayout } from '#build/abi.js';
+import { compile } from '../support/c-program.js';
+import { Workspace, type Program } from '../support/processes.js';
+
+const test = suite('cli/run-turns');
+
+/** Each pair has two addresses of its own. */
+let next = 1;
+const ENDING_MILLIS = 5000;
+const QUIET_MILLIS = 200;
+
+/** Where words of the engine's context lie, and the limit that lent-device.ts sets. */
+const { localGid0, timers, queuePairsMax } = ContextLayout.fields;
+const CONTEXT = [localGid0[0], timers[0], queuePairsMax[0], 4096];
+
+interface Side {
+  readonly program: Program;
+  readonly address: string;
+  /** The program waits for this file. */
+  readonly go: string;
+}
+
+function readOf(pid: string, name: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${name}`, 'latin1');
+  } catch {
+    // It has ended.
+    return '';
+  }
+}
+
+/** Processes that have the device at this address. */
+function sidecarsOf(address: string): number[] {
+  return readdirSync('/proc')
+    .filter((pid) => /^\d+$/.test(pid) && readOf(pid, 'cmdline').includes('/sidecar.js'))
+    .filter((pid) => readOf(pid, 'environ').includes(`"${address}"`))
+    .map(Number);
+}
+
+/** The program of a `verbena run`. */
+function childOf({ pid }: Program): number {
+  return Number(readOf(String(pid), `task/${pid}/children`).trim().split(' ')[0]);
+}
+
+/**
+ * Two connected programs that wait for a file: one does `what`, the other answers. `shared`: both on
+ * the device at this address, which has a name.
+ */
+async function startPair(
+  space: Workspace,
+  file: string,
+  what: string,
+  rounds: number,
+  options: readonly string[] = [],
+  shared?: string,
+): Promise<readonly [Side, Side]> {
+  const pair = next++;
+  const addresses = [`127.75.0.${pair}`, `127.75.1.${pair}`].map((each) => shared ?? each);
+  const name = shared === undefined ? [] : ['--name', `turns-${process.pid}-${shared}`];
+  const files = [0, 1].map((index) => space.path(`qp-${pair}-${index}`));
+  const sides = [what, 'answer'].map((each, index) => {
+    const [address, go] = [addresses[index]!, `${files[index]}.go`];
+    const own = ['run', '--address', address, ...name, ...options, '--', file, each, rounds];
+    const peer = addresses[1 - index]!;
+    const words = [...own, files[index]!, files[1 - index]!, peer, address, ...CONTEXT];
+    return { program: space.start(...words), address, go };
+  });
+  for (const { program } of sides) await program.printed('stdout', /connected, 0 wrong\n/);
+  return [sides[0]!, sides[1]!];
+}
+
+function go(sides: readonly Side[]): void {
+  for (const side of sides) writeFileSync(side.go, '');
+}
+
+async function ends(sides: readonly Side[], pattern: RegExp): Promise<void> {
+  for (const { program } of sides) {
+    const { code, stdout, stderr } = await program.ended;
+    assert.is(code, 0, `${stdout}${stderr}`);
+  }
+  assert.match(sides[0]!.program.stdout, pattern);
+}
+
+async function untilSidecars({ address }: Side, count: number): Promise<void> {
+  const deadline = performance.now() + ENDING_MILLIS;
+  while (sidecarsOf(address).length > count && performance.now() < deadline) await sleep(20);
+  assert.is(sidecarsOf(address).length, count);
+}
+
+const untilNoSidecar = (side: Side): Promise<void> => untilSidecars(side, 0);
+
+/** Runs `work` while both processes that have the devices stand still. */
+async function withoutSidecars(sides: readonly Side[], work: () => Promise<void>): Promise<void> {
+  // The last acknowledgements are over: a turn that is stopped would not end.
+  await sleep(QUIET_MILLIS);
+  const pids = [...new Set(sides.flatMap(({ address }) => sidecarsOf(address)))];
+  assert.is(pids.length, sides.length);
+  for (const pid of pids) process.kill(pid, 'SIGSTOP');
+  try {
+    await work();
+  } finally {
+    for (const pid of pids) process.kill(pid, 'SIGCONT');
+  }
+}
+
+function inPair(
+  what: string,
+  rounds: number,
+  work: (sides: readonly [Side, Side], space: Workspace) => Promise<void>,
+  options: readonly string[] = [],
+): () => Promise<void> {
+  return () =>
+    Workspace.use(async (space) => {
+      const file = await compile(space, 'turns');
+      if (!file) return;
+      const sides = await startPair(space, file, what, rounds, options);
+      await work(sides, space);
+      for (const side of sides) await untilNoSidecar(side);
+    });
+}
+
+test(
+  'messages travel while both sidecars are stopped',
+  inPair('ask', 2000, async (sides) => {
+    await withoutSidecars(sides, async () => {
+      go(sides);
+      await sides[0].program.printed('stdout', /2000 rounds, 0 wrong/);
+      await sides[1].program.printed('stdout', /2000 rounds, 0 wrong/);
+    });
+    await ends(sides, /2000 rounds, 0 wrong/);
+  }),
+);
+
+for (const options of [
+  ['--turns', 'device'],
+  ['--loss', '1', '--seed', '3'],
+]) {
+  test(
+    `with ${options[0]} ${options[1]} the sidecar makes all turns`,
+    inPair(
+      'ask',
+      300,
+      async (sides) => {
+        await withoutSidecars(sides, async () => {
+          go(sides);
+          await sleep(300);
+          assert.not.match(sides[0].program.stdout, /rounds/);
+        });
+        await ends(sides, /300 rounds, 0 wrong/);
+      },
+      options,
+    ),
+  );
+}
+
+test(
+  'a handler of a signal that interrupts a poll calls a verb',
+  inPair('signals', 20_000, async (sides) => {
+    go(sides);
+    await ends(sides, /signals: some, 0 refused\n20000 rounds, 0 wrong/);
+  }),
+);
+
+test(
+  'the program forks while it polls: its children have no completions',
+  inPair('forks', 5000, async (sides) => {
+    go(sides);
+    await ends(sides, /connected, 0 wrong\n5000 rounds, 0 wrong/);
+  }),
+);
+
+test(
+  'two threads poll at once',
+  inPair('threads', 5000, async (sides) => {
+    go(sides);
+    await ends(sides, /5000 rounds, 0 wrong/);
+  }),
+);
+
+test(
+  'a completion event comes while another thread polls another queue',
+  inPair('event', 1, async (sides) => {
+    go(sides);
+    await ends(sides, /event: 1\n/);
+  }),
+);
+
+test(
+  'a timer runs out while the program makes no call',
+  inPair('timeout', 0, async (sides) => {
+    const [asking, answering] = sides;
+    const pid = childOf(answering.program);
+    process.kill(pid, 'SIGSTOP');
+    await withoutSidecars([answering], async () => {
+      go([asking]);
+      await asking.program.printed('stdout', /after the timeout: transport retry counter exceeded/);
+    });
+    process.kill(pid, 'SIGCONT');
+    assert.is((await asking.program.ended).code, 0);
+    process.kill(pid, 'SIGKILL');
+    await answering.program.ended;
+  }),
+);
+
+test(
+  'an engine that accesses what is no memory fails, and the program goes on',
+  inPair('spoil', 0, async ([spoiling, answering]) => {
+    go([spoiling]);
+    const { code, stdout, stderr } = await spoiling.program.ended;
+    assert.is(code, 0, `${stdout}${stderr}`);
+    assert.match(stdout, /spoiled: polls 0 0\n0 rounds/);
+    assert.match(stderr, /^verbena run: the engine has trapped, and the device fails/m);
+    answering.program.kill('SIGTERM');
+    await answering.program.ended;
+  }),
+);
+
+test('programs on one device make turns, and outlive others that are killed in one', () =>
+  Workspace.use(async (space) => {
+    const file = await compile(space, 'turns');
+    if (!file) return;
+    const address = '127.75.2.1';
+    const sides = await startPair(space, file, 'ask', 2000, [], address);
+    for (let attempt = 0; attempt < 2; attempt++) {
+      const others = await startPair(space, file, 'ask', 100_000_000, [], address);
+      go(others);
+      await sleep(30 + 13 * attempt);
+      for (const { program } of others) {
+        process.kill(childOf(program), 'SIGKILL');
+        await program.ended;
+      }
+    }
+    await untilSidecars(sides[0], 2);
+    await withoutSidecars(sides, async () => {
+      go(sides);
+      for (const { program } of sides) await program.printed('stdout', /2000 rounds, 0 wrong/);
+    });
+    await ends(sides, /2000 rounds, 0 wrong/);
+    await untilNoSidecar(sides[0]);
+  }));
+
+test('a program that is killed in a turn leaves no sidecar', () =>
+  Workspace.use(async (space) => {
+    const file = await compile(space, 'turns');
+    if (!file) return;
+    for (let attempt = 0; attempt < 2; attempt++) {
+      const sides = await startPair(space, file, 'ask', 100_000_000);
+      go(sides);
+      await sleep(30 + 13 * attempt);
+      for (const side of sides) {
+        process.kill(childOf(side.program), 'SIGKILL');
+        assert.is((await side.program.ended).code, 137);
+        await untilNoSidecar(side);
+      }
+    }
+  }));
+
+test(
+  'a program that is stopped and continued goes on',
+  inPair('ask', 20_000, async (sides) => {
+    go(sides);
+    for (let stop = 0; stop < 10; stop++) {
+      await sleep(10);
+      execFileSync('kill', ['-STOP', String(childOf(sides[0].program))]);
+      await sleep(10);
+      execFileSync('kill', ['-CONT', String(childOf(sides[0].program))]);
+    }
+    await ends(sides, /20000 rounds, 0 wrong/);
+  }),
+);
+
+test.run();
