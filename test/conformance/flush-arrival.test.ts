@@ -273,4 +273,20 @@ test('after a timeout all that is not acknowledged goes again, arrived or not, w
   assert.equal(psns(wire), range(4, 12), 'they double for each round trip');
 });
 
+test('so it does behind many requests that are complete', (wire) => {
+  const before = 4096;
+  for (let index = 0; index < before; index++) {
+    wire.post(WrOpcode.RDMA_WRITE, 8);
+    wire.acknowledge(OURS + index);
+  }
+  wire.takePackets();
+  const where = { remoteAddr: 0x10000n, rkey: 0x77 };
+  const type = PlacementType.PERSISTENT;
+  wire.qp.postSend({ opcode: WrOpcode.FLUSH, flush: { ...where, length: 8, type } });
+  wire.post(WrOpcode.RDMA_WRITE, 20 * MTU);
+  assert.equal(psns(wire), range(before, before + WINDOW));
+  tell(wire, before + 5);
+  assert.equal(psns(wire), range(before + 8, before + 13));
+});
+
 test.run();

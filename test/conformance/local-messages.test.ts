@@ -19,7 +19,7 @@ import { LocalChannel } from '../support/local-channels.js';
 import { connect, makePair, type PairOptions } from '../support/pair.js';
 import { WireLink, pattern } from '../support/wire.js';
 import { Random } from '../simulation/random.js';
-import type { AnyRequest } from '../support/any-request.js';
+import { asPosted, type AnyRequest } from '../support/any-request.js';
 
 const { SEND, RDMA_WRITE, RDMA_WRITE_WITH_IMM } = WrOpcode;
 const { SIGNALED } = SendFlag;
@@ -454,6 +454,29 @@ test('a message that its target executes while the queue pair ends is withdrawn'
       seen(a);
     }
   }));
+
+test('a target with a completion queue that has ended executes nothing', () =>
+  between(
+    (world) => {
+      const { a, b } = world;
+      const [from, to] = [a, b].map(({ pd, cq }) => pd.createQp({ sendCq: cq, recvCq: cq }));
+      connect(from!, { ...b, qp: to! }, 1, 2, {});
+      connect(to!, { ...a, qp: from! }, 2, 1, { attributes: { retryCnt: 1 } });
+      for (let index = 0; index < 6; index++) receive(world, index, 0, 100);
+      for (let index = 0; index < 6; index++) world.post(a, send(world, index, 0, 100));
+      world.quiet();
+      assert.is(b.qp.state, QpState.ERR);
+      const executed = a.context.counters().localRequests;
+      // Its places are free, and it is dead all the same.
+      seen(b);
+      to!.postRecv({ wrId: 9, sgList: [world.sge(b, 0, 100)] });
+      from!.postSend(asPosted(send(world, 9, 0, 100)));
+      world.quiet();
+      assert.is(a.context.counters().localRequests, executed);
+      assert.is(to!.state, QpState.ERR);
+    },
+    { cqe: 4, attributes: { retryCnt: 1 } },
+  ));
 
 /** Whatever another member of the arena writes there. */
 for (let seed = 1; seed <= 6; seed++) {

@@ -324,4 +324,18 @@ test('local work between requests does not end the local path', () =>
     mr.dereg();
   }));
 
+test('a WRITE with immediate data writes nothing before there is a receive request', () =>
+  onLocal({}, (pair) => {
+    const { a, b } = pair;
+    a.buffer.fill(7);
+    const opcode = WrOpcode.RDMA_WRITE_WITH_IMM;
+    a.qp.postSend(asPosted({ ...write(pair, 64), opcode, immData: 1 }));
+    pair.settle();
+    assert.equal([statuses(pair), b.buffer[0]], [[], 0]);
+    b.qp.postRecv({ wrId: 5, sgList: [] });
+    const seen: string[] = [];
+    pair.run(() => seen.push(...statuses(pair)) > 0);
+    assert.equal([seen, b.buffer[0]], [['64 SUCCESS'], 7]);
+  }));
+
 test.run();

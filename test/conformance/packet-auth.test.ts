@@ -255,4 +255,32 @@ test('the longest packets fit with counter and tag', () =>
     openPacket(SEND_KEY, bytes);
   }));
 
+test('a length that no packet has is malformed, with a tag as well', ({ wire, peer }) => {
+  const whole = peer.seal(peer.write(0, pattern(8)));
+  for (const more of [1, 2, 3]) {
+    const odd = wire.seal(Uint8Array.from([...whole, ...new Uint8Array(more)]));
+    wire.expectCounted({ dropMalformed: 1 }, () => wire.deliver(odd));
+  }
+  wire.deliver(whole);
+  assert.equal(bytesAt(wire, 0, 8), [...pattern(8)]);
+});
+
+test('a packet too short for counter and tag has none, whatever lies before it', ({
+  wire,
+  peer,
+}) => {
+  // Where such a packet would have its counter, one that is fresh.
+  const before = new Uint8Array(64);
+  for (let at = 0; at < 64; at += 8) before[at] = 1;
+  const elsewhere = wire.packet(
+    { opcode: Opcode.RC_SEND_ONLY, targetQp: wire.qp.qpNum ^ 0x10000 },
+    before,
+  );
+  const whole = peer.seal(wire.packet({ opcode: Opcode.RC_SEND_ONLY, psn: THEIRS }, 24));
+  for (let length = 16; length < 12 + TRAILER + 4; length += 4) {
+    const short = wire.seal(whole.slice(0, length));
+    wire.expectCounted({ dropQueuePair: 1, dropTag: 1 }, () => wire.deliver([elsewhere, short]));
+  }
+});
+
 test.run();

@@ -400,4 +400,11 @@ test('a peer that does no selective repeat gets all from its gap on, in order', 
     assert.equal(sent(wire), ['1 x 3']);
   }));
 
+test('what the responder is about to send again is not sent twice, from the middle of a READ on', (wire) => {
+  wire.deliver(request(wire, 0, 0, 8));
+  assert.equal(answered(wire), [0, 1, 2, 3, 4, 5, 6, 7]);
+  wire.deliver([request(wire, 0, 4, 2), request(wire, 0, 1, 7)]);
+  assert.equal(answered(wire), [4, 5, 1, 2, 3]);
+});
+
 test.run();

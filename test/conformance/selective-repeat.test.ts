@@ -329,4 +329,37 @@ test('it is not where the link slows down by itself', () =>
     assert.is(windowAfterLoss(wire), 8);
   }));
 
+test('a packet ahead that differs in its header alone is forged, or the other one is', (wire) => {
+  const genuine = write(wire, 2, 6);
+  const forged = Uint8Array.from(genuine);
+  forged[1]! ^= 0x80;
+  wire.deliver([write(wire, 0, 6), genuine]);
+  wire.deliver(wire.seal(forged));
+  wire.takePackets();
+  wire.deliver(write(wire, 1, 6));
+  wire.takePackets();
+  wire.deliver(write(wire, 5, 6));
+  const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  wire.expectPacket({ opcode, psn: THEIRS + 2 });
+});
+
+for (const hours of [0.4, 0.7, 1.3]) {
+  test(`so it is when the clock has run for ${hours} hours`, () =>
+    onWire({ ...OPTIONS, device: { windowPackets: 8 } }, (wire) => {
+      wire.clock.advance(hours * 3600e6);
+      assert.ok(windowAfterLoss(wire) < 8);
+    }));
+}
+
+test('what is kept ahead is forgotten when a READ takes its PSN', (wire) => {
+  // Forged: a WRITE with a PSN that the peer gives to a READ.
+  wire.deliver(write(wire, 2, 8));
+  const reth = wire.reth(0, 4 * MTU);
+  wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: THEIRS, ...reth });
+  wire.takePackets();
+  wire.deliver(write(wire, 7, 9));
+  const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  wire.expectPacket({ opcode, psn: THEIRS + 4, aheadLow: 0b100n });
+});
+
 test.run();
