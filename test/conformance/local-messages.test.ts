@@ -4,7 +4,14 @@
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { LocalMessageLayout, LocalMessageState } from '#build/abi.js';
+import {
+  ArenaLayout,
+  CONTEXT_SLOT_SIZE,
+  ContextSlotLayout,
+  LocalMessageLayout,
+  LocalMessageState,
+} from '#build/abi.js';
+import { structAt } from '../../host/engine/struct.js';
 import {
   AccessFlag,
   Endpoint,
@@ -477,6 +484,25 @@ test('a target with a completion queue that has ended executes nothing', () =>
     },
     { cqe: 4, attributes: { retryCnt: 1 } },
   ));
+
+test('local work that waits for its fence ends the turn, and holds what is behind it', () =>
+  between((world) => {
+    const { a, b } = world;
+    const { memory, address } = a.context.device.arena;
+    const arena = structAt(memory, ArenaLayout, address);
+    const slot = structAt(memory, ContextSlotLayout, arena.contextSlots + CONTEXT_SLOT_SIZE);
+    const mr = a.pd.regMr(a.buffer, AccessFlag.LOCAL_WRITE, { invalidatable: true });
+    receive(world, 2, 0, 100);
+    // The other engine is in a call that it began before.
+    slot.activity = 2 * arena.epoch + 1;
+    const opcode = WrOpcode.LOCAL_INV;
+    world.post(a, { wrId: 1, opcode, sendFlags: SIGNALED, invalidateRkey: mr.lkey });
+    world.post(a, send(world, 2, 0, 100));
+    assert.equal([seen(a), sent(world)], [[], 0n]);
+    slot.activity &= ~1;
+    world.quiet();
+    assert.equal([seen(a), seen(b)], [['1 SUCCESS', '2 SUCCESS'], ['2 SUCCESS']]);
+  }));
 
 /** Whatever another member of the arena writes there. */
 for (let seed = 1; seed <= 6; seed++) {

@@ -114,6 +114,15 @@ test('while lists are rebuilt no caller waits: take fails, and put is kept until
     a.destroy();
   }));
 
+test('a call for a region writes nothing to the slots of other contexts', () =>
+  withTables(({ context, a, local }) => {
+    const { bytes } = context.device.arena.memory;
+    const beside = (): Uint8Array => bytes.slice(local.contextSlots - 64, local.contextSlots);
+    const before = beside();
+    a.putMr(a.getMr()!);
+    assert.equal(beside(), before);
+  }));
+
 test('a slot takes part in a pool once, whichever of its contexts asks, and not without its users', () =>
   withTables(({ context, pool, a, b }) => {
     const sibling = context.openDevice();
