@@ -223,6 +223,17 @@ test('without selective repeat a map of missing packets retransmits nothing', (w
   wire.expectSilence('the map does not count');
 });
 
+test.with({ ...OWN_KIND, qp: { cap: { reorderPackets: 64 } } })(
+  'nor does it where this side could do selective repeat, and the peer does not',
+  (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 6 * MTU);
+    assert.equal(psns(wire), range(0, 6));
+    tell(wire, 1, 0b111n);
+    wire.clock.advance(2000);
+    wire.expectSilence('the map does not count');
+  },
+);
+
 test('a READ waits until acknowledgements make room: its responses have no selective ones', (wire) => {
   flushThenWrite(wire, 8);
   tell(wire, 8);

@@ -1,6 +1,7 @@
 /** Selective repeat between peers of our own kind: both halves, against a peer made by hand. */
 import * as assert from 'uvu/assert';
-import { NakCode, Opcode } from '#build/abi.js';
+import { NakCode, Opcode, PeerState } from '#build/abi.js';
+import { lookFor } from '../../host/cm/keep-alive.js';
 import { Mtu, SendFlag, WrOpcode } from '../../host/index.js';
 import { onWire, pattern, type Wire } from '../support/wire.js';
 import { testsOnWire } from '../support/tests-in.js';
@@ -203,6 +204,28 @@ test('after a loss a READ is retried soon after two round trips', (wire) => {
   const late = wire.counted(() => wire.clock.advance(200_000));
   assert.ok((late['timeouts'] ?? 0) > 0);
 });
+
+test('the acknowledgement of a probe is no second answer to a repetition, whatever its PSN', () =>
+  onWire({ ...OPTIONS, ownKind: true, sendPsn: 0xfffffe }, (wire) => {
+    const after = (micros: number): number => {
+      wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
+      const { psn } = wire.takePackets()[0]!;
+      wire.clock.advance(micros);
+      wire.takePackets();
+      wire.acknowledge(psn);
+      return psn;
+    };
+    after(100);
+    after(21_000);
+    assert.is(after(100), 0);
+    while (lookFor(wire.qp) !== PeerState.SILENT) wire.expectSilence();
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: 0, dmaLength: 0 });
+    wire.acknowledge(0);
+    wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 1 });
+    wire.clock.advance(19_000);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 1 });
+  }));
 
 test('after a partial response the rest of a READ is requested', (wire) => {
   read(wire, 100);
