@@ -52,7 +52,7 @@ export function freshContext(arena: Arena): Context {
   return context;
 }
 
-/** A reliable queue pair of the context in RESET, with the number 1, 2, 3. */
+/** A reliable queue pair of the context in RESET, with selective repeat. */
 export function freshQueuePair(context: Context, pd: u32): QueuePair {
   const wanted = changetype<QueuePairParameters>(PARAMETERS);
   memory.fill(PARAMETERS, 0, offsetof<QueuePairParameters>());
@@ -64,6 +64,8 @@ export function freshQueuePair(context: Context, pd: u32): QueuePair {
   wanted.receiveEntries = ENTRIES;
   wanted.sendSgeMax = 4;
   wanted.receiveSgeMax = 4;
+  wanted.reorderPackets = 64;
+  wanted.flightPackets = 64;
   wanted.memory = <u32>queuePairs;
   const random = PARAMETERS + offsetof<QueuePairParameters>('random');
   nextNumber++;

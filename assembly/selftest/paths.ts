@@ -17,6 +17,7 @@ import {
   windowPackets,
 } from '../transport/shared/path-control';
 import { QueuePair, pathOf } from '../transport/shared/queue-pair';
+import { noteGap, noteRepeated } from '../transport/requester/in-flight';
 import { freshArena } from './arena';
 import { freshContext, freshQueuePair } from './context';
 import { begin, end, same } from './tap';
@@ -36,6 +37,7 @@ export function checkPaths(): void {
   checkLeast(arena, pd);
   checkTrain(arena, pd);
   checkPlateau(arena, pd);
+  checkLossTime(arena, pd);
 }
 
 function join(context: Context, pd: u32): QueuePair {
@@ -180,5 +182,28 @@ function checkPlateau(arena: Arena, pd: u32): void {
   context.now += 1_000_000;
   collapsePath(context, qp, 1000);
   same(state.window, 4 * 256, 'after a silence');
+  end();
+}
+
+function checkLossTime(arena: Arena, pd: u32): void {
+  begin('a loss counts from when the last of the lost packets was sent, whatever the clock says');
+  const context = freshContext(arena);
+  const qp = freshQueuePair(context, pd);
+  const starts: StaticArray<u64> = [
+    1000, 0x3fffff00, 0x5fffff00, 0x7fffff00, 0xbfffff00, 0xfffffe00,
+  ];
+  for (let i = 0; i < starts.length; i++) {
+    for (let step: u64 = 0; step < 5; step++) {
+      context.now = starts[i] + 0x80 * step;
+      qp.psnUnacked = <u32>step;
+      noteRepeated(context, qp, <u32>step);
+      noteGap(context, qp);
+      same(qp.lostMicros, <u32>context.now, 'sent last', context.now);
+    }
+    // An older packet is reported behind it.
+    qp.psnUnacked = 2;
+    noteGap(context, qp);
+    same(qp.lostMicros, <u32>context.now, 'still', context.now);
+  }
   end();
 }

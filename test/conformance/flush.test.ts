@@ -455,8 +455,11 @@ test('a FLUSH that ends with its queue pair leaves nothing to the next connectio
     write(wire, 0x200, at(mr, 64, 8), 8);
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: 0x1f });
     flush(wire, 0x201, PERSISTENT, at(mr, 0, 64));
+    wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x202, ...at(mr, 512, 8) }, pattern(8));
     wire.expectSilence();
+    assert.is(store.buffer[512], 0, 'it waits for the FLUSH');
     store.answer();
+    assert.equal(store.buffer.slice(512, 520), pattern(8));
     wire.expectPacket({ ...DONE, psn: 0x201 });
   }));
 

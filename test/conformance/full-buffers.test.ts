@@ -1,6 +1,6 @@
 /**
- * A send buffer takes 128 packets. More queue pairs than that have something to send at once: each
- * of them sends all of it, and no buffer gets a packet too many.
+ * A send buffer takes 128 packets. What finds no room leaves with the next one, and no buffer gets
+ * a packet too many.
  */
 import * as assert from 'uvu/assert';
 import { Opcode, PlacementType, SelectivityLevel } from '#build/abi.js';
@@ -8,17 +8,16 @@ import { lookFor } from '../../host/cm/keep-alive.js';
 import { Endpoint, WrOpcode, type QueuePair } from '../../host/index.js';
 import { FLUSH_ACCESS, HandStore } from '../support/durable.js';
 import { testsOnWire } from '../support/tests-in.js';
-import type { Wire } from '../support/wire.js';
+import type { Packet, Wire } from '../support/wire.js';
 
 const BUFFER_PACKETS = 128;
-const COUNT = BUFFER_PACKETS + 12;
 const ACCESS = { qpAccessFlags: FLUSH_ACCESS };
 const test = testsOnWire({ device: { sendBuffers: 1, queuePairsMax: 256 } });
 
 /** As many queue pairs as that, to the same peer. */
 function many(wire: Wire, count: number): QueuePair[] {
   return Array.from({ length: count }, () => {
-    const cap = { maxSendWr: 2, maxRecvWr: 1 };
+    const cap = { maxSendWr: 8, maxRecvWr: 1 };
     const qp = wire.pd.createQp({ sendCq: wire.cq, recvCq: wire.cq, cap });
     wire.connect({ attributes: ACCESS }, qp);
     return qp;
@@ -35,41 +34,49 @@ function behindFullBuffer(wire: Wire, action: () => void): void {
   wire.link.release();
 }
 
-/** How many packets of this opcode were sent. */
-function sent(wire: Wire, opcode: number): number {
-  return wire.takePackets().filter((packet) => packet.opcode === opcode).length;
+/**
+ * Others leave the last queue pair room for its requests, and none for what `answers` makes it
+ * answer. Returns what it sends of this opcode.
+ */
+function answersLater(wire: Wire, opcode: number, answers: (qp: QueuePair) => void): Packet[] {
+  const requests = 8;
+  const [last] = many(wire, 1);
+  answers(last!);
+  wire.takePackets();
+  const all = many(wire, BUFFER_PACKETS - requests);
+  const rdma = { remoteAddr: 0x10000n, rkey: 0x77 };
+  const request = { opcode: WrOpcode.RDMA_READ, sgList: wire.sge(0, 8), rdma };
+  behindFullBuffer(wire, () => {
+    for (const qp of all) qp.postSend(request);
+    answers(last!);
+    for (let index = 0; index < requests; index++) last!.postSend(request);
+  });
+  return wire.takePackets().filter((packet) => packet.opcode === opcode);
 }
 
-test('acknowledgements of more queue pairs than a buffer has packets', (wire) => {
-  const all = many(wire, COUNT);
+test('an acknowledgement that finds no room leaves with the next buffer', (wire) => {
   const write = { opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: 0x200, ackRequest: 1 };
-  behindFullBuffer(wire, () => {
-    const where = wire.reth(0, 8);
-    wire.deliver(all.map(({ qpNum }) => wire.packet({ ...write, ...where, targetQp: qpNum }, 8)));
+  const sent = answersLater(wire, Opcode.RC_ACKNOWLEDGE, ({ qpNum }) => {
+    wire.deliver(wire.packet({ ...write, ...wire.reth(0, 8), targetQp: qpNum }, 8));
   });
-  assert.is(sent(wire, Opcode.RC_ACKNOWLEDGE), COUNT);
+  assert.is(sent.length, 1);
 });
 
-test('probes of more queue pairs than a buffer has packets', (wire) => {
-  const all = many(wire, COUNT);
-  for (const qp of all) lookFor(qp);
-  behindFullBuffer(wire, () => all.forEach((qp) => lookFor(qp)));
-  assert.is(sent(wire, Opcode.RC_RDMA_WRITE_ONLY), COUNT);
+test('a probe that finds no room leaves with the next buffer', (wire) => {
+  const sent = answersLater(wire, Opcode.RC_RDMA_WRITE_ONLY, (qp) => lookFor(qp));
+  assert.is(sent.length, 1);
 });
 
-test('answers to repeated FLUSHes of more queue pairs than a buffer has packets', async (wire) => {
+test('the answer to a repeated FLUSH that finds no room leaves with the next buffer', async (wire) => {
   const store = await HandStore.keep(wire.context, 4096);
   const mr = wire.pd.regMr(store.buffer, FLUSH_ACCESS);
-  const all = many(wire, COUNT);
   const flush = PlacementType.PERSISTENT | (SelectivityLevel.RANGE << 4);
   const where = { virtualAddress: mr.addr, key: mr.rkey, dmaLength: 8 };
   const request = { opcode: Opcode.RC_FLUSH, psn: 0x200, ackRequest: 1, flush, ...where };
-  const repeat = (): void =>
-    wire.deliver(all.map(({ qpNum }) => wire.packet({ ...request, targetQp: qpNum })));
-  repeat();
-  wire.takePackets();
-  behindFullBuffer(wire, repeat);
-  assert.is(sent(wire, Opcode.RC_ACKNOWLEDGE), COUNT, 'RNR NAKs');
+  const sent = answersLater(wire, Opcode.RC_ACKNOWLEDGE, ({ qpNum }) => {
+    wire.deliver(wire.packet({ ...request, targetQp: qpNum }));
+  });
+  assert.is(sent.length, 1, 'an RNR NAK');
 });
 
 test('a packet that is alone is sent twice only where the buffer has room for both', (wire) => {

@@ -339,7 +339,11 @@ function windowAfterLoss(wire: Wire): number {
   wire.takePackets();
   wire.acknowledge(first + 7);
   wire.post(WrOpcode.RDMA_WRITE, 8 * MTU, SIGNALED);
-  return wire.takePackets().length;
+  const packets = wire.takePackets();
+  for (let more = packets; more.length > 0; more = wire.takePackets()) {
+    wire.acknowledge(more[more.length - 1]!.psn);
+  }
+  return packets.length;
 }
 
 test('where a queue overflows the window is cut', () =>
@@ -370,7 +374,9 @@ for (const hours of [0.4, 0.7, 1.3]) {
   test(`so it is when the clock has run for ${hours} hours`, () =>
     onWire({ ...OPTIONS, device: { windowPackets: 8 } }, (wire) => {
       wire.clock.advance(hours * 3600e6);
-      assert.ok(windowAfterLoss(wire) < 8);
+      const first = windowAfterLoss(wire);
+      const second = windowAfterLoss(wire);
+      assert.ok(first < 8 && second < first, `${first}, ${second}`);
     }));
 }
 

@@ -441,6 +441,12 @@ export const SURVIVORS: readonly Row[] = [
     '',
     'the next turn, which `pushJob` has scheduled, looks at the fence and waits for it',
   ],
+  [
+    'sendWithheld',
+    '!hasRoom(context)',
+    'false',
+    '`sendResponses` has just found room, which the held answer did not take',
+  ],
   ['getReady', 'qp.heldJobs > 0', 'true', 'speed only: the look finds no FLUSH'],
   [
     'endJobs',
