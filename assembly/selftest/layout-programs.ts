@@ -88,7 +88,7 @@ function addLayoutRegion(arena: Arena, pd: u32, key: u32, access: u32): void {
   region.kind = KeyKind.REGION;
 }
 
-/** A region at BUFFER that peers may read, and a region for a layout of it. Returns the domain. */
+/** A region at BUFFER that peers may read, and one for a layout over it. Returns the domain. */
 function begun(arena: Arena, access: u32): u32 {
   const pd = allocProtectionDomain(arena, 0);
   same(register(arena, REGION_KEY, pd, READ, BUFFER, <u32>BUFFER, REGION_BYTES), 0, 'region');
@@ -172,7 +172,7 @@ function checkPieces(): void {
   same(pieces(arena, UPPER_KEY, pd, 0, 200), 2, 'afterwards');
   end();
 
-  begin('an instance of a stencil whose address would wrap is no part of it');
+  begin('a stencil has no instance whose address would wrap');
   const second = freshArena(64);
   const domain = begun(second, READ);
   column(0, 0, 64, 1);
@@ -186,7 +186,7 @@ function checkPieces(): void {
 }
 
 function checkHull(): void {
-  begin('the hull of a layout is known whatever it allows, and without one there is none');
+  begin('the hull of a layout is known whatever it allows, and a region has no hull');
   const arena = freshArena(64);
   const pd = begun(arena, READ | AccessFlag.ZERO_BASED);
   same(hullBytes(arena, REGION_KEY, pd), 0, 'of a region');

@@ -339,7 +339,7 @@ export const SURVIVORS: readonly Row[] = [
     'writeGrh',
     'memory.fill(grh, 0, GRH_SIZE);',
     '',
-    'a context writes one kind of header there, always the same bytes of it',
+    'a context writes one kind of header there, always the same bytes',
   ],
   [
     'mayTake',
@@ -414,7 +414,7 @@ export const SURVIVORS: readonly Row[] = [
     'takeResponse',
     'isAnswer(context, qp, psn, msn)',
     'true',
-    'a chunk names PSNs in flight, and those are all that is asked',
+    'a chunk names PSNs in flight, and that is the whole question',
     'if (isAnswer(context, qp, psn, msn)) takeAhead(context, qp, chunk, psn, kind, payload, length);',
   ],
   [
