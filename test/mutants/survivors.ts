@@ -389,7 +389,7 @@ export const SURVIVORS: readonly Row[] = [
     'receiveAcknowledge',
     'qp.state != QpState.ERR',
     'true',
-    'in ERR nothing was repeated, and a request that waits for data has not failed',
+    'in ERR nothing is sent again, and a request that waits for data has not failed',
   ],
   [
     'timerFired',
