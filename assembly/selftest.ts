@@ -9,13 +9,19 @@
 import { benchIcrc } from './selftest/bench-icrc';
 import { benchKeys } from './selftest/bench-keys';
 import { benchLayout } from './selftest/bench-layout';
+import { checkCache } from './selftest/cache';
 import { checkCrypto } from './selftest/crypto';
 import { checkDomains } from './selftest/domains';
+import { checkFastRegions } from './selftest/fast-regions';
 import { checkIcrc } from './selftest/icrc';
+import { checkJobs } from './selftest/jobs';
 import { checkKeys } from './selftest/keys';
+import { checkLayoutPrograms } from './selftest/layout-programs';
 import { checkLayouts } from './selftest/layouts';
 import { FREE, LOW_END, OPCODE_TABLE } from './selftest/memory';
 import { checkPackets } from './selftest/packet';
+import { checkPaths } from './selftest/paths';
+import { checkStates } from './selftest/states';
 import { begin, end, finish, same } from './selftest/tap';
 import { checkTimers } from './selftest/timers';
 import { checkOpcodes, checkPsn, checkSyndrome } from './selftest/wire';
@@ -41,8 +47,22 @@ function check(): i32 {
   checkKeys();
   checkDomains();
   checkLayouts();
+  checkLayoutPrograms();
+  checkFastRegions();
+  checkCache();
+  checkStates();
+  checkJobs();
+  checkPaths();
   checkTimers();
+  checkNull();
   return finish() ? EXIT_FAILED : 0;
+}
+
+/** Address 0 stands for "none": a word behind it that is not 0 would be some object's field. */
+function checkNull(): void {
+  begin('nothing is written at address 0, or in the kilobyte behind it');
+  for (let at: usize = 0; at < 1024; at += 8) same(load<u64>(at), 0, 'word', at);
+  end();
 }
 
 /** Each prints its figures as one line of JSON, nanoseconds per operation. */

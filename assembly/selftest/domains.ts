@@ -2,13 +2,16 @@
  * Checks of region/protection-domain.ts and of reclamation: when what a dead key stood for may be
  * used again. Other contexts are simulated: `enter` and `leave` are all that others see of them.
  */
-import { Arena, enter, leave } from '../memory/arena';
+import { Arena, Attachment, enter, leave } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import { killRegion, regionReleased, translate } from '../region/key-table';
 import {
   allocProtectionDomain,
   attachProtectionDomain,
   deallocProtectionDomain,
+  destroyProtectionDomain,
+  detachDead,
+  domainAt,
   findProtectionDomain,
   releaseProtectionDomain,
   useProtectionDomain,
@@ -21,6 +24,8 @@ const ADDRESS: u32 = 0x4000;
 
 export function checkDomains(): void {
   checkGenerations();
+  checkRepair();
+  checkCircles();
   checkAttachments();
   checkBusy();
   checkReclamation();
@@ -53,6 +58,58 @@ function checkGenerations(): void {
     if (id & 0xffff && (id & 0xffff) <= DOMAINS) continue;
     same(u64(findProtectionDomain(arena, id) == null), 1, 'no such index', id);
   }
+  end();
+}
+
+function checkRepair(): void {
+  begin('after the death of a context each domain has the members that its attachments name');
+  const arena = freshArena(16);
+  const state = arena.state;
+  const pd = allocProtectionDomain(arena, 0);
+  const other = allocProtectionDomain(arena, 1);
+  for (let slot: u32 = 1; slot < CONTEXTS; slot++) attachProtectionDomain(arena, pd, slot);
+  same(deallocProtectionDomain(arena, pd, 2), Errno.OK, 'leaves');
+  // What another process has written: a domain beyond the table, though one seems to be there.
+  const beyond: u32 = 0x12345;
+  domainAt(arena, (beyond & 0xffff) - 1).id = beyond;
+  const stray = changetype<Attachment>(state.attachmentFree);
+  stray.pd = beyond;
+  detachDead(arena, 3);
+  same(domainAt(arena, (beyond & 0xffff) - 1).attachedCount, 0, 'beyond the table');
+  same(domainAt(arena, (pd & 0xffff) - 1).attachedCount, 2, 'members');
+  same(deallocProtectionDomain(arena, pd, 3), Errno.EINVAL, 'the dead one');
+  same(deallocProtectionDomain(arena, pd, 2), Errno.EINVAL, 'the one that has left');
+  same(deallocProtectionDomain(arena, pd, 0), Errno.OK, 'the first');
+  same(deallocProtectionDomain(arena, pd, 1), Errno.OK, 'the second');
+  same(deallocProtectionDomain(arena, other, 1), Errno.OK, 'of the other domain');
+  end();
+
+  begin('attachments that are free are of no domain, when generations begin anew either');
+  let first = allocProtectionDomain(arena, 0);
+  same(attachProtectionDomain(arena, first, 1), Errno.OK, 'attach');
+  same(deallocProtectionDomain(arena, first, 1), Errno.OK, 'and leave');
+  while (first != 1) {
+    same(deallocProtectionDomain(arena, first, 0), Errno.OK, 'dealloc', first);
+    first = allocProtectionDomain(arena, 0);
+  }
+  detachDead(arena, 3);
+  same(domainAt(arena, 0).attachedCount, 1, 'members of domain 1');
+  end();
+}
+
+function checkCircles(): void {
+  begin('lists that another process has made circular end all the same');
+  const arena = freshArena(16);
+  const pd = allocProtectionDomain(arena, 0);
+  attachProtectionDomain(arena, pd, 1);
+  const domain = domainAt(arena, (pd & 0xffff) - 1);
+  const first = changetype<Attachment>(domain.attached);
+  changetype<Attachment>(first.next).next = domain.attached;
+  const free = arena.state.attachmentFree;
+  changetype<Attachment>(free).next = free;
+  domain.attachedCount = 0x7fffffff;
+  same(deallocProtectionDomain(arena, pd, 3), Errno.EINVAL, 'not attached');
+  same(destroyProtectionDomain(arena, pd, 0), Errno.OK, 'destroyed');
   end();
 }
 

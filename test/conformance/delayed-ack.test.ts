@@ -193,4 +193,12 @@ test('messages to and fro travel without acknowledgements beside them', async ()
   assert.ok(packets >= 40 && packets <= 44, `${packets} packets for 40 messages`);
 });
 
+test('a queue pair in ERR owes no acknowledgement any more', (wire) => {
+  wire.receive(1);
+  wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200 }, 8);
+  wire.qp.modify({ qpState: QpState.ERR });
+  wire.clock.advance(2 * DELAYED_ACK_MICROS);
+  wire.expectSilence();
+});
+
 test.run();

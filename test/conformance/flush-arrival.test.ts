@@ -223,6 +223,17 @@ test('without selective repeat a map of missing packets retransmits nothing', (w
   wire.expectSilence('the map does not count');
 });
 
+test.with({ ...OWN_KIND, qp: { cap: { reorderPackets: 64 } } })(
+  'nor does it where this side could do selective repeat, and the peer does not',
+  (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 6 * MTU);
+    assert.equal(psns(wire), range(0, 6));
+    tell(wire, 1, 0b111n);
+    wire.clock.advance(2000);
+    wire.expectSilence('the map does not count');
+  },
+);
+
 test('a READ waits until acknowledgements make room: its responses have no selective ones', (wire) => {
   flushThenWrite(wire, 8);
   tell(wire, 8);
@@ -271,6 +282,22 @@ test('after a timeout all that is not acknowledged goes again, arrived or not, w
   assert.equal(psns(wire), range(2, 4), 'four packets are in flight after a timeout');
   wire.acknowledge(OURS + 3);
   assert.equal(psns(wire), range(4, 12), 'they double for each round trip');
+});
+
+test('so it does behind many requests that are complete', (wire) => {
+  const before = 4096;
+  for (let index = 0; index < before; index++) {
+    wire.post(WrOpcode.RDMA_WRITE, 8);
+    wire.acknowledge(OURS + index);
+  }
+  wire.takePackets();
+  const where = { remoteAddr: 0x10000n, rkey: 0x77 };
+  const type = PlacementType.PERSISTENT;
+  wire.qp.postSend({ opcode: WrOpcode.FLUSH, flush: { ...where, length: 8, type } });
+  wire.post(WrOpcode.RDMA_WRITE, 20 * MTU);
+  assert.equal(psns(wire), range(before, before + WINDOW));
+  tell(wire, before + 5);
+  assert.equal(psns(wire), range(before + 8, before + 13));
 });
 
 test.run();

@@ -83,4 +83,22 @@ test('a queue pair that grants no place refuses a FLUSH', () =>
     { attributes: { qpAccessFlags: FLUSH_ACCESS, maxDestRdAtomic: 0 } },
   ));
 
+test('a FLUSH of a layout that is gone when its turn comes is an access error', ({
+  wire,
+  store,
+  mr,
+}) => {
+  const layout = wire.pd.regMr(null, 0, FLUSH_ACCESS | AccessFlag.ZERO_BASED);
+  layout.setLayoutSg(0, [{ addr: mr.addr + 64n, length: 32, lkey: mr.lkey }]);
+  flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+  const word = { opcode: Opcode.RC_ATOMIC_WRITE, psn: 0x201, ...at(mr, 512, 8) };
+  wire.sendPacket(word, new Uint8Array(8));
+  flush(wire, 0x202, PERSISTENT, { key: layout.rkey, virtualAddress: 0n, dmaLength: 32 });
+  layout.dereg();
+  store.answer();
+  wire.expectPacket({ ...DONE, psn: 0x200 });
+  wire.expectPacket({ ...DONE, psn: 0x201 });
+  wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x202, syndrome: REMOTE_ACCESS_ERROR });
+});
+
 test.run();

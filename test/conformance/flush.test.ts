@@ -1,7 +1,7 @@
 /** FLUSH at the responder, by hand: what is flushed, what is held back. */
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode, PlacementType, SelectivityLevel } from '#build/abi.js';
-import { AccessFlag } from '../../host/index.js';
+import { AccessFlag, QpState } from '../../host/index.js';
 import { FLUSH_ACCESS, HandStore } from '../support/durable.js';
 import { DONE, FLUSHING, at, flush, kept } from '../support/flush.js';
 import { pattern, type Wire } from '../support/wire.js';
@@ -444,5 +444,43 @@ test('FLUSHes take places of responses: with none granted they are refused, beyo
     },
     { attributes: { qpAccessFlags: FLUSH_ACCESS, maxDestRdAtomic: 4 } },
   ));
+
+test('a FLUSH that ends with its queue pair leaves nothing to the next connection', () =>
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.qp.modify({ qpState: QpState.RESET });
+    // The answer comes to a queue pair that has forgotten the request.
+    store.answer();
+    wire.connect(FLUSHING);
+    write(wire, 0x200, at(mr, 64, 8), 8);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: 0x1f });
+    flush(wire, 0x201, PERSISTENT, at(mr, 0, 64));
+    wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x202, ...at(mr, 512, 8) }, pattern(8));
+    wire.expectSilence();
+    assert.is(store.buffer[512], 0, 'it waits for the FLUSH');
+    store.answer();
+    assert.equal(store.buffer.slice(512, 520), pattern(8));
+    wire.expectPacket({ ...DONE, psn: 0x201 });
+  }));
+
+test('the receive request in hand says whether a FLUSH was refused or failed', async () => {
+  for (const [dies, status] of [
+    [false, 'LOC_QP_OP_ERR'],
+    [true, 'LOC_ACCESS_ERR'],
+  ] as const) {
+    await kept(({ wire, store, mr }) => {
+      const layout = wire.pd.regMr(null, 0, FLUSH_ACCESS | AccessFlag.ZERO_BASED);
+      layout.setLayoutSg(0, [{ addr: mr.addr + 64n, length: 32, lkey: mr.lkey }]);
+      wire.receive(7);
+      flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+      wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x201, ...at(mr, 512, 8) }, pattern(8));
+      flush(wire, 0x202, PERSISTENT, { key: layout.rkey, virtualAddress: 0n, dmaLength: 32 });
+      wire.sendPacket({ opcode: Opcode.RC_SEND_FIRST, psn: 0x203 }, 1024);
+      if (dies) layout.dereg();
+      store.answer(dies ? undefined : new Error('EIO'));
+      assert.equal([wire.completions(), wire.takeEvents()], [[`7 ${status}`], []]);
+    });
+  }
+});
 
 test.run();

@@ -137,4 +137,36 @@ test('an honest NAK ends a queue pair at once', async () => {
   await pair.close();
 });
 
+test('an acknowledgement is late up to 4,096 packets, and forged beyond', (wire) => {
+  wire.expectCounted({}, () => answer(wire, FIRST - 4096, 0));
+  wire.expectCounted({ dropGhost: 1 }, () => answer(wire, FIRST - 4097, 0));
+});
+
+const { RC_RDMA_READ_RESPONSE_FIRST, RC_RDMA_READ_RESPONSE_MIDDLE } = Opcode;
+
+test('a response without an MSN makes one message more plausible', (wire) => {
+  wire.post(WrOpcode.RDMA_READ, 4096, SIGNALED);
+  wire.takePackets();
+  const first = { opcode: RC_RDMA_READ_RESPONSE_FIRST, psn: FIRST, msn: 1, syndrome: 0x1f };
+  wire.sendPacket(first, 1024);
+  wire.sendPacket({ opcode: RC_RDMA_READ_RESPONSE_MIDDLE, psn: FIRST + 1 }, 1024);
+  // Two packets are in flight, and one was answered without an MSN.
+  wire.expectCounted({ dropGhost: 1 }, () => answer(wire, FIRST + 2, 5));
+});
+
+test('an MSN that is believed ends what earlier responses made plausible', (wire) => {
+  wire.post(WrOpcode.RDMA_READ, 3072, SIGNALED);
+  wire.takePackets();
+  const whole = { syndrome: 0x1f, msn: 1 };
+  wire.sendPacket({ opcode: RC_RDMA_READ_RESPONSE_FIRST, psn: FIRST, ...whole }, 1024);
+  wire.sendPacket({ opcode: RC_RDMA_READ_RESPONSE_MIDDLE, psn: FIRST + 1 }, 1024);
+  const last = { opcode: Opcode.RC_RDMA_READ_RESPONSE_LAST, psn: FIRST + 2, ...whole };
+  wire.sendPacket(last, 1024);
+  assert.equal(wire.statuses(), ['SUCCESS']);
+  writes(wire, 1);
+  wire.expectCounted({ dropGhost: 1 }, () => answer(wire, FIRST + 3, 3));
+  answer(wire, FIRST + 3, 2);
+  assert.equal(wire.completions(), ['1 SUCCESS']);
+});
+
 test.run();

@@ -17,6 +17,7 @@ import { structAt } from '../../host/engine/struct.js';
 import {
   AccessFlag,
   MwType,
+  QpState,
   QpType,
   SendFlag,
   WcFlag,
@@ -360,6 +361,36 @@ test('a queue pair that is destroyed behind a fence leaves no trace', () =>
     world.leave();
     world.pass(2_000);
     assert.equal(wire.completions(), ['9 SUCCESS']);
+  }));
+
+test('a SEND_WITH_INV behind its fence is solicited, or not, when it completes', async () => {
+  for (const solicited of [0, 1]) {
+    await within({}, true, (world, wire) => {
+      wire.receive(7);
+      wire.cq.reqNotify(true);
+      world.enter();
+      const key = world.region().rkey;
+      const opcode = Opcode.RC_SEND_ONLY_WITH_INVALIDATE;
+      wire.sendPacket({ opcode, psn: 0x200, solicited, ackRequest: 1, key }, 16);
+      assert.equal(wire.rings, []);
+      world.leave();
+      world.pass(2_000);
+      assert.equal(wire.completions(), ['7 SUCCESS']);
+      assert.is(wire.rings.length, solicited);
+    });
+  }
+});
+
+test('SQD is drained when the fence of a LOCAL_INV has passed', () =>
+  within({}, true, (world, wire) => {
+    world.enter();
+    wire.qp.postSend(invalidate(world.region().rkey));
+    wire.qp.modify({ qpState: QpState.SQD, enSqdAsyncNotify: true });
+    world.pass(2_000);
+    assert.equal([wire.completions(), wire.takeEvents()], [[], []]);
+    world.leave();
+    world.pass(2_000);
+    assert.equal([wire.completions(), wire.takeEvents()], [['1 SUCCESS'], ['SQ_DRAINED']]);
   }));
 
 test.run();

@@ -4,14 +4,29 @@
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { LocalMessageState } from '#build/abi.js';
-import { AccessFlag, QpState, SendFlag, WcStatusName, WrOpcode } from '../../host/index.js';
+import {
+  ArenaLayout,
+  CONTEXT_SLOT_SIZE,
+  ContextSlotLayout,
+  LocalMessageLayout,
+  LocalMessageState,
+} from '#build/abi.js';
+import { structAt } from '../../host/engine/struct.js';
+import {
+  AccessFlag,
+  Endpoint,
+  QpState,
+  SendFlag,
+  WcStatusName,
+  WrOpcode,
+  openDevice,
+} from '../../host/index.js';
 import { PathWorld } from '../support/request-paths.js';
 import { LocalChannel } from '../support/local-channels.js';
 import { connect, makePair, type PairOptions } from '../support/pair.js';
-import { pattern } from '../support/wire.js';
+import { WireLink, pattern } from '../support/wire.js';
 import { Random } from '../simulation/random.js';
-import type { AnyRequest } from '../support/any-request.js';
+import { asPosted, type AnyRequest } from '../support/any-request.js';
 
 const { SEND, RDMA_WRITE, RDMA_WRITE_WITH_IMM } = WrOpcode;
 const { SIGNALED } = SendFlag;
@@ -278,6 +293,215 @@ test('a WRITE with immediate data needs REMOTE_WRITE of the queue pair, as over 
     world.quiet();
     assert.equal(seen(a), ['1 REM_INV_REQ_ERR']);
     assert.equal(b.buffer.slice(0, 400), new Uint8Array(400));
+  }));
+
+const RETRY_ONCE: PairOptions = { attributes: { retryCnt: 1 } };
+/** More messages than this are more than one call of an engine copies. */
+const CALL_BYTES = 2 ** 25;
+
+/** The state of the message that was posted `back` before the next one. */
+function stateOf({ channel }: World, back: number): number {
+  return channel.message(channel.head - back).state;
+}
+
+function setState({ channel }: World, back: number, state: number): void {
+  channel.message(channel.head - back).state = state;
+}
+
+test('a message without the solicited flag rings no queue that waits for such only', () =>
+  between(async (world) => {
+    const { a, b } = world;
+    const rings: number[] = [];
+    const { device } = b.context;
+    const inner = device.events!;
+    device.events = {
+      ...inner,
+      completion: (cq) => {
+        rings.push(cq);
+        inner.completion(cq);
+      },
+    };
+    receive(world, 1, 0, 100);
+    receive(world, 2, 0, 100);
+    b.cq.reqNotify(true);
+    world.post(a, send(world, 1, 0, 100));
+    world.quiet();
+    assert.equal([rings, seen(b)], [[], ['1 SUCCESS']]);
+    world.post(a, { ...send(world, 2, 0, 100), sendFlags: SIGNALED | SendFlag.SOLICITED });
+    world.quiet();
+    assert.equal([rings, seen(b)], [[b.cq.handle], ['2 SUCCESS']]);
+  }));
+
+test('a call takes so much and no more; what it leaves is taken, and answered, afterwards', () =>
+  between(
+    (world) => {
+      const { a, b } = world;
+      const length = CALL_BYTES / 4;
+      for (let wrId = 1; wrId <= 6; wrId++) receive(world, wrId, 0, length);
+      for (let wrId = 1; wrId <= 6; wrId++) world.post(a, send(world, wrId, 0, length));
+      b.context.device.poll();
+      assert.is(seen(b).length, 4, 'one call');
+      a.context.device.poll();
+      assert.is(seen(a).length, 4, 'their answers');
+      world.pair.settle();
+      assert.equal(
+        [seen(a), seen(b)],
+        [
+          ['5 SUCCESS', '6 SUCCESS'],
+          ['5 SUCCESS', '6 SUCCESS'],
+        ],
+      );
+      assert.is(sent(world), 0n);
+    },
+    { bytes: CALL_BYTES / 4, device: { memoryBytes: 64 * 2 ** 20 } },
+  ));
+
+test('while a message is being executed nothing goes by packets, whatever was refused', () =>
+  between((world) => {
+    const { a, b } = world;
+    world.post(a, send(world, 1, 0, 100), send(world, 2, 0, 100));
+    setState(world, 2, LocalMessageState.REFUSED);
+    setState(world, 1, LocalMessageState.TAKEN);
+    world.post(a, send(world, 3, 0, 100));
+    world.pair.settle();
+    assert.equal([seen(a), sent(world)], [[], 0n]);
+    setState(world, 1, LocalMessageState.REFUSED);
+    for (let wrId = 1; wrId <= 3; wrId++) receive(world, wrId, 0, 100);
+    world.quiet();
+    assert.equal(seen(a), ['1 SUCCESS', '2 SUCCESS', '3 SUCCESS']);
+    assert.equal(seen(b), ['1 SUCCESS', '2 SUCCESS', '3 SUCCESS']);
+  }));
+
+test('each message that is executed gives all retries to the next one', () =>
+  between((world) => {
+    const { a } = world;
+    const { clock } = world.pair;
+    for (let wrId = 1; wrId <= 3; wrId++) {
+      world.post(a, send(world, wrId, 0, 100));
+      setState(world, 1, LocalMessageState.TAKEN);
+      const { timeouts } = a.context.counters();
+      while (a.context.counters().timeouts === timeouts) clock.step();
+      assert.is(a.qp.state, QpState.RTS, `message ${wrId}`);
+      setState(world, 1, LocalMessageState.DONE);
+      const completed: string[] = [];
+      for (; completed.length === 0; completed.push(...seen(a))) clock.step();
+      assert.equal(completed, [`${wrId} SUCCESS`]);
+    }
+  }, RETRY_ONCE));
+
+test('messages that are posted meanwhile do not put off the timer of the first', () =>
+  between((world) => {
+    const { a } = world;
+    const { clock } = world.pair;
+    world.post(a, send(world, 1, 0, 100));
+    const first = world.channel.message(world.channel.head - 1);
+    assert.is(first.state, LocalMessageState.POSTED);
+    for (let wrId = 2; wrId <= 12; wrId++) {
+      clock.advance(1000);
+      world.post(a, send(world, wrId, 0, 100));
+    }
+    assert.is(first.state, LocalMessageState.WITHDRAWN);
+  }));
+
+test('a message of a context that is not the peer’s is refused, whatever it says', () =>
+  between(
+    async (world) => {
+      const { a, b, pair } = world;
+      const { device } = a.context;
+      const third = await openDevice({
+        threadShare: a.context.share(),
+        link: new WireLink(Endpoint.parse('127.0.0.1', 4793), 'none'),
+        clock: pair.clock,
+      });
+      receive(world, 1, 0, 100);
+      world.post(a, send(world, 1, 0, 100));
+      const genuine = world.channel.message(world.channel.head - 1);
+      const forged = new LocalChannel(device.arena, 1, 2);
+      const message = forged.message(0) as unknown as { [name: string]: unknown };
+      for (const name of Object.keys(LocalMessageLayout.fields)) {
+        message[name] = (genuine as unknown as { [name: string]: unknown })[name];
+      }
+      genuine.state = LocalMessageState.WITHDRAWN;
+      forged.head = 1;
+      forged.announce();
+      b.context.device.poll();
+      assert.equal([seen(b), message['state']], [[], LocalMessageState.REFUSED]);
+      await third.close();
+    },
+    { device: { threadsMax: 3 } },
+  ));
+
+test('bytes that were placed before a piece is refused are placed again by packets', () =>
+  between((world) => {
+    const { a, b } = world;
+    const pieces = a.pd.regMr(null, 0, AccessFlag.LOCAL_WRITE | AccessFlag.ZERO_BASED);
+    pieces.setLayoutSg(0, [world.sge(a, 8192, 200), world.sge(a, 9000, 200)]);
+    receive(world, 1, 0, 4096);
+    world.post(a, {
+      ...send(world, 1, 0, 1000),
+      sgList: [world.sge(a, 0, 1000), { addr: 0n, length: 400, lkey: pieces.lkey }],
+    });
+    world.quiet();
+    assert.equal([seen(a), seen(b)], [['1 SUCCESS'], ['1 SUCCESS']]);
+    assert.equal(b.buffer.slice(0, 1000), a.buffer.slice(0, 1000));
+    assert.equal(b.buffer.slice(1200, 1400), a.buffer.slice(9000, 9200));
+  }));
+
+test('a message that its target executes while the queue pair ends is withdrawn', () =>
+  between((world) => {
+    for (const state of [QpState.ERR, QpState.RESET]) {
+      const { a, b } = world;
+      world.post(a, send(world, 1, 0, 100));
+      setState(world, 1, LocalMessageState.TAKEN);
+      a.qp.modify({ qpState: state });
+      assert.is(stateOf(world, 1), LocalMessageState.WITHDRAWN);
+      for (const side of [a, b]) side.qp.modify({ qpState: QpState.RESET });
+      connect(a.qp, b, 1, 1, {});
+      connect(b.qp, a, 1, 1, {});
+      seen(a);
+    }
+  }));
+
+test('a target with a completion queue that has ended executes nothing', () =>
+  between(
+    (world) => {
+      const { a, b } = world;
+      const [from, to] = [a, b].map(({ pd, cq }) => pd.createQp({ sendCq: cq, recvCq: cq }));
+      connect(from!, { ...b, qp: to! }, 1, 2, {});
+      connect(to!, { ...a, qp: from! }, 2, 1, { attributes: { retryCnt: 1 } });
+      for (let index = 0; index < 6; index++) receive(world, index, 0, 100);
+      for (let index = 0; index < 6; index++) world.post(a, send(world, index, 0, 100));
+      world.quiet();
+      assert.is(b.qp.state, QpState.ERR);
+      const executed = a.context.counters().localRequests;
+      // Its places are free, and it is dead all the same.
+      seen(b);
+      to!.postRecv({ wrId: 9, sgList: [world.sge(b, 0, 100)] });
+      from!.postSend(asPosted(send(world, 9, 0, 100)));
+      world.quiet();
+      assert.is(a.context.counters().localRequests, executed);
+      assert.is(to!.state, QpState.ERR);
+    },
+    { cqe: 4, attributes: { retryCnt: 1 } },
+  ));
+
+test('local work that waits for its fence ends the turn, and holds what is behind it', () =>
+  between((world) => {
+    const { a, b } = world;
+    const { memory, address } = a.context.device.arena;
+    const arena = structAt(memory, ArenaLayout, address);
+    const slot = structAt(memory, ContextSlotLayout, arena.contextSlots + CONTEXT_SLOT_SIZE);
+    const mr = a.pd.regMr(a.buffer, AccessFlag.LOCAL_WRITE, { invalidatable: true });
+    receive(world, 2, 0, 100);
+    // The other engine is in a call that it began before.
+    slot.activity = 2 * arena.epoch + 1;
+    const opcode = WrOpcode.LOCAL_INV;
+    world.post(a, { wrId: 1, opcode, sendFlags: SIGNALED, invalidateRkey: mr.lkey });
+    world.post(a, send(world, 2, 0, 100));
+    assert.equal([seen(a), sent(world)], [[], 0n]);
+    slot.activity &= ~1;
+    world.quiet();
+    assert.equal([seen(a), seen(b)], [['1 SUCCESS', '2 SUCCESS'], ['2 SUCCESS']]);
   }));
 
 /** Whatever another member of the arena writes there. */

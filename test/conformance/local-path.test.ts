@@ -1,7 +1,17 @@
 /** What only the local path has: parts of long requests, turns, calls that end, targets that go. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { QpState, SendFlag, WcStatusName, WrOpcode, type QueuePair } from '../../host/index.js';
+import { AsyncEventName, PlacementType } from '#build/abi.js';
+import {
+  AccessFlag,
+  QpAttachCompCntrOp,
+  QpState,
+  SendFlag,
+  WcStatusName,
+  WrOpcode,
+  type QueuePair,
+} from '../../host/index.js';
+import { FLUSH_ACCESS, HandStore } from '../support/durable.js';
 import { ALL_ACCESS, connect, makePair, type Pair, type PairOptions } from '../support/pair.js';
 import { pattern } from '../support/wire.js';
 import { asPosted, type AnyRequest } from '../support/any-request.js';
@@ -111,6 +121,108 @@ test('SQD finishes the request that was begun, and nothing behind it', () =>
     assert.equal(statuses(pair), ['8 SUCCESS']);
   }));
 
+test('SQD is drained when the request that was begun is complete, and not before', () =>
+  onLocal(long, (pair) => {
+    const { qp, cq, context } = pair.a;
+    const order: string[] = [];
+    const inner = context.device.events!;
+    context.device.events = {
+      ...inner,
+      completion: (queue) => {
+        order.push('completion');
+        inner.completion(queue);
+      },
+      asyncEvent: (event, object) => {
+        order.push(AsyncEventName[event]!);
+        inner.asyncEvent(event, object);
+      },
+    };
+    cq.reqNotify();
+    qp.postSend(write(pair, LONG));
+    assert.equal(order, []);
+    qp.modify({ qpState: QpState.SQD, enSqdAsyncNotify: true });
+    pair.run(() => order.length >= 2);
+    assert.equal(order, ['completion', 'SQ_DRAINED']);
+  }));
+
+test('a WRITE beyond the end of a layout writes nothing, however long it is', () =>
+  onLocal({ bytes: 4 * MIB }, (pair) => {
+    const { a, b } = pair;
+    const access = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.ZERO_BASED;
+    const layout = b.pd.regMr(null, 0, access);
+    const length = 2 * MIB;
+    layout.setLayoutSg(0, [{ addr: b.mr.addr, length: length - 64, lkey: b.mr.lkey }]);
+    a.buffer.fill(9);
+    a.qp.postSend({ ...write(pair, length), rdma: { remoteAddr: 0n, rkey: layout.rkey } });
+    pair.settle();
+    assert.equal(statuses(pair), [`${length} REM_ACCESS_ERR`]);
+    assert.ok(b.buffer.every((byte) => byte === 0));
+  }));
+
+test('an atomic and a FLUSH through a layout need no packet', () =>
+  onLocal({ attributes: { qpAccessFlags: FLUSH_ACCESS } }, (pair) => {
+    const { a, b } = pair;
+    const access = ALL_ACCESS | AccessFlag.FLUSH_GLOBAL;
+    const base = b.pd.regMr(b.buffer, access);
+    const layout = b.pd.regMr(null, 0, access | AccessFlag.ZERO_BASED);
+    layout.setLayoutSg(0, [
+      { addr: base.addr + 64n, length: 8, lkey: base.lkey },
+      { addr: base.addr + 256n, length: 8, lkey: base.lkey },
+    ]);
+    const where = { remoteAddr: 8n, rkey: layout.rkey };
+    a.qp.postSend([
+      asPosted({
+        wrId: 1,
+        opcode: WrOpcode.ATOMIC_FETCH_AND_ADD,
+        sendFlags: SIGNALED,
+        sgList: write(pair, 8).sgList!,
+        atomic: { ...where, compareAdd: 5n },
+      }),
+      asPosted({
+        wrId: 2,
+        opcode: WrOpcode.FLUSH,
+        sendFlags: SIGNALED,
+        flush: { ...where, length: 8, type: PlacementType.GLOBAL },
+      }),
+    ]);
+    assert.equal(statuses(pair), ['1 SUCCESS', '2 SUCCESS']);
+    assert.is(b.buffer[256], 5);
+    const { localRequests, sentPkts } = a.context.counters();
+    assert.equal([localRequests, sentPkts], [2n, 0n]);
+  }));
+
+test('a FLUSH for persistence waits for the store of its target, on every path', () =>
+  onLocal({ attributes: { qpAccessFlags: FLUSH_ACCESS } }, async (pair) => {
+    const { a, b } = pair;
+    const store = await HandStore.keep(b.context, 4096);
+    const mr = b.pd.regMr(store.buffer, FLUSH_ACCESS);
+    const flush = {
+      remoteAddr: mr.addr,
+      rkey: mr.rkey,
+      length: 64,
+      type: PlacementType.PERSISTENT,
+    };
+    a.qp.postSend(asPosted({ wrId: 1, opcode: WrOpcode.FLUSH, sendFlags: SIGNALED, flush }));
+    pair.settle();
+    assert.equal([statuses(pair), store.asked], [[], [[0, 64]]]);
+    store.answer();
+    pair.settle();
+    assert.equal(statuses(pair), ['1 SUCCESS']);
+  }));
+
+test('a queue pair of another context whose completions are counted gets packets', async () => {
+  const pair = await makePair({ contexts: true });
+  const { a, b } = pair;
+  const counter = b.context.createCompCntr();
+  b.qp.modify({ qpState: QpState.RESET });
+  b.qp.attachCompCntr(counter, QpAttachCompCntrOp.REMOTE_RDMA_WRITE);
+  connect(b.qp, a, 0xfffff8, 0xfffff0, {});
+  a.qp.postSend(write(pair, 64));
+  pair.settle();
+  assert.equal([statuses(pair), counter.read()], [['64 SUCCESS'], 1n]);
+  await pair.close();
+});
+
 test('a target that goes in the middle of a request: it is retried as packets, and fails', () =>
   onLocal({ ...long, attributes: { timeout: 10, retryCnt: 1 } }, (pair) => {
     pair.a.qp.postSend([write(pair, LONG), write(pair, 8)]);
@@ -211,6 +323,20 @@ test('local work between requests does not end the local path', () =>
     assert.equal(statuses(pair), ['32 SUCCESS', '1 SUCCESS', '16 SUCCESS']);
     assert.is(a.context.counters().localRequests, 2n);
     mr.dereg();
+  }));
+
+test('a WRITE with immediate data writes nothing before there is a receive request', () =>
+  onLocal({}, (pair) => {
+    const { a, b } = pair;
+    a.buffer.fill(7);
+    const opcode = WrOpcode.RDMA_WRITE_WITH_IMM;
+    a.qp.postSend(asPosted({ ...write(pair, 64), opcode, immData: 1 }));
+    pair.settle();
+    assert.equal([statuses(pair), b.buffer[0]], [[], 0]);
+    b.qp.postRecv({ wrId: 5, sgList: [] });
+    const seen: string[] = [];
+    pair.run(() => seen.push(...statuses(pair)) > 0);
+    assert.equal([seen, b.buffer[0]], [['64 SUCCESS'], 7]);
   }));
 
 test.run();

@@ -4,7 +4,7 @@
  */
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
-import { WrOpcode } from '../../host/index.js';
+import { QpState, WrOpcode } from '../../host/index.js';
 import { onWire, type Wire } from '../support/wire.js';
 import { testsOnWire } from '../support/tests-in.js';
 
@@ -78,5 +78,17 @@ test('a packet that arrives for the third time is answered twice: periodic losse
   const words = new DataView(wire.buffer.buffer, wire.buffer.byteOffset);
   assert.is(words.getBigUint64(64, true), 1n);
 });
+
+test('a queue pair that was reset sends a whole window again', () =>
+  onWire({ attributes: { retryCnt: 7 } }, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 8);
+    for (let time = 0; time < 20; time++) wire.clock.step();
+    const rounds = psns(wire);
+    assert.equal(rounds.slice(-2), [0x100, 0x100], 'it is alone');
+    wire.qp.modify({ qpState: QpState.RESET });
+    wire.connect({});
+    for (let wrId = 1; wrId <= 4; wrId++) wire.post(WrOpcode.RDMA_WRITE, 8, { wrId });
+    assert.equal(psns(wire), [0x100, 0x101, 0x102, 0x103]);
+  }));
 
 test.run();

@@ -1,7 +1,7 @@
 /** Work requests that break a rule: refused when posted, or completed in error; never cut. */
 import { asPosted } from '../support/any-request.js';
 import * as assert from 'uvu/assert';
-import { QueuePairLayout, RING_HEADER_SIZE, WorkRequestLayout } from '#build/abi.js';
+import { Opcode, QueuePairLayout, RING_HEADER_SIZE, WorkRequestLayout } from '#build/abi.js';
 import {
   MisuseError,
   QpState,
@@ -275,5 +275,25 @@ for (const opcode of [10, 11, 12, 13, 16, 31, 34, 35, 66, 0xffffffff]) {
       wire.expectSilence();
     }));
 }
+
+test('a ring that names more requests than it has entries overwrites none in flight', () =>
+  onWire({ qp: { cap: { maxSendWr: 4 } } }, (wire) => {
+    const { arena, engine } = wire.context.device;
+    const { words } = arena.memory;
+    const qp = structAt(arena.memory, QueuePairLayout, wire.qp.handle);
+    const sendFlags = SendFlag.SIGNALED;
+    for (let wrId = 1; wrId <= 4; wrId++) wire.post(WrOpcode.RDMA_WRITE, 8, { wrId, sendFlags });
+    wire.takePackets();
+    // Over the first entry, whose request is in flight.
+    const first = qp.sendRing + RING_HEADER_SIZE;
+    words[(first + WorkRequestLayout.fields.wrId[0]) >> 2] = 99;
+    words[qp.sendRing >> 2] = 5;
+    arena.exports.postSend(engine.context, wire.qp.handle, wire.clock.now());
+    engine.drain();
+    wire.expectSilence('its place is taken');
+    wire.acknowledge(0x103);
+    assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS', '3 SUCCESS', '4 SUCCESS']);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: 0x104 });
+  }));
 
 test.run();

@@ -3,7 +3,7 @@ import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { AccessFlag, SendFlag, WrOpcode, type SendWorkRequest } from '../../host/index.js';
 import { makePair } from '../support/pair.js';
-import { pattern, type Wire } from '../support/wire.js';
+import { onWire, pattern, type Wire } from '../support/wire.js';
 import { testsOnWire } from '../support/tests-in.js';
 
 const test = testsOnWire();
@@ -178,5 +178,46 @@ test('packets that overtake each other cost a repetition, and nothing else (S108
     assert.equal(wire.buffer.slice(index * 8, index * 8 + 8), pattern(8, 0x200 + index));
   }
 });
+
+/** SENDs behind a READ that is being answered: is the first one that is taken deferred? */
+function isDeferred(wire: Wire, ...pieces: readonly ReturnType<Wire['sge']>[number][]): boolean {
+  wire.qp.postRecv({ wrId: 1, sgList: pieces });
+  const total = pieces.reduce((sum, { length }) => sum + Number(length), 0);
+  wire.deliver([
+    wire.packet({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 0x200, ...wire.reth(0, 3000) }),
+    wire.packet({ opcode: Opcode.RC_SEND_ONLY, psn: 0x203, ackRequest: 1 }, total),
+  ]);
+  const answers = wire.takePackets();
+  return answers.some(({ psn, syndrome }) => psn === 0x203 && syndrome === 0x60);
+}
+
+for (const [name, at, length, expected] of [
+  ['begins in it', 2990, 64, true],
+  ['ends in it', 2999, 8, true],
+  ['is behind it', 3000, 64, false],
+] as const) {
+  test(`a SEND waits for a READ of bytes that its receive request may change: a piece that ${name}`, async () => {
+    for (const before of [0, 1, 2]) {
+      await onWire({}, (wire) => {
+        const harmless = Array.from({ length: before }, (_, n) => wire.sge(8000 + 64 * n, 16)[0]!);
+        assert.is(isDeferred(wire, ...harmless, wire.sge(at, length)[0]!), expected, `${before}`);
+      });
+    }
+  });
+}
+
+test('a SEND waits for a READ of a region that this side may only read', () =>
+  onWire({}, (wire) => {
+    const readable = wire.pd.regMr(wire.buffer, AccessFlag.REMOTE_READ);
+    wire.receive(1, 2990, 64);
+    const reth = { ...wire.reth(0, 3000), virtualAddress: readable.addr, key: readable.rkey };
+    wire.deliver([
+      wire.packet({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 0x200, ...reth }),
+      wire.packet({ opcode: Opcode.RC_SEND_ONLY, psn: 0x203, ackRequest: 1 }, 64),
+    ]);
+    const read = wire.takePackets().filter(({ name }) => name.startsWith('RC_RDMA_READ_RESPONSE'));
+    assert.equal(Buffer.concat(read.map(({ payload }) => payload)).length, 3000);
+    assert.equal(wire.completions(), [], 'the NAK asks for it once more');
+  }));
 
 test.run();

@@ -255,4 +255,27 @@ test('the longest packets fit with counter and tag', () =>
     openPacket(SEND_KEY, bytes);
   }));
 
+test('a length that no packet has is malformed, with a tag as well', ({ wire, peer }) => {
+  const whole = peer.seal(peer.write(0, pattern(8)));
+  for (const more of [1, 2, 3]) {
+    const odd = wire.seal(Uint8Array.from([...whole, ...new Uint8Array(more)]));
+    wire.expectCounted({ dropMalformed: 1 }, () => wire.deliver(odd));
+  }
+  wire.deliver(whole);
+  assert.equal(bytesAt(wire, 0, 8), [...pattern(8)]);
+});
+
+test('a packet too short for counter and tag has none, whatever its bytes say', ({
+  wire,
+  peer,
+}) => {
+  // All numbers that such a packet could seem to have are too old by now.
+  wire.deliver(peer.seal(peer.write(0, pattern(8)), 1n << 30n));
+  for (let bytes = 0; bytes < TRAILER; bytes += 4) {
+    const fields = { opcode: Opcode.RC_SEND_ONLY, psn: THEIRS + 1 };
+    const short = wire.packet(fields, new Uint8Array(bytes));
+    wire.expectCounted({ dropTag: 1 }, () => wire.deliver(short), `${bytes} bytes`);
+  }
+});
+
 test.run();

@@ -95,4 +95,10 @@ test('an interface that refuses packets for 300 ms costs nothing but time', () =
     assert.equal(wire.completions(), ['1 SUCCESS']);
   }));
 
+test('a request of just the path MTU is a long one', () =>
+  onWire(OWN_KIND, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
+    assert.is(wait(wire, true)!.vendorErr, VendorError.PATH_MTU + MTU);
+  }));
+
 test.run();

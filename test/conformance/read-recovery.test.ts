@@ -346,6 +346,25 @@ test('without anything behind it the last response is requested again by the tim
   assert.equal(sent(wire), ['2 x 1']);
 });
 
+test('what is acknowledged twice while it waits to be sent again is sent again all the same', () =>
+  onWire({ ...OPTIONS, device: { sendBuffers: 1 } }, (wire) => {
+    read(wire, 3);
+    wire.post(WrOpcode.RDMA_WRITE, 2 * MTU, { wrId: 2, ...SIGNALED });
+    assert.equal(sent(wire), ['0 x 3', '3', '4']);
+    // A slow socket has the one buffer, and the timeout withdraws all that is in flight.
+    wire.link.holds = true;
+    wire.qp.postSend({ opcode: WrOpcode.SEND, sgList: wire.sge(0, 8) });
+    const { timeouts } = wire.context.counters();
+    while (wire.context.counters().timeouts === timeouts) wire.clock.step();
+    wire.takePackets();
+    for (let time = 0; time < 2; time++) wire.acknowledge(OURS + 4, NO_CREDITS);
+    wire.link.release();
+    assert.equal(sent(wire), ['0 x 3', '3']);
+    answer(wire, 0, 1, 2);
+    wire.acknowledge(OURS + 5, NO_CREDITS);
+    assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS']);
+  }));
+
 /** A READ request of the peer: `packets` from `index` on of one that begins at `first`. */
 function request(wire: Wire, first: number, index: number, packets: number): Uint8Array {
   const reth = wire.reth(index * MTU, packets * MTU);
@@ -399,5 +418,12 @@ test('a peer that does no selective repeat gets all from its gap on, in order', 
     answer(wire, 0, 2);
     assert.equal(sent(wire), ['1 x 3']);
   }));
+
+test('what the responder is about to send again is not sent twice, from the middle of a READ on', (wire) => {
+  wire.deliver(request(wire, 0, 0, 8));
+  assert.equal(answered(wire), [0, 1, 2, 3, 4, 5, 6, 7]);
+  wire.deliver([request(wire, 0, 4, 2), request(wire, 0, 1, 7)]);
+  assert.equal(answered(wire), [4, 5, 1, 2, 3]);
+});
 
 test.run();

@@ -393,4 +393,22 @@ test('a plain request whose key is wrong fails, and those before it do not', asy
   await wire.close();
 });
 
+test('a run is the first that a queue pair in RTR receives', async () => {
+  await compare({ bytes: BYTES, state: QpState.RTR }, (random) =>
+    Array.from({ length: 16 }, (_, n) => plan(0x200 + n, 64, n * 64, random)),
+  );
+});
+
+test('a packet behind a run of its length is checked by itself', async () => {
+  const wire = await Wire.open({ bytes: BYTES });
+  for (let wrId = 0; wrId < 17; wrId++) wire.receive(wrId);
+  const packets = Array.from({ length: 17 }, (_, n) =>
+    wire.packet({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200 + n }, pattern(64, n)),
+  );
+  asRun(wire, packets.slice(0, 16));
+  wire.deliver(packets[16]!);
+  assert.is(wire.completions().length, 17);
+  await wire.close();
+});
+
 test.run();

@@ -1,6 +1,7 @@
 /** Selective repeat between peers of our own kind: both halves, against a peer made by hand. */
 import * as assert from 'uvu/assert';
-import { NakCode, Opcode } from '#build/abi.js';
+import { NakCode, Opcode, PeerState } from '#build/abi.js';
+import { lookFor } from '../../host/cm/keep-alive.js';
 import { Mtu, SendFlag, WrOpcode } from '../../host/index.js';
 import { onWire, pattern, type Wire } from '../support/wire.js';
 import { testsOnWire } from '../support/tests-in.js';
@@ -204,6 +205,28 @@ test('after a loss a READ is retried soon after two round trips', (wire) => {
   assert.ok((late['timeouts'] ?? 0) > 0);
 });
 
+test('the acknowledgement of a probe is no second answer to a repetition, whatever its PSN', () =>
+  onWire({ ...OPTIONS, ownKind: true, sendPsn: 0xfffffe }, (wire) => {
+    const after = (micros: number): number => {
+      wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
+      const { psn } = wire.takePackets()[0]!;
+      wire.clock.advance(micros);
+      wire.takePackets();
+      wire.acknowledge(psn);
+      return psn;
+    };
+    after(100);
+    after(21_000);
+    assert.is(after(100), 0);
+    while (lookFor(wire.qp) !== PeerState.SILENT) wire.expectSilence();
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: 0, dmaLength: 0 });
+    wire.acknowledge(0);
+    wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 1 });
+    wire.clock.advance(19_000);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 1 });
+  }));
+
 test('after a partial response the rest of a READ is requested', (wire) => {
   read(wire, 100);
   wire.post(WrOpcode.RDMA_READ, 4 * MTU, SIGNALED);
@@ -316,7 +339,11 @@ function windowAfterLoss(wire: Wire): number {
   wire.takePackets();
   wire.acknowledge(first + 7);
   wire.post(WrOpcode.RDMA_WRITE, 8 * MTU, SIGNALED);
-  return wire.takePackets().length;
+  const packets = wire.takePackets();
+  for (let more = packets; more.length > 0; more = wire.takePackets()) {
+    wire.acknowledge(more[more.length - 1]!.psn);
+  }
+  return packets.length;
 }
 
 test('where a queue overflows the window is cut', () =>
@@ -328,5 +355,40 @@ test('it is not where the link slows down by itself', () =>
   onWire({ ...OPTIONS, device: { windowPackets: 8 }, paced: true }, (wire) => {
     assert.is(windowAfterLoss(wire), 8);
   }));
+
+test('a packet ahead that differs in its header alone is forged, or the other one is', (wire) => {
+  const genuine = write(wire, 2, 6);
+  const forged = Uint8Array.from(genuine);
+  forged[1]! ^= 0x80;
+  wire.deliver([write(wire, 0, 6), genuine]);
+  wire.deliver(wire.seal(forged));
+  wire.takePackets();
+  wire.deliver(write(wire, 1, 6));
+  wire.takePackets();
+  wire.deliver(write(wire, 5, 6));
+  const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  wire.expectPacket({ opcode, psn: THEIRS + 2 });
+});
+
+for (const hours of [0.4, 0.7, 1.3]) {
+  test(`so it is when the clock has run for ${hours} hours`, () =>
+    onWire({ ...OPTIONS, device: { windowPackets: 8 } }, (wire) => {
+      wire.clock.advance(hours * 3600e6);
+      const first = windowAfterLoss(wire);
+      const second = windowAfterLoss(wire);
+      assert.ok(first < 8 && second < first, `${first}, ${second}`);
+    }));
+}
+
+test('what is kept ahead is forgotten when a READ takes its PSN', (wire) => {
+  // Forged: a WRITE with a PSN that the peer gives to a READ.
+  wire.deliver(write(wire, 2, 8));
+  const reth = wire.reth(0, 4 * MTU);
+  wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: THEIRS, ...reth });
+  wire.takePackets();
+  wire.deliver(write(wire, 7, 9));
+  const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  wire.expectPacket({ opcode, psn: THEIRS + 4, aheadLow: 0b100n });
+});
 
 test.run();

@@ -279,4 +279,23 @@ test('a receive request of a UD queue pair with a wrong local key completes in e
   wire.expectSilence();
 });
 
+test('after a message that failed in its second SGE the next one begins with its first', () =>
+  onWire(UC, (wire) => {
+    const bad = { ...wire.sge(0, 1024)[0]!, lkey: wire.mr.lkey ^ 0x100 };
+    const rdma = { remoteAddr: 0x10000n, rkey: 0x77 };
+    const write = { opcode: WrOpcode.RDMA_WRITE, rdma };
+    wire.qp.postSend({ ...write, wrId: 1, sgList: [...wire.sge(0, 1024), bad] });
+    assert.equal(wire.completions(), ['1 LOC_PROT_ERR']);
+    assert.is(wire.qp.state, QpState.SQE);
+    wire.takePackets();
+    wire.qp.modify({ qpState: QpState.RTS });
+    wire.buffer.set(pattern(64));
+    const { SIGNALED } = SendFlag;
+    const sgList = [...wire.sge(0, 8), ...wire.sge(32, 8)];
+    wire.qp.postSend({ ...write, wrId: 2, sendFlags: SIGNALED, sgList });
+    const payload = Uint8Array.from([...pattern(64).slice(0, 8), ...pattern(64).slice(32, 40)]);
+    wire.expectPacket({ opcode: UC_RDMA_WRITE_ONLY, payload });
+    assert.equal(wire.completions(), ['2 SUCCESS']);
+  }));
+
 test.run();

@@ -36,6 +36,8 @@ export interface Mutation {
   readonly source: string;
   /** The text instead; `''`: the statement is left out. */
   readonly becomes: string;
+  /** Text of the expression or statement that the node is part of. */
+  readonly around: string;
   readonly node: ts.Node;
 }
 
@@ -129,6 +131,7 @@ class Finder {
       form,
       source: folded(this.#text(node)),
       becomes: folded(becomes),
+      around: folded(this.#text(node.parent)),
       node,
     });
   }

@@ -99,9 +99,8 @@ function sources(): string[] {
 /** Tests in the engine's language: compiled with it, and without mutants of their own. */
 function selftests(): string[] {
   const folder = new URL('assembly/selftest/', root);
-  return readdirSync(folder)
-    .sort()
-    .map((name) => readFileSync(new URL(name, folder), 'utf8'));
+  const all = ['../selftest.ts', ...readdirSync(folder).sort()];
+  return all.map((name) => readFileSync(new URL(name, folder), 'utf8'));
 }
 
 /** Compiles the engine with these mutants. Returns those that compile. */

@@ -5,8 +5,11 @@
  */
 import type { Mutation } from './operators.js';
 
-/** `becomes`: the text in place of `source`. An empty `source` is any mutant of the function. */
-type Row = readonly [where: string, source: string, becomes: string, why: string];
+/**
+ * `becomes`: the text in place of `source`. An empty `source` is any mutant of the function.
+ * `around`: the expression or statement that it is part of, where the function has that text twice.
+ */
+type Row = readonly [where: string, source: string, becomes: string, why: string, around?: string];
 
 const SPEED = 'speed only: the slower way does the same';
 const RACE = 'needs another engine that changes the same entry between two accesses of this one';
@@ -323,6 +326,167 @@ export const SURVIVORS: readonly Row[] = [
     'wheel.tick - 1',
     'a deadline that has not passed is in a later tick in any case',
   ],
+  [
+    'arenaLocalBytes',
+    '64',
+    '65',
+    'a table of whole rows is a multiple of 128 bytes: rounding leaves it as it is',
+    'roundUp(OPCODE_TABLE_SIZE, 64)',
+  ],
+  ['translateWindow', '0', '1', 'one attempt less of many', 'attempt: u32 = 0'],
+  ['detach', '0', '1', 'a domain has fewer members than there are attachments', 'steps: u32 = 0'],
+  [
+    'writeGrh',
+    'memory.fill(grh, 0, GRH_SIZE);',
+    '',
+    'a context writes one kind of header there, always the same bytes',
+  ],
+  [
+    'mayTake',
+    'qp.heldJobs | qp.nakSent',
+    'qp.heldJobs & qp.nakSent',
+    'held jobs are jobs; while a NAK waits, the source has packets in flight and posts nothing',
+  ],
+  [
+    'mayExecute',
+    'qp.sendTail + qp.localPosted != qp.sendNext',
+    'false',
+    'without packets in flight what has begun is complete, or was posted',
+  ],
+  [
+    'pausesPackets',
+    'qp.psnNext != qp.psnMax',
+    'false',
+    'speed only: it goes on when what is in flight is answered, or lost and sent again',
+  ],
+  [
+    'takeAnswers',
+    'head - first',
+    'head + first',
+    'speed only: answers that were taken before are looked at again',
+  ],
+  [
+    'settleMessages',
+    'qp.state == <u32>QpState.SQD',
+    'true',
+    'in RTS nothing asks for the event: SQD leads there when it is drained',
+  ],
+  ['findOther', 'at == 0', 'false', 'the words at address 0 name no queue pair'],
+  ['deliver', 'length > SHORT_BYTES', 'true', SPEED],
+  [
+    'completeSend',
+    'qp.sendNext++;',
+    '',
+    '`current` passes over requests that are done, wherever it begins',
+  ],
+  [
+    'moveUnacked',
+    'isBeyond(qp, psn, qp.psnExecuted)',
+    'false',
+    'only where its request is about to be sent once more: `goBack` behind it sets the same',
+  ],
+  [
+    'receiveAcknowledge',
+    'qp.state != QpState.ERR',
+    'true',
+    'in ERR nothing is sent again, and a request that waits for data has not failed',
+  ],
+  [
+    'timerFired',
+    'qp.reorderPeer == 0',
+    'false',
+    'without selective repeat nothing arrives ahead, so `detectLosses` finds nothing',
+  ],
+  ['markLosses', '1', '2', 'a flag: only 0 is distinguished', 'qp.lossReported = 1'],
+  [
+    'enterState',
+    'openWindow(qp);',
+    '',
+    'RESET, from which every queue pair comes, clears the same words',
+  ],
+  [
+    'oldestLost',
+    'away < span',
+    'true',
+    'what is withdrawn is forgotten at once (`goBack`): no bit is behind the next PSN',
+  ],
+  [
+    'takeResponse',
+    'isAnswer(context, qp, psn, msn)',
+    'true',
+    'a chunk names PSNs in flight, and that is the whole question',
+    'if (isAnswer(context, qp, psn, msn)) takeAhead(context, qp, chunk, psn, kind, payload, length);',
+  ],
+  [
+    'waitsForAcks',
+    'false',
+    'true',
+    'with nothing in flight nothing is repeated: only the next AckReq is later',
+  ],
+  [
+    'forgetRepairs',
+    'qp.repairPsn = 0;',
+    '',
+    'nothing is in flight then, and `sendRepairs` forgets what is not in flight',
+  ],
+  [
+    'takeFlush',
+    'index = qp.jobTail;',
+    '',
+    'the places before are those of answered requests: none of them is a new FLUSH',
+  ],
+  [
+    'invalidateReceived',
+    'awaitFence(context, qp);',
+    '',
+    'the next turn, which `pushJob` has scheduled, looks at the fence and waits for it',
+  ],
+  [
+    'sendWithheld',
+    '!hasRoom(context)',
+    'false',
+    '`sendResponses` has just found room, which the held answer did not take',
+  ],
+  ['getReady', 'qp.heldJobs > 0', 'true', 'speed only: the look finds no FLUSH'],
+  [
+    'endJobs',
+    '0',
+    '1',
+    'the queue pair is in ERR, where nothing reads the count',
+    'qp.heldJobs = 0',
+  ],
+  [
+    'endJobs',
+    '0',
+    '1',
+    'any number below INVALID_REQUEST lets `sendNak` replace it',
+    'qp.nakPending = 0',
+  ],
+  [
+    'completeMessage',
+    '0',
+    '1',
+    '`completeReceive` stores 0 where no flag says that there is a value',
+    'immediate: u32 = 0',
+  ],
+  [
+    'seal',
+    'sealTogether(context, packet + length, length);',
+    '',
+    'speed only: `sealRest` computes them one by one',
+  ],
+  [
+    'computeTogether',
+    'context.aheadStart = start;',
+    '',
+    'speed only: no start is the 0 of the beginning, so each ICRC is computed alone',
+  ],
+  [
+    'keepPacket',
+    'slot == 0',
+    'false',
+    'where no slot is free there are fewer than may be kept, and the share of none is 0',
+  ],
 ];
 
 /** Why this mutant may survive; undefined: it may not. */
@@ -330,7 +494,8 @@ export function reasonFor(mutation: Mutation): string | undefined {
   return SURVIVORS.find((row) => matches(row, mutation))?.[3];
 }
 
-export function matches([where, source, becomes]: Row, mutation: Mutation): boolean {
+export function matches([where, source, becomes, , around]: Row, mutation: Mutation): boolean {
   if (where !== mutation.function) return false;
+  if (around !== undefined && around !== mutation.around) return false;
   return source === '' || (source === mutation.source && becomes === mutation.becomes);
 }

@@ -93,6 +93,11 @@ class TestProcess {
     });
   }
 
+  /** False: it has ended, perhaps by what an earlier case left behind. */
+  get isAlive(): boolean {
+    return this.#child.connected;
+  }
+
   end(): void {
     endTree(this.#child.pid!);
   }
@@ -132,7 +137,8 @@ class TestProcess {
       };
       const onExit = (): void => settle({ at, why, clean: false });
       child.on('message', hear).on('exit', onExit);
-      child.send(order);
+      // It may end at this moment: then `exit` settles.
+      child.send(order, () => undefined);
     });
   }
 }
@@ -158,7 +164,9 @@ export async function performShared(
   cases: readonly CaseRef[],
   limitsOf: LimitsOf,
 ): Promise<Outcome> {
-  const one = idle.pop() ?? new TestProcess('shared', 0);
+  let one = idle.pop();
+  while (one && !one.isAlive) one = idle.pop();
+  one ??= new TestProcess('shared', 0);
   const outcome = await one.perform({ kind: 'run', mutant, cases }, limitsOf);
   const isUsable = outcome.failure === undefined || outcome.failure.clean;
   if (isUsable && one.orders < MUTANTS_PER_PROCESS_MAX) idle.push(one);

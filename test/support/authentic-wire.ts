@@ -27,11 +27,11 @@ export interface Peer {
 
 /** Over a wire whose queue pair has keys. */
 export function authentic(
-  body: (world: { readonly wire: Wire; readonly peer: Peer }) => void,
+  body: (world: { readonly wire: Wire; readonly peer: Peer }) => void | Promise<void>,
   isEncrypted = false,
   qpType: number = QpType.RC,
 ): Promise<void> {
-  return onWire({ state: QpState.INIT, qp: { qpType } }, (wire) => {
+  return onWire({ state: QpState.INIT, qp: { qpType } }, async (wire) => {
     wire.qp.setPacketKeys({ sendKey: SEND_KEY, recvKey: RECV_KEY, encrypt: isEncrypted });
     wire.connect({ qp: { qpType } });
     let psn = THEIRS;
@@ -50,7 +50,7 @@ export function authentic(
         return wire.packet(fields, data);
       },
     };
-    body({ wire, peer });
+    await body({ wire, peer });
   });
 }
 

@@ -1,6 +1,8 @@
 /** The channel from one context of a device to another (assembly/memory/local-channel.ts). */
 import {
   ArenaLayout,
+  CONTEXT_SLOT_SIZE,
+  ContextSlotLayout,
   LOCAL_MESSAGE_SIZE,
   LOCAL_VALUE_SIZE,
   LocalMessageLayout,
@@ -15,15 +17,27 @@ export class LocalChannel {
   readonly #memory: ArenaMemory['memory'];
   readonly #at: number;
   readonly entries: number;
+  readonly #announce: () => void;
 
   /** `target`, `source`: slots of contexts. */
   constructor({ memory, address }: ArenaMemory, target: number, source: number) {
-    const { localChannels, localMessagesMax, contextsMax } = structAt(memory, ArenaLayout, address);
+    const arena = structAt(memory, ArenaLayout, address);
+    const { localChannels, localMessagesMax, contextsMax, contextSlots } = arena;
     const stride = HEADER_BYTES + localMessagesMax * (LOCAL_MESSAGE_SIZE + LOCAL_VALUE_SIZE);
     this.#memory = memory;
     this.entries = localMessagesMax;
-    this.#at = localChannels + target * (BITS_BYTES + contextsMax * stride) + BITS_BYTES;
-    this.#at += source * stride;
+    const inbox = localChannels + target * (BITS_BYTES + contextsMax * stride);
+    this.#at = inbox + BITS_BYTES + source * stride;
+    const slot = structAt(memory, ContextSlotLayout, contextSlots + target * CONTEXT_SLOT_SIZE);
+    this.#announce = () => {
+      memory.words[(inbox >> 2) + (source >> 5)]! |= 1 << (source & 31);
+      slot.announced++;
+    };
+  }
+
+  /** Tells the target that the source has posted or answered something. */
+  announce(): void {
+    this.#announce();
   }
 
   /** The message at an index that counts up. */

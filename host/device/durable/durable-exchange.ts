@@ -78,7 +78,11 @@ export class DurableExchange {
     const segments = this.#segments();
     while (words[this.#flushFirst] !== 0) {
       if (segments.some(({ ring }) => ring.room < LAYOUT_PIECES_MAX)) break;
-      if (this.#exports.nextFlush(this.#context, this.#request) === 0) break;
+      if (this.#exports.nextFlush(this.#context, this.#request) === 0) {
+        // The engine has refused FLUSHes whose layout is gone: their NAKs are to be sent.
+        answered = true;
+        break;
+      }
       const part = {
         queuePair: words[at + (REQUEST.queuePair[0] >> 2)]!,
         job: words[at + (REQUEST.job[0] >> 2)]!,

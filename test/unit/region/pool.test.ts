@@ -114,6 +114,15 @@ test('while lists are rebuilt no caller waits: take fails, and put is kept until
     a.destroy();
   }));
 
+test('a call for a region writes nothing in front of the slot of its context', () =>
+  withTables(({ context, a, local }) => {
+    a.putMr(a.getMr()!);
+    const { memory, address } = context.device.arena;
+    const between = memory.bytes.slice(address + ArenaLayout.size, local.contextSlots);
+    assert.ok(between.length > 0);
+    assert.equal(between, new Uint8Array(between.length));
+  }));
+
 test('a slot takes part in a pool once, whichever of its contexts asks, and not without its users', () =>
   withTables(({ context, pool, a, b }) => {
     const sibling = context.openDevice();

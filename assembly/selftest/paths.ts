@@ -1,0 +1,209 @@
+/** Checks of shared/path-control.ts: what the queue pairs of one path share. */
+import { Arena } from '../memory/arena';
+import { allocProtectionDomain } from '../region/protection-domain';
+import { Context, PathState } from '../transport/shared/context';
+import {
+  collapsePath,
+  fitsBuffer,
+  growPath,
+  holdForWindow,
+  joinPath,
+  leastRoundTrip,
+  leavePath,
+  noteFlight,
+  noteLosses,
+  noteRoundTrip,
+  resumePath,
+  windowPackets,
+} from '../transport/shared/path-control';
+import { QueuePair, pathOf } from '../transport/shared/queue-pair';
+import { noteGap, noteRepeated } from '../transport/requester/in-flight';
+import { freshArena } from './arena';
+import { freshContext, freshQueuePair } from './context';
+import { begin, end, same } from './tap';
+
+const CHARGE: u32 = 65536;
+/** The least round trip of a path is forgotten after twice this time. */
+const LEAST_MICROS: u64 = 5_000_000;
+/** Bits of the growth of a window: path-control.ts `Growth`. */
+const SLOW_START: u32 = 0;
+const CAREFUL: u32 = 1;
+
+export function checkPaths(): void {
+  const arena = freshArena(16);
+  const pd = allocProtectionDomain(arena, 0);
+  checkShares(arena, pd);
+  checkLeaving(arena, pd);
+  checkLeast(arena, pd);
+  checkTrain(arena, pd);
+  checkPlateau(arena, pd);
+  checkLossTime(arena, pd);
+}
+
+function join(context: Context, pd: u32): QueuePair {
+  const qp = freshQueuePair(context, pd);
+  qp.mtu = 1024;
+  qp.windowCharge = CHARGE;
+  pathOf(qp).remoteGid1 = 77;
+  joinPath(context, qp, pathOf(qp), CHARGE);
+  return qp;
+}
+
+function stateOf(qp: QueuePair): PathState {
+  return changetype<PathState>(pathOf(qp).state);
+}
+
+/** As if `packets` packets of the queue pair were in flight. */
+function fly(context: Context, qp: QueuePair, packets: u32): void {
+  qp.psnNext = qp.psnArrived + packets;
+  noteFlight(context, qp);
+}
+
+function checkShares(arena: Arena, pd: u32): void {
+  begin('queue pairs share the window of their path, and each may have one packet in flight');
+  const context = freshContext(arena);
+  const first = join(context, pd);
+  const window = windowPackets(context, first);
+  same(u64(window >= 10), 1, 'the first one', window);
+  for (let busy: u32 = 1; busy < 12; busy++) {
+    const next = join(context, pd);
+    same(pathOf(next).state, pathOf(first).state, 'one path', busy);
+    fly(context, next, 1);
+    stateOf(first).window = 4 * 256;
+    same(windowPackets(context, first), max<u32>(4 / (busy + 1), 1), 'share', busy);
+  }
+  const alone = freshQueuePair(context, pd);
+  alone.windowCharge = CHARGE;
+  same(windowPackets(context, alone), context.windowPackets, 'without a path');
+  same(u64(fitsBuffer(alone, CHARGE - 1)), 1, 'below the buffer');
+  same(u64(fitsBuffer(alone, CHARGE)), 0, 'the whole buffer');
+  same(u64(fitsBuffer(first, CHARGE)), 0, 'the whole buffer of a path');
+  end();
+}
+
+function checkLeaving(arena: Arena, pd: u32): void {
+  begin('a queue pair that leaves its path leaves no packet, turn or wait there');
+  const context = freshContext(arena);
+  const filling = join(context, pd);
+  const waiting = join(context, pd);
+  const state = stateOf(filling);
+  fly(context, filling, 64);
+  holdForWindow(context, waiting);
+  same(state.waiting, 1, 'waits');
+  resumePath(context, state);
+  same(waiting.begins, 1, 'has its turn');
+  same(state.granted, 1, 'granted');
+  leavePath(waiting, pathOf(waiting));
+  same(state.granted, 0, 'granted, after it has left');
+  same(waiting.begins, 0, 'no turn');
+  leavePath(filling, pathOf(filling));
+  same(state.inFlight + state.busy + state.users + state.waiting, 0, 'left over');
+  end();
+}
+
+function checkLeast(arena: Arena, pd: u32): void {
+  begin('the least round trip follows a path that gets longer, and is never forgotten at once');
+  const context = freshContext(arena);
+  const qp = join(context, pd);
+  let least: u32 = 300;
+  noteRoundTrip(context, qp, least);
+  for (let longer: u32 = 400; longer < 900; longer += 100) {
+    // As often as every second: two whole terms pass, and the old one counts no more.
+    for (let second = 0; second < 13; second++) {
+      context.now += LEAST_MICROS / 5;
+      noteRoundTrip(context, qp, longer);
+      const now = leastRoundTrip(qp);
+      same(u64(now == least || now == longer), 1, 'one of the two', now);
+    }
+    least = leastRoundTrip(qp);
+    same(least, longer, 'after two terms', longer);
+  }
+  end();
+
+  begin('a least round trip that is measured again counts for two terms from then on');
+  const again = freshContext(arena);
+  const other = join(again, pd);
+  for (let second = 0; second <= 16; second++) {
+    noteRoundTrip(again, other, second == 0 || second == 4 ? 300 : 500);
+    if (second <= 14) same(leastRoundTrip(other), 300, 'within two terms', second);
+    again.now += LEAST_MICROS / 5;
+  }
+  same(leastRoundTrip(other), 500, 'after them');
+  end();
+}
+
+/** Acknowledgements at intervals of `gap`, for half of a round trip of 16 ms. Returns the growth. */
+function train(arena: Arena, pd: u32, gap: u32): u32 {
+  const context = freshContext(arena);
+  const qp = join(context, pd);
+  const micros: u32 = 16_000;
+  noteRoundTrip(context, qp, micros);
+  fly(context, qp, 12);
+  context.now += 1_000_000;
+  const steps = micros / 2 / gap + 1;
+  for (let step: u32 = 0; step <= steps; step++) {
+    growPath(context, qp, 0);
+    context.now += gap;
+  }
+  return stateOf(qp).growth;
+}
+
+function checkTrain(arena: Arena, pd: u32): void {
+  begin('acknowledgements without a pause of a sixteenth of the round trip are a train');
+  same(train(arena, pd, 999), CAREFUL, 'shorter pauses');
+  same(train(arena, pd, 1000), CAREFUL, 'pauses of just that');
+  same(train(arena, pd, 1001), SLOW_START, 'longer pauses');
+  end();
+}
+
+function checkPlateau(arena: Arena, pd: u32): void {
+  begin(
+    'after a loss the window reaches its last size at the plateau of CUBIC, then grows from it',
+  );
+  const context = freshContext(arena);
+  const qp = join(context, pd);
+  const state = stateOf(qp);
+  noteRoundTrip(context, qp, 20_000);
+  state.window = 40 * 256;
+  fly(context, qp, 40);
+  state.queuedRounds = 1;
+  noteLosses(context, qp, 1, <u32>context.now);
+  same(state.windowMax, 40, 'the last size');
+  context.now += 1000;
+  growPath(context, qp, 1);
+  same(u64(state.plateauSeconds > 1), 1, 'seconds to the plateau');
+  // Twice the window at once, as after slow start: the next growth begins at the plateau itself.
+  state.epochMicros = 0;
+  state.window = 60 * 256;
+  fly(context, qp, 60);
+  growPath(context, qp, 1);
+  same(u64(state.plateauSeconds), 0, 'no way to the plateau');
+  same(state.windowMax, 60, 'which is here');
+  context.now += 1_000_000;
+  collapsePath(context, qp, 1000);
+  same(state.window, 4 * 256, 'after a silence');
+  end();
+}
+
+function checkLossTime(arena: Arena, pd: u32): void {
+  begin('a loss counts from when the last of the lost packets was sent, whatever the clock says');
+  const context = freshContext(arena);
+  const qp = freshQueuePair(context, pd);
+  const starts: StaticArray<u64> = [
+    1000, 0x3fffff00, 0x5fffff00, 0x7fffff00, 0xbfffff00, 0xfffffe00,
+  ];
+  for (let i = 0; i < starts.length; i++) {
+    for (let step: u64 = 0; step < 5; step++) {
+      context.now = starts[i] + 0x80 * step;
+      qp.psnUnacked = <u32>step;
+      noteRepeated(context, qp, <u32>step);
+      noteGap(context, qp);
+      same(qp.lostMicros, <u32>context.now, 'sent last', context.now);
+    }
+    // An older packet is reported behind it.
+    qp.psnUnacked = 2;
+    noteGap(context, qp);
+    same(qp.lostMicros, <u32>context.now, 'still', context.now);
+  }
+  end();
+}
