@@ -14,6 +14,7 @@ const FILES = [
   'verbs/queues/completion-counter',
   'verbs/queues/completion-queue-ex',
   'verbs/queues/packet-keys',
+  'verbs/queues/path-state',
   'verbs/queues/queue-pair-ex',
   'verbs/queues/shared-receive-queue',
   'verbs/regions/advise',
@@ -33,12 +34,11 @@ export const leftOut = (...more) => ({
     const missing = files.filter((file) => !existsSync(`host/${file}.ts`));
     if (missing.length > 0) throw new Error(`left-out.mjs: no such file: ${missing.join(', ')}`);
     const filter = new RegExp(`/host/(${files.join('|')})\\.ts$`);
-    // The compiler has checked all options of the page: esbuild drops calls of empty functions.
-    onLoad({ filter: /\/host\/base\/options\.ts$/ }, () => {
-      return {
-        contents: 'export function checkKeys() {} export function checkObject() {}',
-        loader: 'js',
-      };
+    // The compiler has checked all arguments of the page: esbuild drops calls of empty functions.
+    onLoad({ filter: /\/host\/(base\/options|errors\/check-\w+)\.ts$/ }, ({ path }) => {
+      const names = [...readFileSync(path, 'utf8').matchAll(/^export function (\w+)/gm)];
+      const contents = names.map(([, name]) => `export function ${name}() {}`).join('\n');
+      return { contents, loader: 'js' };
     });
     onLoad({ filter }, ({ path }) => {
       const text = readFileSync(path, 'utf8');

@@ -80,6 +80,17 @@ export async function eventCalls(): Promise<WakeCalls> {
   return { datagram: () => {}, event: (descriptor) => posix?.signalEvent(descriptor) };
 }
 
+/** Rejects with what the thread refuses with (LinkError). */
+async function openedBy(
+  worker: Worker,
+  task: ThreadTask,
+): Promise<Extract<ThreadMessage, { readonly kind: 'opened' }>> {
+  worker.postMessage(task);
+  const message = await hear<ThreadMessage>(worker);
+  if (message.kind !== 'opened') throw errorOf(message);
+  return message;
+}
+
 /** What a thread says next. Rejects when it ends instead: memory may be short. */
 async function hear<Message>(worker: Worker): Promise<Message> {
   const heard = new AbortController();
@@ -188,9 +199,7 @@ export class ThreadProgress implements Progress {
       programDescriptor,
     };
     const worker = started ?? (await startThread());
-    worker.postMessage(task);
-    const message = await hear<ThreadMessage>(worker);
-    if (message.kind !== 'opened') throw errorOf(message);
+    const message = await openedBy(worker, task);
     const isGone = (): boolean =>
       programDescriptor !== undefined && posix.hasHungUp(programDescriptor);
     const block = new ControlBlock(arena.memory, control, isGone);
