@@ -30,7 +30,7 @@ struct record {
 	uint8_t private_data[CM_PRIVATE_BYTES];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vb_lock lock = VB_LOCK_INITIALIZER;
 static struct ibv_context *verbs;
 static struct ibv_pd *default_pd;
 /* Of the sidecar that both are of: a child of fork has another one. */
@@ -48,7 +48,7 @@ int cm_fail(int error)
 int cm_start(void)
 {
 	int error = vb_start();
-	pthread_mutex_lock(&lock);
+	vb_lock(&lock);
 	if (!error && generation != vb.generation) {
 		generation = vb.generation;
 		verbs = NULL;
@@ -58,7 +58,7 @@ int cm_start(void)
 		error = errno;
 	if (!error && !default_pd && !(default_pd = ibv_alloc_pd(verbs)))
 		error = errno;
-	pthread_mutex_unlock(&lock);
+	vb_unlock(&lock);
 	return error;
 }
 
@@ -186,7 +186,7 @@ static struct cm_id *make_id(struct rdma_event_channel *channel, uint64_t handle
 	id->id.qp_type = space == RDMA_PS_UDP || space == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
 	id->handle = handle;
 	fill_private(id);
-	pthread_mutex_init(&id->events_lock, NULL);
+	vb_lock_init(&id->events_lock);
 	pthread_cond_init(&id->acknowledged, NULL);
 	if (vb_handle_put(handle, id)) {
 		free(id);
@@ -228,10 +228,10 @@ VB_EXPORT int rdma_destroy_id(struct rdma_cm_id *id)
 	int error = VB_CALL(OP_CM_DESTROY_ID, NULL, 0, own->handle);
 	vb_handle_drop(own->handle);
 	/* As the man page has it: waits until the program has acknowledged the id's events. */
-	pthread_mutex_lock(&own->events_lock);
+	vb_lock(&own->events_lock);
 	while (own->events > 0)
-		pthread_cond_wait(&own->acknowledged, &own->events_lock);
-	pthread_mutex_unlock(&own->events_lock);
+		pthread_cond_wait(&own->acknowledged, &own->events_lock.mutex);
+	vb_unlock(&own->events_lock);
 	if (own->alone)
 		rdma_destroy_event_channel(id->channel);
 	free(own->attributes);
@@ -441,10 +441,10 @@ static void fill_parameters(struct event *event, const struct record *record)
 
 static void count_event(struct cm_id *id, int change)
 {
-	pthread_mutex_lock(&id->events_lock);
+	vb_lock(&id->events_lock);
 	id->events += change;
 	pthread_cond_broadcast(&id->acknowledged);
-	pthread_mutex_unlock(&id->events_lock);
+	vb_unlock(&id->events_lock);
 }
 
 static void hold_id(void *object, uint64_t type)

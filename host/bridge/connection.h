@@ -20,7 +20,7 @@ struct cm_id {
 	/* The one that made it with a request. */
 	struct cm_id *listener;
 	/* Events that the program has not acknowledged. */
-	pthread_mutex_t events_lock;
+	struct vb_lock events_lock;
 	pthread_cond_t acknowledged;
 	int events;
 };

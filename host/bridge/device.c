@@ -369,9 +369,9 @@ static void hold_object(void *object, uint64_t type)
 	struct vb_events *events = events_of(type, object);
 	if (!events)
 		return;
-	pthread_mutex_lock(&events->lock);
+	vb_lock(&events->lock);
 	events->unacknowledged++;
-	pthread_mutex_unlock(&events->lock);
+	vb_unlock(&events->lock);
 }
 
 VB_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
@@ -396,9 +396,9 @@ VB_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 	struct vb_events *events = events_of(event->event_type, event->element.cq);
 	if (!events)
 		return;
-	pthread_mutex_lock(&events->lock);
+	vb_lock(&events->lock);
 	if (events->unacknowledged > 0)
 		events->unacknowledged--;
 	pthread_cond_broadcast(&events->acknowledged);
-	pthread_mutex_unlock(&events->lock);
+	vb_unlock(&events->lock);
 }

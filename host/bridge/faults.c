@@ -31,7 +31,7 @@ struct rule {
 	uint64_t random;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vb_lock lock = VB_LOCK_INITIALIZER;
 static struct rule rules[RULES_MAX];
 static size_t rule_count;
 /* Numbers of the queue pairs in the order of their creation. */
@@ -97,11 +97,11 @@ static bool holds(struct rule *one, uint32_t qp_num)
 static unsigned find(unsigned kind, unsigned target, uint32_t qp_num)
 {
 	unsigned value = 0;
-	pthread_mutex_lock(&lock);
+	vb_lock(&lock);
 	for (size_t i = 0; i < rule_count && !value; i++)
 		if (rules[i].kind == kind && rules[i].target == target && holds(&rules[i], qp_num))
 			value = rules[i].value;
-	pthread_mutex_unlock(&lock);
+	vb_unlock(&lock);
 	return value;
 }
 
@@ -109,13 +109,13 @@ void vb_fault_qp(uint32_t qp_num)
 {
 	if (!vb_faults)
 		return;
-	pthread_mutex_lock(&lock);
+	vb_lock(&lock);
 	uint32_t *grown = realloc(numbers, (number_count + 1) * sizeof *numbers);
 	if (grown) {
 		numbers = grown;
 		numbers[number_count++] = qp_num;
 	}
-	pthread_mutex_unlock(&lock);
+	vb_unlock(&lock);
 }
 
 int vb_fault_call(unsigned call, uint32_t qp_num)

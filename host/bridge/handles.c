@@ -14,18 +14,18 @@ struct handle {
 };
 
 static struct handle *buckets[BUCKETS];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vb_lock lock = VB_LOCK_INITIALIZER;
 
 int vb_handle_put(uint64_t number, void *object)
 {
 	struct handle *made = malloc(sizeof *made);
 	if (!made)
 		return ENOMEM;
-	pthread_mutex_lock(&lock);
+	vb_lock(&lock);
 	struct handle **bucket = &buckets[number % BUCKETS];
 	*made = (struct handle){ number, object, *bucket };
 	*bucket = made;
-	pthread_mutex_unlock(&lock);
+	vb_unlock(&lock);
 	return 0;
 }
 
@@ -33,19 +33,19 @@ int vb_handle_put(uint64_t number, void *object)
 void *vb_handle_hold(uint64_t number, void (*hold)(void *object, uint64_t type), uint64_t type)
 {
 	void *object = NULL;
-	pthread_mutex_lock(&lock);
+	vb_lock(&lock);
 	for (struct handle *one = buckets[number % BUCKETS]; one && !object; one = one->next)
 		if (one->number == number)
 			object = one->object;
 	if (object)
 		hold(object, type);
-	pthread_mutex_unlock(&lock);
+	vb_unlock(&lock);
 	return object;
 }
 
 void vb_handle_drop(uint64_t number)
 {
-	pthread_mutex_lock(&lock);
+	vb_lock(&lock);
 	for (struct handle **at = &buckets[number % BUCKETS]; *at; at = &(*at)->next) {
 		if ((*at)->number != number)
 			continue;
@@ -54,12 +54,11 @@ void vb_handle_drop(uint64_t number)
 		free(gone);
 		break;
 	}
-	pthread_mutex_unlock(&lock);
+	vb_unlock(&lock);
 }
 
-/* In a child of fork: the objects are the parent's. Another thread may have held the lock. */
+/* In a child of fork: the objects are the parent's. */
 void vb_handles_forget(void)
 {
-	pthread_mutex_init(&lock, NULL);
 	memset(buckets, 0, sizeof buckets);
 }

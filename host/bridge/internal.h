@@ -72,6 +72,30 @@ int vb_read_event(int fd, void *event, size_t size);
 		real;                                                                    \
 	})
 
+/* ---- locks.c: a child of fork starts with free locks, also where another thread held one */
+struct vb_lock {
+	pthread_mutex_t mutex;
+	/* `vb_forks` when it was made free. */
+	unsigned forks;
+};
+#define VB_LOCK_INITIALIZER { PTHREAD_MUTEX_INITIALIZER, 0 }
+/* Forks that led to this process. */
+extern unsigned vb_forks;
+void vb_lock_init(struct vb_lock *lock);
+void vb_lock_renew(struct vb_lock *lock);
+/* In a child of fork, before it takes one. */
+void vb_locks_leave(void);
+static inline void vb_lock(struct vb_lock *lock)
+{
+	if (__atomic_load_n(&lock->forks, __ATOMIC_ACQUIRE) != vb_forks)
+		vb_lock_renew(lock);
+	pthread_mutex_lock(&lock->mutex);
+}
+static inline void vb_unlock(struct vb_lock *lock)
+{
+	pthread_mutex_unlock(&lock->mutex);
+}
+
 /* ---- child-channel.c: control verbs of a child of fork */
 /* Before the sidecar starts: the variable of its environment. 0 or an errno. */
 int vb_child_begin(char *variable, size_t size);
@@ -133,7 +157,7 @@ struct vb_ah {
 
 /* Asynchronous events that the program has, which keep their object from being destroyed. */
 struct vb_events {
-	pthread_mutex_t lock;
+	struct vb_lock lock;
 	pthread_cond_t acknowledged;
 	unsigned unacknowledged;
 };
@@ -141,7 +165,7 @@ struct vb_events {
 struct vb_srq {
 	struct ibv_srq srq;
 	uint32_t address;
-	pthread_mutex_t lock;
+	struct vb_lock lock;
 	struct vb_events events;
 };
 
@@ -150,7 +174,7 @@ struct vb_cq {
 	uint32_t address;
 	uint32_t tail;
 	unsigned events_taken;
-	pthread_mutex_t lock;
+	struct vb_lock lock;
 	struct vb_events events;
 	struct abi_work_completion current;
 };
@@ -160,8 +184,8 @@ struct vb_qp {
 	uint32_t address;
 	struct abi_queue_pair rings;
 	uint32_t seen_tail;
-	pthread_mutex_t send_lock;
-	pthread_mutex_t receive_lock;
+	struct vb_lock send_lock;
+	struct vb_lock receive_lock;
 	bool extended;
 	bool signals_all;
 	/* Between ibv_wr_start and ibv_wr_complete. */

@@ -10,7 +10,7 @@
 
 void vb_events_init(struct vb_events *events)
 {
-	pthread_mutex_init(&events->lock, NULL);
+	vb_lock_init(&events->lock);
 	pthread_cond_init(&events->acknowledged, NULL);
 	events->unacknowledged = 0;
 }
@@ -18,10 +18,10 @@ void vb_events_init(struct vb_events *events)
 /* A destroy verb waits until all events of the object are acknowledged. */
 void vb_events_wait(struct vb_events *events)
 {
-	pthread_mutex_lock(&events->lock);
+	vb_lock(&events->lock);
 	while (events->unacknowledged > 0)
-		pthread_cond_wait(&events->acknowledged, &events->lock);
-	pthread_mutex_unlock(&events->lock);
+		pthread_cond_wait(&events->acknowledged, &events->lock.mutex);
+	vb_unlock(&events->lock);
 }
 
 /* ---- protection domains */
@@ -33,7 +33,7 @@ struct parent_domain {
 };
 
 static struct parent_domain *parents;
-static pthread_mutex_t parents_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vb_lock parents_lock = VB_LOCK_INITIALIZER;
 
 VB_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
@@ -61,17 +61,17 @@ struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *context,
 	if (!made)
 		return vb_null(ENOMEM);
 	made->pd = (struct ibv_pd){ .context = context, .handle = attr->pd->handle };
-	pthread_mutex_lock(&parents_lock);
+	vb_lock(&parents_lock);
 	made->next = parents;
 	parents = made;
-	pthread_mutex_unlock(&parents_lock);
+	vb_unlock(&parents_lock);
 	return &made->pd;
 }
 
 static bool forget_parent(struct ibv_pd *pd)
 {
 	bool found = false;
-	pthread_mutex_lock(&parents_lock);
+	vb_lock(&parents_lock);
 	for (struct parent_domain **at = &parents; *at; at = &(*at)->next) {
 		if (&(*at)->pd != pd)
 			continue;
@@ -79,7 +79,7 @@ static bool forget_parent(struct ibv_pd *pd)
 		found = true;
 		break;
 	}
-	pthread_mutex_unlock(&parents_lock);
+	vb_unlock(&parents_lock);
 	return found;
 }
 
@@ -214,7 +214,7 @@ VB_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, voi
 	pthread_mutex_init(&plain->mutex, NULL);
 	pthread_cond_init(&plain->cond, NULL);
 	cq->address = made[1];
-	pthread_mutex_init(&cq->lock, NULL);
+	vb_lock_init(&cq->lock);
 	vb_events_init(&cq->events);
 	if (channel)
 		__atomic_add_fetch(&channel->refcnt, 1, __ATOMIC_RELAXED);
@@ -235,14 +235,14 @@ VB_EXPORT int ibv_resize_cq(struct ibv_cq *ibv_cq, int cqe)
 	if (cqe < 1)
 		return vb_errno(EINVAL);
 	/* The ring moves: polls of other threads wait. */
-	pthread_mutex_lock(&cq->lock);
+	vb_lock(&cq->lock);
 	/* The device rounds up; the caller's number must fit what is unpolled, too. */
 	int error = (uint32_t)cqe < unpolled(cq) ? EINVAL : 0;
 	if (!error)
 		error = VB_CALL(OP_RESIZE_CQ, made, 1, ibv_cq->handle, cqe);
 	if (!error)
 		ibv_cq->cqe = made[0];
-	pthread_mutex_unlock(&cq->lock);
+	vb_unlock(&cq->lock);
 	return vb_errno(error);
 }
 
@@ -287,7 +287,7 @@ VB_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_
 	pthread_mutex_init(&srq->srq.mutex, NULL);
 	pthread_cond_init(&srq->srq.cond, NULL);
 	srq->address = made[1];
-	pthread_mutex_init(&srq->lock, NULL);
+	vb_lock_init(&srq->lock);
 	vb_events_init(&srq->events);
 	attr->attr.max_wr = made[2];
 	attr->attr.max_sge = made[3];
@@ -313,10 +313,10 @@ VB_EXPORT int ibv_modify_srq(struct ibv_srq *ibv_srq, struct ibv_srq_attr *attr,
 {
 	struct vb_srq *srq = (struct vb_srq *)ibv_srq;
 	/* The ring may move: posts of other threads wait. */
-	pthread_mutex_lock(&srq->lock);
+	vb_lock(&srq->lock);
 	int error = VB_CALL(OP_MODIFY_SRQ, NULL, 0, ibv_srq->handle, mask, attr->max_wr,
 			    attr->srq_limit);
-	pthread_mutex_unlock(&srq->lock);
+	vb_unlock(&srq->lock);
 	return error;
 }
 

@@ -97,8 +97,8 @@ struct ibv_qp *vb_qp_make(struct ibv_context *context, struct ibv_qp_init_attr_e
 	memcpy(&qp->rings, vb_at(qp->address), sizeof qp->rings);
 	qp->signals_all = attr->sq_sig_all != 0;
 	qp->extended = extended;
-	pthread_mutex_init(&qp->send_lock, NULL);
-	pthread_mutex_init(&qp->receive_lock, NULL);
+	vb_lock_init(&qp->send_lock);
+	vb_lock_init(&qp->receive_lock);
 	vb_events_init(&qp->events);
 	vb_qp_ex_init(&qp->qp);
 	grant(qp, attr);
@@ -126,7 +126,7 @@ VB_EXPORT int ibv_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int
 	if (mask & IBV_QP_AV && (!attr->ah_attr.is_global || attr->ah_attr.grh.sgid_index != 0))
 		return vb_errno(EINVAL);
 	memcpy(gid, attr->ah_attr.grh.dgid.raw, sizeof gid);
-	pthread_mutex_lock(&qp->send_lock);
+	vb_lock(&qp->send_lock);
 	int error = VB_CALL(OP_MODIFY_QP, NULL, 0, ibv_qp->handle, mask, attr->qp_state,
 			    attr->cur_qp_state, attr->path_mtu, attr->qkey, attr->rq_psn,
 			    attr->sq_psn, attr->dest_qp_num,
@@ -142,7 +142,7 @@ VB_EXPORT int ibv_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int
 	}
 	if (!error && mask & IBV_QP_AV)
 		qp->ah = attr->ah_attr;
-	pthread_mutex_unlock(&qp->send_lock);
+	vb_unlock(&qp->send_lock);
 	return error;
 }
 

@@ -20,7 +20,7 @@
 #define VAIN_POLLS 8
 #define SLEEP_NANOSECONDS 100000
 
-static pthread_mutex_t doorbell_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vb_lock doorbell_lock = VB_LOCK_INITIALIZER;
 
 /* ---- doorbells */
 
@@ -49,11 +49,11 @@ static void ring_doorbell(uint32_t qp)
 	char *ring = vb_at(context->doorbells);
 	uint32_t *first = (uint32_t *)(ring + ABI_RING_HEADER_BYTES);
 	if (vb_exchange(first + entries + index, 1) == 0) {
-		pthread_mutex_lock(&doorbell_lock);
+		vb_lock(&doorbell_lock);
 		uint32_t head = vb_load(ring);
 		first[head & (entries - 1)] = index;
 		vb_store(ring, head + 1);
-		pthread_mutex_unlock(&doorbell_lock);
+		vb_unlock(&doorbell_lock);
 	}
 	if (!vb_turn_post())
 		vb_kick();
@@ -197,7 +197,7 @@ int vb_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_send_
 	struct vb_qp *qp = (struct vb_qp *)ibv_qp;
 	uint32_t count = 0;
 	int error = vb_fault_call(FAULT_POST_SEND, ibv_qp->qp_num);
-	pthread_mutex_lock(&qp->send_lock);
+	vb_lock(&qp->send_lock);
 	if (!error && vb_qp_state(qp) < ABI_QP_STATE_RTS)
 		error = EINVAL;
 	for (; wr && !error; wr = wr->next) {
@@ -208,7 +208,7 @@ int vb_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_send_
 		count++;
 	}
 	vb_send_commit(qp, count);
-	pthread_mutex_unlock(&qp->send_lock);
+	vb_unlock(&qp->send_lock);
 	if (error)
 		*bad = wr;
 	return error;
@@ -219,7 +219,7 @@ int vb_bind_mw(struct ibv_qp *ibv_qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 	struct vb_qp *qp = (struct vb_qp *)ibv_qp;
 	if (mw->type != IBV_MW_TYPE_1)
 		return EINVAL;
-	pthread_mutex_lock(&qp->send_lock);
+	vb_lock(&qp->send_lock);
 	struct abi_work_request *entry = NULL;
 	int error = vb_qp_state(qp) < ABI_QP_STATE_RTS ? EINVAL : 0;
 	if (!error && !(entry = vb_send_slot(qp, 0)))
@@ -234,7 +234,7 @@ int vb_bind_mw(struct ibv_qp *ibv_qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 		mw->rkey = key;
 		vb_send_commit(qp, 1);
 	}
-	pthread_mutex_unlock(&qp->send_lock);
+	vb_unlock(&qp->send_lock);
 	return error;
 }
 
@@ -289,9 +289,9 @@ int vb_post_recv(struct ibv_qp *ibv_qp, struct ibv_recv_wr *wr, struct ibv_recv_
 		*bad = wr;
 		return fault;
 	}
-	pthread_mutex_lock(&qp->receive_lock);
+	vb_lock(&qp->receive_lock);
 	int error = post_receives(&to, wr, bad);
-	pthread_mutex_unlock(&qp->receive_lock);
+	vb_unlock(&qp->receive_lock);
 	/* No message comes for it any more: the engine flushes it. */
 	if (vb_qp_state(qp) == ABI_QP_STATE_ERR)
 		ring_doorbell(qp->address);
@@ -306,12 +306,12 @@ int vb_post_srq_recv(struct ibv_srq *ibv_srq, struct ibv_recv_wr *wr, struct ibv
 		*bad = wr;
 		return fault;
 	}
-	pthread_mutex_lock(&srq->lock);
+	vb_lock(&srq->lock);
 	const struct abi_shared_receive_queue *struct_ = vb_at(srq->address);
 	const struct receive_ring to = { struct_->ring, struct_->entries, struct_->stride,
 					 struct_->sge_max };
 	int error = post_receives(&to, wr, bad);
-	pthread_mutex_unlock(&srq->lock);
+	vb_unlock(&srq->lock);
 	return error;
 }
 
@@ -384,7 +384,7 @@ static void put_completion(struct ibv_wc *wc, const struct abi_work_completion *
 static int take_completions(struct vb_cq *cq, int count, struct ibv_wc *wc)
 {
 	int taken = 0;
-	pthread_mutex_lock(&cq->lock);
+	vb_lock(&cq->lock);
 	const struct abi_completion_queue *queue = vb_at(cq->address);
 	uint32_t entries = queue->entries;
 	char *ring = vb_at(queue->ring);
@@ -402,7 +402,7 @@ static int take_completions(struct vb_cq *cq, int count, struct ibv_wc *wc)
 	}
 	if (entries > 0)
 		vb_store(ring + ABI_RING_TAIL, tail);
-	pthread_mutex_unlock(&cq->lock);
+	vb_unlock(&cq->lock);
 	return taken;
 }
 

@@ -400,6 +400,7 @@ void vb_sidecar_leave(void)
 {
 	pthread_mutex_init(&call_lock, NULL);
 	pthread_mutex_init(&start_lock, NULL);
+	vb_locks_leave();
 	vb_turns_leave();
 	close_end(&vb.socket);
 	close_end(&vb.memory);

@@ -18,7 +18,7 @@ static struct vb_qp *qp_of(struct ibv_qp_ex *qp)
 static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct vb_qp *qp = qp_of(ex);
-	pthread_mutex_lock(&qp->send_lock);
+	vb_lock(&qp->send_lock);
 	qp->batch = 0;
 	qp->batch_error = vb_qp_state(qp) < ABI_QP_STATE_RTS ? EINVAL : 0;
 	qp->current = &qp->scratch;
@@ -32,13 +32,13 @@ static int wr_complete(struct ibv_qp_ex *ex)
 		error = vb_fault_call(FAULT_POST_SEND, qp->qp.qp_base.qp_num);
 	if (!error)
 		vb_send_commit(qp, qp->batch);
-	pthread_mutex_unlock(&qp->send_lock);
+	vb_unlock(&qp->send_lock);
 	return error;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-	pthread_mutex_unlock(&qp_of(ex)->send_lock);
+	vb_unlock(&qp_of(ex)->send_lock);
 }
 
 static void fail_batch(struct vb_qp *qp, int error)
@@ -276,11 +276,11 @@ static int load_completion(struct vb_cq *cq)
 static int begin_poll(struct vb_cq *cq)
 {
 	uint32_t entries;
-	pthread_mutex_lock(&cq->lock);
+	vb_lock(&cq->lock);
 	cq->tail = vb_load(ring_of(cq, &entries) + ABI_RING_TAIL);
 	int error = load_completion(cq);
 	if (error)
-		pthread_mutex_unlock(&cq->lock);
+		vb_unlock(&cq->lock);
 	return error;
 }
 
@@ -319,7 +319,7 @@ static void end_poll(struct ibv_cq_ex *ex)
 	struct vb_cq *cq = cq_of(ex);
 	uint32_t entries;
 	vb_store(ring_of(cq, &entries) + ABI_RING_TAIL, cq->tail + 1);
-	pthread_mutex_unlock(&cq->lock);
+	vb_unlock(&cq->lock);
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *cq)

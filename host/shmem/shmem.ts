@@ -589,6 +589,7 @@ export class Shmem {
   }
 
   async #end(): Promise<void> {
+    this.#world.isFinalizing = true;
     try {
       const failed = this.#world.findFailed();
       const team = failed.size === 0 ? this.world : await this.world.survivors();

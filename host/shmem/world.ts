@@ -37,6 +37,8 @@ export class World {
   readonly failed = new Set<number>();
   /** All PEs have come to the end: those that close their device are no failures. */
   isEnding = false;
+  /** `finalize` was called: others may have ended before this PE sees that it is complete. */
+  isFinalizing = false;
   /** `finalize` has closed the device. */
   isClosed = false;
   /** Turns of the last team that had a number. */
@@ -110,6 +112,12 @@ export class World {
     return this.failed;
   }
 
+  /** A PE of this machine that has finalized takes part in nothing any more. */
+  #isDone(rank: number): boolean {
+    const index = this.#indexOf.get(rank);
+    return index !== undefined && this.node.isDone(index);
+  }
+
   fail(rank: number): void {
     if (this.failed.has(rank)) return;
     this.failed.add(rank);
@@ -136,7 +144,12 @@ export class World {
       if (test()) return true;
       const failed = this.findFailed();
       const dead = members.find((rank) => failed.has(rank));
-      if (dead === undefined) return false;
+      if (dead === undefined) {
+        const done = this.isFinalizing ? undefined : members.find((rank) => this.#isDone(rank));
+        if (done === undefined) return false;
+        const rule = 'all PEs of a team call the same collectives, and finalize last';
+        throw new RefusalError('ECONNRESET', `${what}: PE ${done} has finalized; ${rule}`);
+      }
       const remedy = 'continue with a team without it (team.survivors)';
       throw new RefusalError('ECONNRESET', `${what}: PE ${dead} has failed; ${remedy}`);
     };

@@ -12,6 +12,8 @@ import { RoomSignalling } from '../../link/signalling/room.js';
 const MEMBER_MILLIS = 15_000;
 const LOOK_MILLIS = 50;
 const AGAIN_MILLIS = 5000;
+/** The signalling server is reached within that time, or there is none. */
+const SERVER_MILLIS = 3000;
 
 /** Where a room is: `ws://host:port/path#ROOM`. */
 export interface RoomAddress {
@@ -43,6 +45,8 @@ export class RoomDevice {
   /** Members that receive no files. */
   readonly #others = new Set<string>();
   #refusal: Error | undefined;
+  /** The last attempt to reach the signalling server failed; attempts follow. */
+  #lost: { readonly error: Error; readonly millis: number } | undefined;
 
   private constructor(link: DataChannelLink, context: Context, room: string) {
     this.#link = link;
@@ -50,14 +54,30 @@ export class RoomDevice {
     this.#room = room;
   }
 
-  /** Rejects with RefusalError (node-datachannel or ws is missing), MisuseError. */
-  static async open({ url, room }: RoomAddress, memoryBytes: number): Promise<RoomDevice> {
+  /**
+   * `onLost`: as that of RoomSignalling, and for a refusal as well. Rejects with RefusalError
+   * (node-datachannel or ws is missing), MisuseError.
+   */
+  static async open(
+    { url, room }: RoomAddress,
+    memoryBytes: number,
+    onLost: (error: Error) => void = () => undefined,
+  ): Promise<RoomDevice> {
     const link = new DataChannelLink();
     const context = await openDevice({ link, memoryBytes });
     const device = new RoomDevice(link, context, room);
     try {
-      const onRefused = (error: Error): void => void (device.#refusal = error);
-      link.meet(new RoomSignalling(url, room, { onRefused }));
+      const events = {
+        onRefused: (error: Error): void => {
+          device.#refusal = error;
+          onLost(error);
+        },
+        onLost: (error: Error): void => {
+          device.#lost = { error, millis: performance.now() };
+          onLost(error);
+        },
+      };
+      link.meet(new RoomSignalling(url, room, events));
       return device;
     } catch (error) {
       await context.close();
@@ -65,10 +85,15 @@ export class RoomDevice {
     }
   }
 
-  /** The GID of a member that may receive files. Rejects with RefusalError ETIMEDOUT; LinkError. */
+  /**
+   * The GID of a member that may receive files. Rejects with RefusalError ETIMEDOUT (no member);
+   * LinkError ECONNREFUSED (no signalling server).
+   */
   async findMember(signal: AbortSignal): Promise<string> {
     for (let waited = LOOK_MILLIS; waited < MEMBER_MILLIS; waited += LOOK_MILLIS) {
       if (this.#refusal) throw this.#refusal;
+      const isLost = this.#lost && performance.now() - this.#lost.millis < SERVER_MILLIS;
+      if (isLost && waited >= SERVER_MILLIS) throw this.#lost!.error;
       signal.throwIfAborted();
       const gids = this.#link.peers.map(({ gid }) => `${gid}`);
       const found = gids.find((gid) => !this.#others.has(gid));

@@ -18,6 +18,8 @@ export interface FileServerOptions extends DeviceOptions {
   readonly directory: string;
   /** Data channels to the members of a room, in place of UDP. */
   readonly room?: RoomAddress;
+  /** Called when the signalling server of the room is not reached; attempts follow. */
+  readonly onRoomLost?: (error: Error) => void;
   readonly clientsMax: number;
   /** Bytes of memory that each client may write into. */
   readonly windowBytes: number;
@@ -64,7 +66,7 @@ export class FileServer {
     }
     const memoryBytes = MEMORY_BASE_BYTES + clientsMax * clientBytes;
     const context = options.room
-      ? (await RoomDevice.open(options.room, memoryBytes)).context
+      ? (await RoomDevice.open(options.room, memoryBytes, options.onRoomLost)).context
       : await openLocalDevice(options, { memoryBytes });
     try {
       const other = { address: `${context.local.gid}`, port: PMEM_SERVICE };

@@ -72,8 +72,19 @@ function serverOptions(options: ServeOptions): FileServerOptions {
     quotaBytes: options.quota,
     expireMillis: options.expire * 3_600_000,
     ...(options.pcap === undefined ? {} : { pcap: options.pcap }),
-    ...(options.room === undefined ? {} : { room: parseRoomAddress(options.room) }),
+    ...(options.room === undefined ? {} : roomOptions(options.room)),
   };
+}
+
+/** Reports a signalling server that is not reached once, until the reason is another one. */
+function roomOptions(text: string): Pick<FileServerOptions, 'room' | 'onRoomLost'> {
+  let reported = '';
+  const onRoomLost = (error: Error): void => {
+    const sentence = describeError(error);
+    if (sentence !== reported) complain('serve', `no member can find this server: ${sentence}`);
+    reported = sentence;
+  };
+  return { room: parseRoomAddress(text), onRoomLost };
 }
 
 async function print(json: boolean | undefined, event: object, line: string): Promise<void> {

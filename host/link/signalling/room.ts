@@ -25,6 +25,8 @@ export interface RoomOptions {
   readonly pingMillis?: number;
   /** Longest pause between attempts to reach the server, in milliseconds. Default 5 s. */
   readonly retryMillisMax?: number;
+  /** Called when the server is not reached, or the WebSocket is lost; attempts follow. */
+  readonly onLost?: (error: LinkError) => void;
   /** Called when the server refuses this member (limits, authorization); no attempt follows. */
   readonly onRefused?: (error: LinkError) => void;
 }
@@ -49,7 +51,7 @@ export class RoomSignalling implements SignallingRoom {
    * URL that is not ws: or wss:, and for a room name that is empty or has more than 128 characters.
    */
   constructor(url: string | URL, room: string, options: RoomOptions = {}) {
-    checkKeys('RoomSignalling', options, 'pingMillis retryMillisMax onRefused');
+    checkKeys('RoomSignalling', options, 'pingMillis retryMillisMax onLost onRefused');
     if (typeof room !== 'string' || room.length < 1 || room.length > NAME_LENGTH_MAX) {
       throw new MisuseError('room', `must have 1 to ${NAME_LENGTH_MAX} characters`);
     }
@@ -198,6 +200,7 @@ class Member {
     const error = new LinkError('ECONNREFUSED', `the server at ${this.#url.href}: ${why}`);
     if (!this.#wasJoined && REFUSED.test(why)) return this.#refused(error);
     this.#events.failed?.(error);
+    this.#options.onLost?.(error);
     this.#timer = setTimeout(() => this.open(), timerMillis(this.#retryMillis));
     const { retryMillisMax = RETRY_MILLIS_MAX } = this.#options;
     this.#retryMillis = Math.min(2 * this.#retryMillis, retryMillisMax);

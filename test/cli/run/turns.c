@@ -174,30 +174,39 @@ static void stop_signals(void)
 	printf("signals: %s, %d refused\n", calls > 0 ? "some" : "none", (int)refused);
 }
 
+/* Two threads poll it without an end: one of them holds its lock at most forks. */
+static struct ibv_cq *volatile idle;
+static volatile int polling = 1;
+
+static void *poll_in_vain(void *nothing)
+{
+	struct ibv_wc wc;
+	if (!idle)
+		idle = ibv_create_cq(context, DEPTH, NULL, NULL, 0);
+	while (polling)
+		ibv_poll_cq(idle, 1, &wc);
+	return NULL;
+}
+
 static void *fork_children(void *count)
 {
+	pthread_t thread;
+	idle = ibv_create_cq(context, DEPTH, NULL, NULL, 0);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&thread, NULL, poll_in_vain, NULL);
 	for (int i = 0; i < *(int *)count; i++) {
 		pid_t child = fork();
 		if (child == 0) {
 			struct ibv_wc wc;
-			_exit(ibv_poll_cq(cq, 1, &wc) == 0 ? 7 : 8);
+			/* A lock that the child cannot take. */
+			alarm(20);
+			_exit(ibv_poll_cq(cq, 1, &wc) + ibv_poll_cq(idle, 1, &wc) == 0 ? 7 : 8);
 		}
 		int status = 0;
 		waitpid(child, &status, 0);
 		if (!WIFEXITED(status) || WEXITSTATUS(status) != 7)
 			printf("a child ended with %x\n", status);
 	}
-	return NULL;
-}
-
-static volatile int polling = 1;
-
-static void *poll_in_vain(void *nothing)
-{
-	struct ibv_cq *other = ibv_create_cq(context, DEPTH, NULL, NULL, 0);
-	struct ibv_wc wc;
-	while (polling)
-		ibv_poll_cq(other, 1, &wc);
 	return NULL;
 }
 
