@@ -8,6 +8,8 @@ import type { NodeMemory } from './node-memory.js';
 import { RESERVED_BYTES } from './offsets.js';
 import type { SymmetricRange } from './symmetric.js';
 
+/** The first PE has left `finalize`: the others, which have begun it, leave within that time. */
+const FINALIZED_MILLIS = 2000;
 /** Looks at once, looks with the processor given up in between, and then sleep. */
 const SPINS = 200;
 const YIELDS = 40;
@@ -140,13 +142,17 @@ export class World {
       this.#yield();
       if (test()) return;
     }
+    let doneMillis = 0;
     const look = (): boolean => {
       if (test()) return true;
       const failed = this.findFailed();
       const dead = members.find((rank) => failed.has(rank));
       if (dead === undefined) {
-        const done = this.isFinalizing ? undefined : members.find((rank) => this.#isDone(rank));
+        const done = members.find((rank) => this.#isDone(rank));
         if (done === undefined) return false;
+        // Of a finalize: all PEs have begun it, so it is complete soon.
+        doneMillis ||= performance.now();
+        if (this.isFinalizing && performance.now() - doneMillis < FINALIZED_MILLIS) return false;
         const rule = 'all PEs of a team call the same collectives, and finalize last';
         throw new RefusalError('ECONNRESET', `${what}: PE ${done} has finalized; ${rule}`);
       }

@@ -1,5 +1,7 @@
 /** Received files in a directory of Node's file system. */
 import { resolve } from 'node:path';
+import { checkKeys } from '../base/options.js';
+import { MisuseError } from '../errors/errors.js';
 import { openPartFile } from './directory-part.js';
 import type { FileStore } from './file-store.js';
 import type { FileVersion } from './journal.js';
@@ -15,6 +17,12 @@ export interface DirectoryStoreOptions {
   readonly expireMillis?: number | undefined;
 }
 
+/** Throws MisuseError. */
+function checkAmount(name: string, value: unknown): void {
+  if (value === undefined || (typeof value === 'number' && value >= 0)) return;
+  throw new MisuseError(name, `must be a number from 0 on, got ${typeof value} ${String(value)}`);
+}
+
 export class DirectoryStore implements FileStore {
   readonly directory: string;
   readonly #options: DirectoryStoreOptions;
@@ -24,11 +32,17 @@ export class DirectoryStore implements FileStore {
     this.#options = options;
   }
 
-  /** Rejects with RefusalError ENOENT, ENOTDIR, EACCES, EROFS. */
+  /** Rejects with MisuseError; RefusalError ENOENT, ENOTDIR, EACCES, EROFS. */
   static async open(
     directory: string,
     options: DirectoryStoreOptions = {},
   ): Promise<DirectoryStore> {
+    checkKeys('directoryStore', options, 'quotaBytes expireMillis');
+    if (typeof directory !== 'string' || directory === '' || directory.includes('\0')) {
+      throw new MisuseError('directory', 'must be the path of a directory');
+    }
+    checkAmount('quotaBytes', options.quotaBytes);
+    checkAmount('expireMillis', options.expireMillis);
     await checkDirectory(directory);
     return new DirectoryStore(directory, options);
   }

@@ -1,9 +1,11 @@
 /** `putFile`: a file into the store of a receiver, by RDMA WRITE. */
 import { checkKeys, checkObject } from '../base/options.js';
 import { TIMER_MILLIS_MAX, checkMillis } from '../base/timer.js';
+import { checkLimits } from '../base/wait-limits.js';
 import type { AuthOptions } from '../cm/auth-option.js';
 import type { ConnectError } from '../cm/connect-error.js';
 import { RejectReason } from '../cm/enums.js';
+import { checkMember } from '../errors/check-member.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { ROCE_PORT } from '../link/link.js';
@@ -105,18 +107,35 @@ export async function putFile(
   }
 }
 
+/** Throws MisuseError. */
 function hostOf(address: ReceiverAddress): string {
-  return typeof address === 'string' ? address : address.gid.toString();
+  const host = typeof address === 'string' ? address : address?.gid?.toString();
+  if (typeof host === 'string' && host !== '') return host;
+  const rule = 'must be a host or a GID as text, or an endpoint of link.peers';
+  throw new MisuseError('receiver', `${rule}, got ${host === '' ? 'no text' : typeof address}`);
+}
+
+/** Throws MisuseError unless it is left out or a function. */
+export function checkCallback(name: string, value: unknown): void {
+  if (value === undefined || typeof value === 'function') return;
+  throw new MisuseError(name, `must be a function, got ${typeof value} ${String(value)}`);
 }
 
 function checkOptions(file: BlobLike | string, options: PutFileOptions): void {
   checkObject('putFile', options, 'options');
   checkKeys('putFile', options, OPTIONS);
-  if (!options.context) throw new MisuseError('context', 'is required: openDevice returns it');
+  checkMember('context', options.context, 'allocPd', 'a context of openDevice');
   const isBlob = typeof file === 'object' && typeof file?.slice === 'function';
-  if (typeof file !== 'string' && !isBlob) {
-    throw new MisuseError('file', 'must be a Blob, a File, or a path in Node');
+  if (typeof file !== 'string' && !(isBlob && Number.isSafeInteger(file.size) && file.size >= 0)) {
+    const remedy = 'new Blob([bytes]) makes one of bytes';
+    throw new MisuseError('file', `must be a Blob, a File, or a path in Node; ${remedy}`);
   }
+  if (options.name !== undefined && typeof options.name !== 'string') {
+    throw new MisuseError('name', `must be text, got ${typeof options.name}`);
+  }
+  checkLimits(options.signal === undefined ? {} : { signal: options.signal });
+  checkCallback('onProgress', options.onProgress);
+  checkCallback('onNote', options.onNote);
   const { pieceBytes = PIECE_BYTES, retries = RETRIES, outageMillis = OUTAGE_MILLIS } = options;
   checkWhole('pieceBytes', pieceBytes, PIECE_BYTES_MIN, PIECE_BYTES_MAX);
   checkWhole('retries', retries, 0, TIMER_MILLIS_MAX);

@@ -1,11 +1,13 @@
 /** `receiveFiles`: accepts what `putFile` and `verbena put` send. */
 import { checkKeys, checkObject } from '../base/options.js';
 import type { AuthOptions } from '../cm/auth-option.js';
+import { checkMember } from '../errors/check-member.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, VerbenaError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import { FileReceiver, type FileReceiverEvents } from './file-receiver.js';
 import type { FileStore } from './file-store.js';
+import { checkCallback } from './put-file.js';
 
 /** A file that is complete. */
 export interface ReceivedFile {
@@ -58,6 +60,8 @@ export interface FilesReceiver {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+type Callbacks = Pick<ReceiveFilesOptions, 'onFile' | 'onProgress' | 'onUnfinished' | 'onRefused'>;
+
 const CLIENTS_MAX = 4;
 const CLIENTS_LIMIT = 128;
 const WINDOW_BYTES = 2 ** 22;
@@ -75,7 +79,7 @@ export async function receiveFiles(options: ReceiveFilesOptions): Promise<FilesR
   checkObject('receiveFiles', options, 'options');
   checkKeys('receiveFiles', options, OPTIONS);
   const { context, store, auth, clientsMax = CLIENTS_MAX, windowBytes = WINDOW_BYTES } = options;
-  if (!context) throw new MisuseError('context', 'is required: openDevice returns it');
+  checkMember('context', context, 'allocPd', 'a context of openDevice');
   if (typeof store?.open !== 'function') {
     throw new MisuseError('store', 'is required: opfsStore() in a page, directoryStore() in Node');
   }
@@ -92,8 +96,30 @@ export async function receiveFiles(options: ReceiveFilesOptions): Promise<FilesR
   };
 }
 
-function eventsOf(options: ReceiveFilesOptions): FileReceiverEvents {
+/** An exception of a callback is the program's: it is uncaught, and the sender sees none of it. */
+function guarded(options: ReceiveFilesOptions): Callbacks {
+  const guard =
+    <Given extends unknown[]>(call: (...given: Given) => void) =>
+    (...given: Given): void => {
+      try {
+        call(...given);
+      } catch (error) {
+        queueMicrotask(() => {
+          throw error;
+        });
+      }
+    };
   const { onFile, onProgress, onUnfinished, onRefused } = options;
+  const calls = { onFile, onProgress, onUnfinished, onRefused };
+  for (const [name, call] of Object.entries(calls)) checkCallback(name, call);
+  const wrapped = Object.entries(calls).flatMap(([name, call]) =>
+    call === undefined ? [] : [[name, guard(call as (...given: unknown[]) => void)] as const],
+  );
+  return Object.fromEntries(wrapped) as Callbacks;
+}
+
+function eventsOf(options: ReceiveFilesOptions): FileReceiverEvents {
+  const { onFile, onProgress, onUnfinished, onRefused } = guarded(options);
   return {
     started: () => undefined,
     arrived: ({ name, size, pieceBytes }, pieces) => {

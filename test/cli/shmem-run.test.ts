@@ -34,6 +34,17 @@ if (shmem.myPe === 1) await new Promise((resolve) => setTimeout(resolve, 300));
 console.log('PE', shmem.myPe, 'has', shmem.g(own, 1 - shmem.myPe));
 `;
 
+/** PE 1 finalizes where PE 0 calls a barrier, which completes; the next one cannot. */
+const EARLY_END = `
+const { init } = await import('${SHMEM}');
+const shmem = await init();
+if (shmem.myPe === 0) {
+  await shmem.barrierAll();
+  await shmem.barrierAll().catch((error) => console.log(error.message));
+}
+await shmem.finalize();
+`;
+
 const WAITS = `
 const { init } = await import('${SHMEM}');
 const shmem = await init();
@@ -91,6 +102,13 @@ if (posix) {
       assert.equal(stdout.split('\n').sort(), ['', 'PE 0 has 7', 'PE 1 has 7']);
       // Both have finalized: neither is reported as failed.
       assert.is(stderr, '');
+    }));
+
+  test('a collective with a PE that has finalized is refused, and names the PE', () =>
+    Workspace.use(async (space) => {
+      const run = space.start('shmem', 'run', '-n', 2, program(space, EARLY_END));
+      const { stdout } = await run.ended;
+      assert.match(stdout, /^sync: PE 1 has finalized; all PEs of a team call the same/);
     }));
 
   test('a signal ends the PEs, and the exit code is that of the signal', () =>

@@ -2,7 +2,7 @@
 import { mkdir, readFile, readdir } from 'node:fs/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { openDevice, type Context } from '../../../host/index.js';
+import { MisuseError, openDevice, type Context } from '../../../host/index.js';
 import {
   directoryStore,
   putFile,
@@ -116,7 +116,7 @@ test('arguments out of range name themselves, and so does a device without a rec
       [() => putFile(address, blob, { ...how, pieceBytes: 5 }), /^pieceBytes: must be .*4096/],
       [() => putFile(address, blob, { ...how, name: 'a/b' }), /has no path in it \(EINVAL\)/],
       [() => putFile(address, blob, { ...how, name: '.bashrc' }), /begins with a dot \(EINVAL\)/],
-      [() => putFile(address, blob, {} as never), /^context: is required/],
+      [() => putFile(address, blob, {} as never), /^context: must be a context of openDevice/],
       [() => receiveFiles({ context } as never), /^store: is required/],
       [() => putFile(address, '/no/such/file', how), /no such file or directory \(ENOENT\)/],
     ];
@@ -136,5 +136,57 @@ test('a second receiver on one device is refused', () =>
     await receiver.close();
     await (await receiveFiles({ context, store })).close();
   }));
+
+test('odd arguments are MisuseErrors that name the argument', () =>
+  inWorld(async ({ context, udpPort, space }) => {
+    const blob = new Blob(['some bytes']);
+    const right = { context, udpPort, name: 'file' };
+    const odd = (value: unknown): never => value as never;
+    const calls: Readonly<Record<string, () => Promise<unknown>>> = {
+      'receiver, a number': () => putFile(odd(5), blob, right),
+      'receiver, null': () => putFile(odd(null), blob, right),
+      'receiver, nothing': () => putFile('', blob, right),
+      'receiver, of a function': () => putFile(() => odd(undefined), blob, right),
+      'file, a Buffer': () => putFile(address, odd(Buffer.from('some')), right),
+      'file, a length below 0': () => putFile(address, odd({ size: -5, slice() {} }), right),
+      'context, an object': () => putFile(address, blob, { ...right, context: odd({}) }),
+      'name, a number': () => putFile(address, blob, { ...right, name: odd(5) }),
+      'signal, an object': () => putFile(address, blob, { ...right, signal: odd({}) }),
+      'onProgress, a number': () => putFile(address, blob, { ...right, onProgress: odd(5) }),
+      'directory, nothing': () => directoryStore(odd(undefined)),
+      'directory, with a zero': () => directoryStore('a\0b'),
+      'quotaBytes, below 0': () => directoryStore(space.directory, { quotaBytes: -1 }),
+      'expireMillis, no number': () => directoryStore(space.directory, { expireMillis: NaN }),
+    };
+    for (const [what, call] of Object.entries(calls)) {
+      const error: unknown = await call().catch((thrown: unknown) => thrown);
+      assert.instance(error, MisuseError, what);
+      assert.is((error as MisuseError).argument, what.split(',')[0], what);
+    }
+  }));
+
+test('an exception of a callback is uncaught, and the file arrives', async () => {
+  const seen: unknown[] = [];
+  const listeners = process.rawListeners('uncaughtException') as NodeJS.UncaughtExceptionListener[];
+  process.removeAllListeners('uncaughtException');
+  process.on('uncaughtException', (error) => seen.push(error));
+  const fault = new Error('of the program');
+  const onProgress = (): void => {
+    throw fault;
+  };
+  try {
+    await inWorld(
+      async ({ context, udpPort, files }) => {
+        await putFile(address, new Blob(['some']), { context, udpPort, name: 'file' });
+        await eventually(() => files.length === 1);
+      },
+      { onProgress },
+    );
+    assert.ok(seen.includes(fault));
+  } finally {
+    process.removeAllListeners('uncaughtException');
+    for (const listener of listeners) process.on('uncaughtException', listener);
+  }
+});
 
 test.run();
