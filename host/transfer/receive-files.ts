@@ -96,7 +96,7 @@ export async function receiveFiles(options: ReceiveFilesOptions): Promise<FilesR
   };
 }
 
-/** An exception of a callback is the program's: it is uncaught, and the sender sees none of it. */
+/** An exception of a callback is the program's: it stays uncaught, and the sender sees nothing. */
 function guarded(options: ReceiveFilesOptions): Callbacks {
   const guard =
     <Given extends unknown[]>(call: (...given: Given) => void) =>
