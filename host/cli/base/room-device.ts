@@ -12,7 +12,7 @@ import { RoomSignalling } from '../../link/signalling/room.js';
 const MEMBER_MILLIS = 15_000;
 const LOOK_MILLIS = 50;
 const AGAIN_MILLIS = 5000;
-/** The signalling server is reached within that time, or there is none. */
+/** A signalling server that is not reached within that time counts as absent. */
 const SERVER_MILLIS = 3000;
 
 /** Where a room is: `ws://host:port/path#ROOM`. */
