@@ -12,16 +12,7 @@ import {
   encodeHeader,
   type PmemHeader,
 } from './header.js';
-
-/** What of FileSystemSyncAccessHandle is used; the DOM's types are not here. */
-export interface SyncAccessHandle {
-  read(bytes: Uint8Array, options: { readonly at: number }): number;
-  write(bytes: Uint8Array, options: { readonly at: number }): number;
-  truncate(bytes: number): void;
-  getSize(): number;
-  flush(): void;
-  close(): void;
-}
+import { QUOTA_ERROR, openSyncAccess, writeAll, type SyncAccessHandle } from './sync-access.js';
 
 interface FileHandle {
   createSyncAccessHandle?(): Promise<SyncAccessHandle>;
@@ -48,7 +39,6 @@ export interface Origin {
 const ZEROS = 1 << 20;
 /** A page that is gone lets go of its files a little later. */
 const LOCK_MILLIS = 2000;
-const LOCK_PAUSE_MILLIS = 50;
 
 export class OpfsFile {
   readonly name: string;
@@ -225,17 +215,9 @@ async function make(
   return OpfsFile.of(name, await access(await directory.getFileHandle(name)), undefined);
 }
 
-async function access(file: FileHandle): Promise<SyncAccessHandle> {
+function access(file: FileHandle): Promise<SyncAccessHandle> {
   if (!file.createSyncAccessHandle) throw unsupported('FileSystemSyncAccessHandle');
-  for (let waited = 0; ; waited += LOCK_PAUSE_MILLIS) {
-    try {
-      return await file.createSyncAccessHandle();
-    } catch (error) {
-      const isTaken = (error as Error).name === 'NoModificationAllowedError';
-      if (!isTaken || waited >= LOCK_MILLIS) throw error;
-    }
-    await new Promise((resolve) => setTimeout(resolve, LOCK_PAUSE_MILLIS));
-  }
+  return openSyncAccess(file as Required<FileHandle>, LOCK_MILLIS);
 }
 
 /** Allocates the whole range now, so that no later flush runs out of space. */
@@ -251,16 +233,6 @@ function writeHeader(handle: SyncAccessHandle, header: PmemHeader): void {
   writeAll(handle, bytes, offset);
 }
 
-function writeAll(handle: SyncAccessHandle, bytes: Uint8Array, at: number): void {
-  for (let done = 0; done < bytes.length;) {
-    const count = handle.write(bytes.subarray(done), { at: at + done });
-    if (count === 0) throw Object.assign(new Error('nothing was written'), { name: QUOTA });
-    done += count;
-  }
-}
-
-const QUOTA = 'QuotaExceededError';
-
 /** What the browser says, with the remedy. */
 function refusalOf(error: unknown, name: string): Error {
   if (error instanceof RefusalError || error instanceof MisuseError) return error;
@@ -275,7 +247,7 @@ function refusalOf(error: unknown, name: string): Error {
     case 'SecurityError':
     case 'NotAllowedError':
       return refusal('EACCES', `the browser does not let this page write ${name}: ${message}`);
-    case QUOTA:
+    case QUOTA_ERROR:
       return refusal('ENOSPC', `there is no room for ${name}: take fewer bytes`);
     case 'TypeError':
       return new MisuseError('path', `must be a valid file name, got ${name}`);
@@ -286,5 +258,5 @@ function refusalOf(error: unknown, name: string): Error {
 
 /** The system's name for what went wrong while bytes were made durable. */
 export function codeOf(error: unknown): string {
-  return (error as Error).name === QUOTA ? 'ENOSPC' : 'EIO';
+  return (error as Error).name === QUOTA_ERROR ? 'ENOSPC' : 'EIO';
 }

@@ -5,7 +5,7 @@ import { MisuseError } from '../errors/errors.js';
 import { openPartFile } from './directory-part.js';
 import type { FileStore } from './file-store.js';
 import type { FileVersion } from './journal.js';
-import { EXPIRE_MILLIS, systemMillis } from './limits.js';
+import { EXPIRE_MILLIS, checkStoreLimits, systemMillis } from './limits.js';
 import type { PartFile } from './part-file.js';
 import { checkQuota, checkDirectory, removeUnfinished } from './served-directory.js';
 
@@ -15,12 +15,6 @@ export interface DirectoryStoreOptions {
   readonly quotaBytes?: number | undefined;
   /** Unfinished files that nothing was written to for so long are removed. Default: 7 days. */
   readonly expireMillis?: number | undefined;
-}
-
-/** Throws MisuseError. */
-function checkAmount(name: string, value: unknown): void {
-  if (value === undefined || (typeof value === 'number' && value >= 0)) return;
-  throw new MisuseError(name, `must be a number from 0 on, got ${typeof value} ${String(value)}`);
 }
 
 export class DirectoryStore implements FileStore {
@@ -41,8 +35,7 @@ export class DirectoryStore implements FileStore {
     if (typeof directory !== 'string' || directory === '' || directory.includes('\0')) {
       throw new MisuseError('directory', 'must be the path of a directory');
     }
-    checkAmount('quotaBytes', options.quotaBytes);
-    checkAmount('expireMillis', options.expireMillis);
+    checkStoreLimits(options);
     await checkDirectory(directory);
     return new DirectoryStore(directory, options);
   }

@@ -1,11 +1,23 @@
 /** Limits of a store of received files, wherever the files are. */
 import { formatBytes } from '../base/format-bytes.js';
-import { RefusalError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 
 /** Unfinished files; the one that waits longest goes when another one comes. */
 const UNFINISHED_MAX = 64;
 /** Unfinished files that nothing was written to for so long are removed. */
 export const EXPIRE_MILLIS = 7 * 24 * 3_600_000;
+
+/** Throws MisuseError for a limit that is no number from 0 on. */
+export function checkStoreLimits(limits: {
+  readonly quotaBytes?: number | undefined;
+  readonly expireMillis?: number | undefined;
+}): void {
+  for (const name of ['quotaBytes', 'expireMillis'] as const) {
+    const value: unknown = limits[name];
+    if (value === undefined || (typeof value === 'number' && value >= 0)) continue;
+    throw new MisuseError(name, `must be a number from 0 on, got ${typeof value} ${String(value)}`);
+  }
+}
 
 export interface Unfinished {
   readonly name: string;

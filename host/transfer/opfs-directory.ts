@@ -1,6 +1,6 @@
 /** What of the origin private file system is used; the DOM's types are not here. */
 import { RefusalError } from '../errors/errors.js';
-import type { SyncAccessHandle } from '../pmem/opfs-file.js';
+import type { SyncAccessHandle } from '../pmem/sync-access.js';
 
 export interface OpfsFileHandle {
   readonly kind: 'file';

@@ -4,7 +4,7 @@
  */
 import { formatBytes } from '../base/format-bytes.js';
 import { RefusalError } from '../errors/errors.js';
-import type { SyncAccessHandle } from '../pmem/opfs-file.js';
+import { openSyncAccess, writeAll, type SyncAccessHandle } from '../pmem/sync-access.js';
 import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
 import { formatJournalHeader, parseJournal, type FileVersion } from './journal.js';
 import {
@@ -22,8 +22,6 @@ const READ_BYTES = 2 ** 20;
 const JOURNAL_BYTES_MAX = 64 * 2 ** 20;
 /** A page that was closed releases its files a little later. */
 const LOCK_MILLIS = 3000;
-const LOCK_PAUSE_MILLIS = 50;
-export const QUOTA_ERROR = 'QuotaExceededError';
 
 /** Pieces of an earlier connection, and the files that have them. */
 export interface OpenedPart {
@@ -209,23 +207,7 @@ async function discard(directory: OpfsDirectory, name: string): Promise<void> {
 /** Opens a file, which is created if it does not exist. */
 async function access(directory: OpfsDirectory, name: string): Promise<SyncAccessHandle> {
   const file = await directory.getFileHandle(name, { create: true });
-  for (let waited = 0; ; waited += LOCK_PAUSE_MILLIS) {
-    try {
-      return await file.createSyncAccessHandle();
-    } catch (error) {
-      const isTaken = (error as Error).name === 'NoModificationAllowedError';
-      if (!isTaken || waited >= LOCK_MILLIS) throw error;
-    }
-    await new Promise((resolve) => setTimeout(resolve, LOCK_PAUSE_MILLIS));
-  }
-}
-
-function writeAll(handle: SyncAccessHandle, bytes: Uint8Array, at: number): void {
-  for (let done = 0; done < bytes.length;) {
-    const count = handle.write(bytes.subarray(done), { at: at + done });
-    if (count === 0) throw Object.assign(new Error('nothing was written'), { name: QUOTA_ERROR });
-    done += count;
-  }
+  return openSyncAccess(file, LOCK_MILLIS);
 }
 
 function readAll(handle: SyncAccessHandle, bytes: Uint8Array, at: number): boolean {

@@ -1,10 +1,11 @@
 /** Received files in the origin private file system of a page. */
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError, VerbenaError } from '../errors/errors.js';
+import { QUOTA_ERROR } from '../pmem/sync-access.js';
 import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
 import type { FileStore } from './file-store.js';
 import type { FileVersion } from './journal.js';
-import { EXPIRE_MILLIS } from './limits.js';
+import { EXPIRE_MILLIS, checkStoreLimits } from './limits.js';
 import { fileNamed, openOpfsDirectory, removeFile, type OpfsBlob } from './opfs-directory.js';
 import { startOpfsWorker, type OpfsWorker } from './opfs-worker.js';
 import { PartFile, type PartStorage } from './part-file.js';
@@ -254,7 +255,7 @@ function refusalOf(error: unknown, name: string): RefusalError {
   const refusal = (code: RefusalError['code'], rule: string): RefusalError =>
     new RefusalError(code, `the page cannot write ${name}: ${rule}`, { cause: error });
   switch (kind) {
-    case 'QuotaExceededError':
+    case QUOTA_ERROR:
       return refusal('ENOSPC', 'the browser’s storage is full; remove received files there');
     case 'NoModificationAllowedError':
       return refusal('EBUSY', 'another tab there receives it; wait for that transfer');
@@ -274,6 +275,7 @@ function refusalOf(error: unknown, name: string): RefusalError {
  */
 export function opfsStore(options: OpfsStoreOptions = {}): OpfsStore {
   checkKeys('opfsStore', options, 'directory quotaBytes expireMillis');
+  checkStoreLimits(options);
   const { directory = 'received' } = options;
   if (typeof directory !== 'string' || !/^[^/\\]+$/.test(directory) || /^\.\.?$/.test(directory)) {
     throw new MisuseError('directory', `must be a name without a path, got ${directory}`);

@@ -3,7 +3,7 @@ import { readFile, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises
 import { createHash } from 'node:crypto';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { Workspace, noise } from '../support/processes.js';
+import { Workspace, freePort, noise } from '../support/processes.js';
 import type { PutReport } from '../../host/cli/put/put.js';
 
 const test = suite('cli/transfer');
@@ -148,6 +148,20 @@ test('the interrupted client says how to go on, and does go on', () =>
     assert.ok((JSON.parse(again.stdout) as PutReport).piecesSkipped > 0);
     await assertArrived(space, file, 'w');
     assert.is((await stat(space.path('in', 'w'))).size, 2_000_000);
+  }));
+
+test('a room whose signalling server is absent is named by put and by serve', () =>
+  Workspace.use(async (space) => {
+    const room = `ws://127.0.0.1:${await freePort()}/rooms#x`;
+    const directory = await makeIn(space);
+    const server = space.start('serve', '--dir', directory, '--room', room);
+    const sentence = `the server at ${room.replace('#x', '')}: `;
+    await server.printed('stderr', /no member can find this server: [^\n]*ECONNREFUSED/);
+    assert.ok(server.stderr.includes(sentence), server.stderr);
+    const put = await space.run('put', await space.file('file', 1000), room);
+    assert.is(put.code, 1);
+    assert.match(put.stderr, /^verbena put: [^\n]*\(ECONNREFUSED\)\n$/);
+    assert.ok(put.stderr.includes(sentence), put.stderr);
   }));
 
 test.run();

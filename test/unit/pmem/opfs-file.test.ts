@@ -3,12 +3,8 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError, type RefusalError } from '../../../host/index.js';
 import { DATA_OFFSET } from '../../../host/pmem/header.js';
-import {
-  OpfsFile,
-  codeOf,
-  type Origin,
-  type SyncAccessHandle,
-} from '../../../host/pmem/opfs-file.js';
+import { OpfsFile, codeOf, type Origin } from '../../../host/pmem/opfs-file.js';
+import type { SyncAccessHandle } from '../../../host/pmem/sync-access.js';
 
 const ID = 0x1234n;
 const SECTOR = 4096;
