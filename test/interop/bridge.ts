@@ -9,7 +9,7 @@ import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
 import { bounded, nextAddresses, runPair, untilReady, type Pair } from './bridge/pair.js';
-import { parsePyverbs, pyverbsTests, unpackTests } from './bridge/pyverbs.js';
+import { parsePyverbs, pyverbsTests, unpackTests, type PyverbsCounts } from './bridge/pyverbs.js';
 import type { Group, Report, Tool } from './group.js';
 import { PYTHON, run, withFolder } from './tools.js';
 
@@ -19,8 +19,8 @@ const RUNS_LONG = 200;
 /** On a machine without huge pages; 131 with them. */
 const PYVERBS_MIN = 128;
 /**
- * Its client posts its receive behind its send, and the queue pair retries no RNR: a fast answer
- * fails it, as on any device. One run in twenty under load.
+ * Its client posts its receive when its send is complete, and the queue pair retries no RNR: an
+ * answer that arrives before fails it on any device, so it has a second run.
  */
 const PYVERBS_RACE = 'test_rdmacm_async_traffic_external_qp';
 const PYVERBS_SECONDS = 200;
@@ -279,12 +279,21 @@ async function checkPyverbs(report: Report): Promise<void> {
     await report.check('pyverbs: the tests of rdma-core', () =>
       Workspace.use(async (space) => {
         const words = [...device, '--memory', '512M', '--', PYTHON, script, '-v'];
-        const { stderr } = await bounded(space.start('run', ...words), PYVERBS_SECONDS);
-        const { passed, skipped, failed } = parsePyverbs(stderr);
-        report.note(`${passed} passed, ${skipped} skipped, ${failed.length} failed`);
-        const others = failed.filter((name) => name !== PYVERBS_RACE);
-        assert.equal(others, []);
-        assert.ok(passed + failed.length >= PYVERBS_MIN, `${passed} passed`);
+        const results = async (...more: string[]): Promise<PyverbsCounts> => {
+          const program = space.start('run', ...words, ...more);
+          return parsePyverbs((await bounded(program, PYVERBS_SECONDS)).stderr);
+        };
+        const first = await results();
+        const { skipped, failed } = first;
+        report.note(`${first.passed} passed, ${skipped} skipped, ${failed.length} failed`);
+        let { passed } = first;
+        if (failed.length === 1 && failed[0] === PYVERBS_RACE) {
+          const second = await results('-k', PYVERBS_RACE);
+          report.note(`${PYVERBS_RACE} again: ${second.passed} passed`);
+          assert.equal([second.passed, second.failed.length], [1, 0]);
+          passed += second.passed;
+        } else assert.equal(failed, []);
+        assert.ok(passed >= PYVERBS_MIN, `${passed} passed`);
       }),
     );
   });
