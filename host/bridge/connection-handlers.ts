@@ -64,6 +64,15 @@ function filledField({ event, conn, ud, privateData }: CmEvent): Uint8Array {
   return bytes;
 }
 
+const CM_EVENT_BYTES = 8 * CM_EVENT.length + CM_PRIVATE_BYTES;
+
+/** The id whose channel an event goes to: the listener's for a request. */
+function ownerOf(record: DataView): bigint {
+  const word = (name: (typeof CM_EVENT)[number]): bigint =>
+    record.getBigUint64(8 * CM_EVENT.indexOf(name), true);
+  return word('LISTEN_ID') || word('ID');
+}
+
 /** An event as the program reads it (operations.ts CM_EVENT). */
 function recordOf(objects: ObjectTable, event: CmEvent): Uint8Array {
   const { conn = {}, ud, id, listenId } = event;
@@ -92,7 +101,7 @@ function recordOf(objects: ObjectTable, event: CmEvent): Uint8Array {
     PRIVATE_LENGTH: kept.length,
     LOCAL_PORT: id.getSrcPort(),
   };
-  const bytes = new Uint8Array(8 * CM_EVENT.length + CM_PRIVATE_BYTES);
+  const bytes = new Uint8Array(CM_EVENT_BYTES);
   const view = new DataView(bytes.buffer);
   CM_EVENT.forEach((name, index) => {
     view.setBigUint64(8 * index, BigInt.asUintN(64, BigInt(values[name])), true);
@@ -136,9 +145,10 @@ function attributeWords(id: CmId, state: number): (number | bigint)[] {
 
 function channelHandlers({ context, objects, owner }: BridgeState) {
   const pipes = new WeakMap<EventChannel, EventPipe>();
-  const pump = async (channel: EventChannel, pipe: EventPipe): Promise<void> => {
+  const pump = async (channel: EventChannel): Promise<void> => {
     for await (const event of channel) {
-      pipe.write(recordOf(objects, event));
+      // Of the channel that the id has now: it may have migrated since the event was taken.
+      pipes.get((event.listenId ?? event.id).channel)?.write(recordOf(objects, event));
       event.ackEvent();
     }
   };
@@ -147,7 +157,7 @@ function channelHandlers({ context, objects, owner }: BridgeState) {
       const channel = createEventChannel(context);
       const pipe = new EventPipe(owner, descriptor);
       pipes.set(channel, pipe);
-      void pump(channel, pipe);
+      void pump(channel);
       return [objects.add(channel)];
     },
     CM_DESTROY_CHANNEL: (number: bigint) => {
@@ -155,6 +165,13 @@ function channelHandlers({ context, objects, owner }: BridgeState) {
       channel.destroy();
       pipes.get(channel)?.close();
       objects.remove(number);
+    },
+    /** As in Linux, with the events of the id that the program has not read. */
+    CM_MIGRATE: (number: bigint, target: bigint) => {
+      const id = objects.get(CmId, number);
+      const [from, to] = [pipes.get(id.channel), pipes.get(objects.get(EventChannel, target))];
+      id.migrate(objects.get(EventChannel, target));
+      if (from && to) from.moveUnread(to, CM_EVENT_BYTES, (record) => ownerOf(record) === number);
     },
   };
 }
@@ -201,8 +218,6 @@ function idHandlers({ objects }: BridgeState) {
     CM_ESTABLISH: (id: bigint) => idOf(id).establish(),
     CM_NOTIFY: (id: bigint) => idOf(id).notify(),
     CM_INIT_QP_ATTR: (id: bigint, state: bigint) => attributeWords(idOf(id), Number(state)),
-    CM_MIGRATE: (id: bigint, channel: bigint) =>
-      idOf(id).migrate(objects.get(EventChannel, channel)),
     CM_JOIN: (id: bigint, low: bigint, high: bigint, joinFlags: bigint) =>
       idOf(id).joinMulticastEx({ addr: gidOf(low, high).toString(), joinFlags: Number(joinFlags) }),
     CM_LEAVE: (id: bigint, low: bigint, high: bigint) =>

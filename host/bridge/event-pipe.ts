@@ -2,7 +2,7 @@
  * The writing end of a pipe of the program, which reads events from it: completion channels,
  * asynchronous events, channels of the connection manager.
  */
-import { closeSync, constants, openSync, writeSync } from 'node:fs';
+import { closeSync, constants, openSync, readSync, writeSync } from 'node:fs';
 
 export class EventPipe {
   readonly #fd: number;
@@ -31,6 +31,35 @@ export class EventPipe {
     const bytes = new DataView(new ArrayBuffer(8 * words.length));
     words.forEach((word, index) => bytes.setBigUint64(8 * index, BigInt(word), true));
     this.write(new Uint8Array(bytes.buffer));
+  }
+
+  /**
+   * Moves the records of `bytes` bytes that the program has not read, and that `matches` takes, to
+   * another pipe. Only this process writes to pipes, so that records keep their order.
+   */
+  moveUnread(target: EventPipe, bytes: number, matches: (record: DataView) => boolean): void {
+    if (this.#closed) return;
+    for (const record of this.#takeUnread(bytes)) {
+      (matches(new DataView(record.buffer)) ? target : this).write(record);
+    }
+  }
+
+  #takeUnread(bytes: number): Uint8Array[] {
+    const records: Uint8Array[] = [];
+    let fd: number | undefined;
+    try {
+      fd = openSync(`/proc/self/fd/${this.#fd}`, constants.O_RDONLY | constants.O_NONBLOCK);
+      for (;;) {
+        const record = new Uint8Array(bytes);
+        if (readSync(fd, record) < bytes) break;
+        records.push(record);
+      }
+    } catch {
+      // EAGAIN: the pipe is empty.
+    } finally {
+      if (fd !== undefined) closeSync(fd);
+    }
+    return records;
   }
 
   close(): void {

@@ -176,6 +176,18 @@ test('a child of fork, sysfs and interfaces: what a program finds beside the ver
     await untilNoSidecar(address);
   }));
 
+test('events that are not read yet go with their id to another channel', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'channels');
+    if (!program) return;
+    const address = `${ADDRESS}32`;
+    const words = ['run', '--address', address, program, address];
+    const { code, stdout, stderr } = await space.run(...words);
+    assert.is(code, 0, stderr);
+    assert.equal(stdout.trim().split('\n'), ['migrated: yes', 'stayed: yes', 'left: 0']);
+    await untilNoSidecar(address);
+  }));
+
 test('a capture on a full disk is reported at the end, and XRC at its first use', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'process');

@@ -20,7 +20,17 @@ export async function compile(space: Workspace, name: string): Promise<string | 
   }
   const source = fileURLToPath(new URL(`test/cli/run/${name}.c`, root));
   const file = space.path(name);
-  const words = ['-D_GNU_SOURCE', '-O1', '-Wall', source, '-o', file, '-libverbs', '-lpthread'];
+  const words = [
+    '-D_GNU_SOURCE',
+    '-O1',
+    '-Wall',
+    source,
+    '-o',
+    file,
+    '-lrdmacm',
+    '-libverbs',
+    '-lpthread',
+  ];
   execFileSync('gcc', words, { stdio: ['ignore', 'inherit', 'inherit'] });
   return file;
 }
