@@ -51,6 +51,23 @@ test('a FLUSH may have both placements, and neither implies the other (S13)', ()
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x202, syndrome: REMOTE_ACCESS_ERROR });
   }));
 
+test('a FLUSH of an earlier connection has no effect on the answers of a later one', () =>
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.expectSilence('the store is at work');
+    wire.qp.modify({ qpState: QpState.RESET });
+    wire.connect(FLUSHING);
+    for (let times = 0; times < 2; times++) {
+      write(wire, 0x200, at(mr, 0, 8), 8);
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200 });
+    }
+    flush(wire, 0x201, PERSISTENT, at(mr, 0, 64));
+    wire.expectSilence('the store is at work');
+    store.answer();
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x201 });
+  }));
+
 test('of the whole region address and length do not count (S12)', ({ wire, store, mr }) => {
   flush(wire, 0x200, PERSISTENT, { key: mr.rkey, virtualAddress: 77n, dmaLength: 0xffffffff }, MR);
   assert.equal(store.asked, [[0, 4096]]);

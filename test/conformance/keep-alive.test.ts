@@ -3,7 +3,7 @@
  * unchanged state of both sides.
  */
 import * as assert from 'uvu/assert';
-import { PeerState, Opcode } from '#build/abi.js';
+import { Opcode, PeerState, SyndromeKind } from '#build/abi.js';
 import { QpState, QpType, SendFlag, WrOpcode } from '../../host/index.js';
 import { lookFor } from '../../host/cm/keep-alive.js';
 import { makePair } from '../support/pair.js';
@@ -140,6 +140,26 @@ test('one probe is a sign of life for both sides, unless one of them is dead', a
     await pair.close();
   }
 });
+
+test('the engine probes no peer before the queue pair can send requests', () =>
+  onWire({ state: QpState.RTR }, (wire) => {
+    const { arena, engine, clock } = wire.context.device;
+    const look = () => arena.exports.postProbe(engine.context, wire.qp.handle, clock.now());
+    for (let times = 0; times < 4; times++) assert.is(look(), PeerState.HEARD);
+    wire.expectSilence();
+  }));
+
+test('a peer that executed a request since the last check is heard, ready or not for the next', () =>
+  onWire({ sendPsn: 0x100 }, (wire) => {
+    wire.post(WrOpcode.SEND, 8);
+    wire.post(WrOpcode.SEND, 8);
+    wire.takePackets();
+    lookFor(wire.qp);
+    wire.acknowledge(0x100);
+    wire.acknowledge(0x101, SyndromeKind.RNR_NAK | 31);
+    assert.is(lookFor(wire.qp), PeerState.HEARD);
+    assert.is(lookFor(wire.qp), PeerState.NOT_READY);
+  }));
 
 test('an unreliable connection is not probed: UC has no acknowledgements', () =>
   onWire({ qp: { qpType: QpType.UC } }, (wire) => {

@@ -52,6 +52,19 @@ test('a stencil spans from its lowest offset to its highest, also with negative 
   }
 });
 
+test('instance 0xffffffff is the last one', (world) => {
+  const { wire, layout, mr, memory } = world;
+  const stencil = layout(FULL_ACCESS);
+  const origin = BigInt.asUintN(64, mr.addr - 0xffffffffn);
+  const source = { firstDatum: { addr: 0, length: 1, lkey: mr.lkey }, dims: [] };
+  stencil.setLayoutInterleaved(0, [source], { origin });
+  const before = memory.slice();
+  assert.is(new Requests(wire).write(stencil.rkey, 0xffffffffn, 1), ACK);
+  assert.equal([...memory.slice(0, 2)], [pattern(1)[0], before[1]]);
+  assert.is(reconnect(wire).write(stencil.rkey, 0x100000000n, 1), REMOTE_ACCESS_ERROR);
+  assert.equal(memory.slice(1), before.slice(1));
+});
+
 test('sources with negative offsets interleave, and instance k is at k times the extent for peers', (world) => {
   const { wire, layout, mr, memory } = world;
   const stencil = layout(FULL_ACCESS);

@@ -188,6 +188,47 @@ test('a base that is deregistered or invalidated is a wrong key at its next use 
     again.dereg();
   }));
 
+test('an entry that is no object, or has no dimensions, is named', () =>
+  onLayouts((world) => {
+    const mr = world.layout();
+    const setList = (list: unknown) => () => mr.setLayoutSg(0, list as never);
+    const setSources = (list: unknown) => () => mr.setLayoutInterleaved(0, list as never);
+    const firstDatum = world.base(0, 8);
+    const cases: readonly (readonly [set: () => void, text: RegExp])[] = [
+      [setList([firstDatum, undefined]), /^sgList\[1\]: a layout takes an object, got undefined$/],
+      [setSources([null]), /^ilvList\[0\]: a layout takes an object, got null$/],
+      [setSources([{ dims: [] }]), /^ilvList\[0\]\.firstDatum: a layout takes an object/],
+      [
+        setSources([{ firstDatum }]),
+        /^ilvList\[0\]\.dims: must be an array of dimensions, got undef/,
+      ],
+      [
+        setSources([{ firstDatum, dims: [7] }]),
+        /^ilvList\[0\]\.dims\[0\]: a layout takes an object/,
+      ],
+    ];
+    for (const [set, text] of cases) {
+      assert.throws(set, (error: Error) => isMisuse(error) && text.test(error.message));
+    }
+  }));
+
+test('a base that is first needed for whole cycles is checked there, too', () =>
+  onLayouts(({ wire, pd, layout, base, memory }) => {
+    const part = pd.regMr(wire.context.alloc(64), FULL_ACCESS);
+    const mr = layout();
+    const ofPart = { addr: part.addr, length: 4, lkey: part.lkey };
+    const dims = [{ offsetStride: 4, datumCount: 8 }];
+    mr.setLayoutInterleaved(0, [
+      { firstDatum: ofPart, dims },
+      { firstDatum: base(0, 4), dims },
+    ]);
+    assert.is(new Requests(wire).write(mr.rkey, 4n, 28), ACK);
+    part.dereg();
+    const behind = memory.slice(32);
+    assert.is(reconnect(wire).write(mr.rkey, 4n, 28), REMOTE_ACCESS_ERROR);
+    assert.equal(memory.slice(32), behind);
+  }));
+
 test('a base is deregistered while its layout is being sent from: the rest is not sent', () =>
   onLayouts(({ wire, pd, layout }) => {
     const big = wire.context.alloc(65536);

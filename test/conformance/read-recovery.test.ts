@@ -130,6 +130,19 @@ test('an acknowledgement in place of a READ’s responses requests them again, a
   assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS']);
 });
 
+test('so does one after a report that all requests have arrived', (wire) => {
+  read(wire, 3);
+  wire.post(WrOpcode.RDMA_WRITE, MTU, { wrId: 2, ...SIGNALED });
+  sent(wire);
+  const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  wire.sendPacket({ opcode, psn: OURS + 4, syndrome: 0x60, aheadLow: 0n });
+  wire.expectSilence('the peer has all requests');
+  wire.acknowledge(OURS + 3);
+  assert.equal(sent(wire), ['0 x 3']);
+  answer(wire, 0, 1, 2);
+  assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS']);
+});
+
 test('the response of an atomic that is lost is requested again, with the same operands', (wire) => {
   wire.post(WrOpcode.ATOMIC_FETCH_AND_ADD, 8, {
     wrId: 1,

@@ -8,6 +8,7 @@ import {
   LayoutFault,
 } from '#build/abi.js';
 import type { EngineMemory } from '../../engine/memory.js';
+import { checkObject } from '../../base/options.js';
 import { MisuseError } from '../../errors/errors.js';
 import type { Sge } from '../queues/work-request.js';
 
@@ -85,6 +86,7 @@ function wholeU32(argument: string, value: number): number {
 type ReadAddress = typeof wholeU64;
 
 function putSge(view: DataView, at: number, name: string, sge: Sge, read: ReadAddress): void {
+  checkObject('a layout', sge, name);
   view.setBigUint64(at, read(`${name}.addr`, sge.addr), true);
   view.setUint32(at + 8, wholeU32(`${name}.length`, Number(sge.length)), true);
   view.setUint32(at + 12, wholeU32(`${name}.lkey`, sge.lkey), true);
@@ -117,9 +119,14 @@ export function putInterleaved(
 ): void {
   const read = isStencil ? signed64 : wholeU64;
   const { view } = memory;
-  list.forEach(({ firstDatum, numRepeated = 1, dims }, index) => {
+  list.forEach((source, index) => {
     const entry = at + index * INTERLEAVED_WHOLE_SIZE;
     const name = `ilvList[${index}]`;
+    checkObject('a layout', source, name);
+    const { firstDatum, numRepeated = 1, dims } = source;
+    if (!Array.isArray(dims)) {
+      throw new MisuseError(`${name}.dims`, `must be an array of dimensions, got ${typeof dims}`);
+    }
     putSge(view, entry, `${name}.firstDatum`, firstDatum, read);
     view.setUint32(entry + HEAD.repeated[0], wholeU32(`${name}.numRepeated`, numRepeated), true);
     view.setUint32(entry + HEAD.dimensions[0], dims.length, true);
@@ -127,6 +134,7 @@ export function putInterleaved(
     dims.slice(0, LAYOUT_DIMENSIONS_MAX).forEach((dimension, which) => {
       const to = entry + INTERLEAVED_ENTRY_SIZE + which * 16;
       const of = `${name}.dims[${which}]`;
+      checkObject('a layout', dimension, of);
       view.setBigUint64(to, wholeU64(`${of}.offsetStride`, dimension.offsetStride), true);
       view.setBigUint64(to + 8, wholeU64(`${of}.datumCount`, dimension.datumCount), true);
     });
