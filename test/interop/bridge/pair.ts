@@ -63,7 +63,7 @@ export interface Pair {
   readonly serverCodes?: readonly number[];
   /** What the client prints. */
   readonly prints?: RegExp;
-  /** What the client says on standard error when it ends with a code besides 0 although all is done. */
+  /** Standard error of a client that has done all and ends with a code besides 0. */
   readonly endsWith?: RegExp;
 }
 
