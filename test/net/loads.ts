@@ -33,7 +33,8 @@ export interface Measured {
 const SEGMENT_BYTES = 1448;
 /** Beyond the time of a load, for connecting and for a slow end. */
 const GRACE_MILLIS = 60_000;
-const moduleOf = (name: string): string =>
+/** A program of this directory. */
+export const moduleOf = (name: string): string =>
   fileURLToPath(new URL(`build/test/net/${name}.js`, root));
 
 export function quantile(sorted: readonly number[], part: number): number {

@@ -15,30 +15,11 @@ import {
   type TcpOptions,
 } from './loads.js';
 import type { Link, Network } from './network.js';
+import { addressChange, outage } from './outages.js';
+import type { Demand, Scenario } from './scenario.js';
 import { watchQueue, type Series } from './series.js';
 import type { StreamOptions } from './stream.js';
-
-/** `atLeast` or `atMost` of a figure, in the median of all rounds. */
-export interface Demand {
-  readonly figure: string;
-  readonly atLeast?: number;
-  readonly atMost?: number;
-}
-
-/** What a round gave: figures, and lines over time for the page. */
-export interface Round {
-  readonly figures: Figures;
-  readonly series: Series;
-  readonly errors: readonly string[];
-}
-
-export interface Scenario {
-  readonly name: string;
-  readonly link: Link;
-  readonly hosts: number;
-  readonly demands: readonly Demand[];
-  run(network: Network): Promise<Round>;
-}
+import { runYardsticks } from './yardsticks.js';
 
 /** Of a load by itself. Long paths need their time to begin. */
 const SECONDS = 6;
@@ -142,7 +123,8 @@ function oneFlow(
       figures['verbena_needless_percent'] = Math.max(0, verbena.retransmittedPercent - lost);
       figures['probe_p99_above_queue_rtts'] =
         (verbena.probeP99! - queueMillis(link) - link.rtt) / link.rtt;
-      return { figures, series, errors };
+      const others = await runYardsticks(network, link, seconds);
+      return { figures: { ...figures, ...others.figures }, series, errors, notes: others.notes };
     },
   };
 }
@@ -307,6 +289,47 @@ function incast(name: string, link: Link, senders: number): Scenario {
   };
 }
 
+/** Hosts that each send as much as the link takes: a multiple of what arrives at the last one. */
+function overload(name: string, link: Link, senders: number, qps: number): Scenario {
+  const seconds = SECONDS;
+  const to = senders + 1;
+  const options = { seconds, qps, depth: 8 };
+  const run = async (network: Network, hosts: readonly number[]): Promise<readonly Measured[]> => {
+    network.set(link);
+    const receiver = await startReceiver(network, to);
+    const results = await Promise.all(hosts.map((from) => runStream(network, from, to, options)));
+    receiver.kill();
+    return results;
+  };
+  const sum = (values: readonly number[]): number => values.reduce((all, value) => all + value, 0);
+  return {
+    name,
+    link,
+    hosts: to,
+    demands: [
+      { figure: 'of_peak', atLeast: 0.9 },
+      { figure: 'starved', atMost: 0 },
+    ],
+    async run(network) {
+      const [one] = await run(network, [1]);
+      const all = await run(
+        network,
+        Array.from({ length: senders }, (_, index) => index + 1),
+      );
+      const mbps = sum(all.map((each) => each.mbps));
+      const figures = {
+        peak_mbps: one!.mbps,
+        verbena_mbps: mbps,
+        of_peak: mbps / one!.mbps,
+        starved: sum(all.map(({ starved }) => starved!)),
+        verbena_jain: jain(all.flatMap(({ each }) => each)),
+        verbena_retransmitted_percent: sum(all.map((each) => each.retransmittedPercent)) / senders,
+      };
+      return { figures, series: {}, errors: all.flatMap(({ errors }) => errors) };
+    },
+  };
+}
+
 /** Streams of two hosts to one through a switch that marks packets, and nothing else. */
 function marked(name: string, link: Link): Scenario {
   const seconds = SECONDS;
@@ -429,8 +452,11 @@ export const SCENARIOS: readonly Scenario[] = [
   besideCubic('beside-wan', WAN),
   sixteenBeside('sixteen', SLOW),
   incast('incast', RACK, 8),
+  overload('overload', SLOW, 10, 4),
   marked('marks', { ...METRO, rate: 400, ecn: 65 }),
   marked('marks-rack', { ...RACK, rate: 400, queue: 833, ecn: 65 }),
+  put('put-0.2', { ...WAN, rtt: 0.2 }, 20),
+  put('put-10', { ...WAN, rtt: 10 }, 20),
   put('put-30', { ...WAN, rtt: 30 }, 5),
   put('put-50', WAN, 20),
   put('put-150', { ...WAN, rtt: 150 }, 20),
@@ -442,4 +468,6 @@ export const SCENARIOS: readonly Scenario[] = [
     await new Promise((resolve) => setTimeout(resolve, 3000));
     network.cut(false);
   }),
+  outage('outage-30', { ...SLOW, rtt: 10 }, 30),
+  addressChange('address', { ...SLOW, rtt: 10 }),
 ];
