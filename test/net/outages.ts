@@ -21,7 +21,11 @@ const FILE_SECONDS = 2 * BEFORE_SECONDS;
 const PUT_UDP_PORT = 4794;
 
 /** Starts the file's way; resolves to seconds, NaN when it does not arrive as it was. */
-async function putDuring(network: Network, folder: string, link: Link): Promise<() => Promise<number>> {
+async function putDuring(
+  network: Network,
+  folder: string,
+  link: Link,
+): Promise<() => Promise<number>> {
   const received = join(folder, 'received');
   mkdirSync(received);
   const source = join(folder, 'file');
@@ -129,7 +133,6 @@ export function addressChange(name: string, link: Link): Scenario {
     link,
     hosts: 2,
     demands: [ARRIVES],
-    run: (network) =>
-      during(network, link, 0, async () => void network.changeAddress(CLIENT)),
+    run: (network) => during(network, link, 0, async () => void network.changeAddress(CLIENT)),
   };
 }

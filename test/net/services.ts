@@ -10,7 +10,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { localAddressTowards } from '../../host/link/interface.js';
 import { timerMillis } from '../../host/base/timer.js';
-import { NvmeRamStore, NvmeTarget, connect, connectNvme, openDevice, rds, share } from '../../host/index.js';
+import {
+  NvmeRamStore,
+  NvmeTarget,
+  connect,
+  connectNvme,
+  openDevice,
+  rds,
+  share,
+} from '../../host/index.js';
 
 export interface ServiceResult {
   readonly operations: number;
@@ -133,14 +141,17 @@ async function use(kind: ServiceKind, address: string, seconds: number): Promise
     result.longestGapSeconds = Math.max(result.longestGapSeconds, (now - before) / 1000);
     before = now;
   };
-  setTimeout(() => {
-    measureGap(performance.now());
-    console.log(JSON.stringify({ ...result, errors: [...errors] } satisfies ServiceResult));
-    process.exit(0);
-  }, timerMillis(seconds * 1000));
+  setTimeout(
+    () => {
+      measureGap(performance.now());
+      console.log(JSON.stringify({ ...result, errors: [...errors] } satisfies ServiceResult));
+      process.exit(0);
+    },
+    timerMillis(seconds * 1000),
+  );
   const operation = await USERS[kind](address);
   before = performance.now();
-  for (let number = 0; ; ) {
+  for (let number = 0; ;) {
     try {
       if (!(await operation(number))) result.wrong++;
       number++;
