@@ -40,6 +40,9 @@ async function runRound(scenario: Scenario): Promise<Round> {
 async function measure(scenario: Scenario): Promise<Outcome> {
   const rounds: Round[] = [];
   const errors: string[] = [];
+  // Of a load that failed while nothing awaited it: that scenario fails, and the next one begins.
+  const stray = (error: unknown): void => void errors.push(`stray: ${(error as Error).message}`);
+  process.on('unhandledRejection', stray);
   for (let round = 1; round <= options.rounds; round++) {
     process.stderr.write(`${scenario.name}: round ${round} of ${options.rounds}\n`);
     try {
@@ -50,6 +53,8 @@ async function measure(scenario: Scenario): Promise<Outcome> {
       errors.push(`round ${round} failed: ${(error as Error).message}`);
     }
   }
+  process.off('unhandledRejection', stray);
+  const isWhole = rounds.length === options.rounds && !errors.some((text) => /^stray/.test(text));
   const figures: Figures = {};
   for (const figure of new Set(rounds.flatMap((each) => Object.keys(each.figures)))) {
     // Another program may have been measured in some rounds only.
@@ -59,8 +64,7 @@ async function measure(scenario: Scenario): Promise<Outcome> {
   const judged = scenario.demands.map((demand) => {
     const { figure, atLeast = -Infinity, atMost = Infinity } = demand;
     const value = figures[figure] ?? NaN;
-    const isMeasured = rounds.length === options.rounds;
-    return { ...demand, value, ok: isMeasured && value >= atLeast && value <= atMost };
+    return { ...demand, value, ok: isWhole && value >= atLeast && value <= atMost };
   });
   return { scenario, figures, judged, rounds, errors, notes };
 }

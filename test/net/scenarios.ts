@@ -24,6 +24,8 @@ import { runYardsticks } from './yardsticks.js';
 /** Of a load by itself. Long paths need their time to begin. */
 const SECONDS = 6;
 const LONG_SECONDS = 12;
+/** Of a program that has no bar. */
+const YARDSTICK_SECONDS = 5;
 /** The bandwidth-delay product at 50 ms, in packets of 1,500 bytes. */
 const WAN: Link = { rate: 200, queue: 833, rtt: 50 };
 const METRO: Link = { rate: 1000, queue: 833, rtt: 10 };
@@ -123,7 +125,7 @@ function oneFlow(
       figures['verbena_needless_percent'] = Math.max(0, verbena.retransmittedPercent - lost);
       figures['probe_p99_above_queue_rtts'] =
         (verbena.probeP99! - queueMillis(link) - link.rtt) / link.rtt;
-      const others = await runYardsticks(network, link, seconds);
+      const others = await runYardsticks(network, link, YARDSTICK_SECONDS);
       return { figures: { ...figures, ...others.figures }, series, errors, notes: others.notes };
     },
   };
@@ -181,6 +183,8 @@ async function beside(
 ): Promise<{ shares: readonly [number, number]; errors: readonly string[] }> {
   network.set(link);
   const running = Promise.all([first(network), second(network)]);
+  // What fails early is thrown where it is awaited.
+  running.catch(() => undefined);
   // Neither its beginning nor its end counts: the loads do not begin at the same time.
   const carried = async (): Promise<readonly number[]> => (await network.counters())[1]!.carried;
   const pause = (share: number): Promise<void> =>
@@ -389,6 +393,13 @@ function put(name: string, link: Link, megabytes: number): Scenario {
   };
 }
 
+/** From the last tenth of a second in which a request was completed to the first error. */
+function secondsToError({ slices = [], errors }: Measured): number {
+  const last = slices.reduce((found, mbps, index) => (mbps > 0 ? index : found), -1);
+  const millis = errors.map((error) => Number(/after (\d+) ms/.exec(error)?.[1]));
+  return Math.max(0, Math.min(...millis) / 1000 - (last + 1) / 10);
+}
+
 /** In the middle of a stream something happens to the link. */
 function disturbed(
   name: string,
@@ -408,6 +419,7 @@ function disturbed(
       network.set(link);
       const queue = watchQueue(network, 2);
       const running = ours({ seconds })(network);
+      running.catch(() => undefined);
       await new Promise((resolve) => setTimeout(resolve, 3000));
       await disturb(network);
       const measured = await running;
@@ -419,6 +431,7 @@ function disturbed(
         last_second_mbps: last.reduce((sum, mbps) => sum + mbps, 0) / last.length,
         failed_queue_pairs: measured.errors.length,
         named_path_mtu: measured.errors.filter((error) => /path MTU 4096/.test(error)).length,
+        ...(measured.errors.length > 0 && { named_after_s: secondsToError(measured) }),
       };
       const series: Record<string, readonly number[]> = { 'verbena queue': await queue.end() };
       addSeries(series, 'verbena', measured);
@@ -433,7 +446,10 @@ const GOES_ON: readonly Demand[] = [
 ];
 
 /** A queue pair has one path MTU for life: its error names it (transport/requester/path-mtu.ts). */
-const IS_NAMED: readonly Demand[] = [{ figure: 'named_path_mtu', atLeast: 1 }];
+const IS_NAMED: readonly Demand[] = [
+  { figure: 'named_path_mtu', atLeast: 1 },
+  { figure: 'named_after_s', atMost: 1 },
+];
 
 export const SCENARIOS: readonly Scenario[] = [
   oneFlow('rack', RACK, [OF_CUBIC(0.9), PROBED]),

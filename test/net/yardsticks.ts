@@ -13,7 +13,7 @@ import { addressOf, type Link, type Network } from './network.js';
 
 const [FROM, TO] = [1, 2];
 /** Beyond the time of a load, for connecting. */
-const GRACE_SECONDS = 10;
+const GRACE_SECONDS = 5;
 const UCX_PORT = '7200';
 const QUIC_PORT = '7300';
 const RXD_PORT = '7400';
