@@ -1,6 +1,6 @@
 /**
- * One flow by other programs, beside iperf3: figures without bars. A program that is missing or fails
- * is named in words; the round goes on.
+ * One flow by other programs, beside iperf3: figures without bars. A program that is missing or
+ * fails is named in words; the round goes on.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
