@@ -139,6 +139,26 @@ export interface TcpOptions {
   readonly connections?: number;
 }
 
+/** Milliseconds that 99 % of the requests over TCP of each host stay below, of all at once. */
+export async function tcpRequests(
+  network: Network,
+  hosts: readonly number[],
+  to: number,
+  { seconds, size, depth }: { seconds: number; size: number; depth: number },
+): Promise<readonly number[]> {
+  const program = moduleOf('tcp-requests');
+  const server = network.start(to, process.execPath, [
+    ...[program, 'serve', addressOf(to), `${size}`],
+  ]);
+  await server.printed('stdout', /listening/);
+  const words = [program, 'send', addressOf(to), `${seconds}`, `${size}`, `${depth}`];
+  const texts = await Promise.all(
+    hosts.map((from) => outputOf(network.start(from, process.execPath, words), seconds * 1000)),
+  );
+  server.kill();
+  return texts.map(Number);
+}
+
 /** Seconds of `verbena put` from host 1 to host 2. */
 export async function putSeconds(
   network: Network,
