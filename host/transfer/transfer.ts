@@ -1,6 +1,7 @@
 /** Puts one file: connects, and connects again where it stopped, until it is there or hopeless. */
 import { RefusalError } from '../errors/errors.js';
 import type { PathState } from '../verbs/queues/path-state.js';
+import type { Context } from '../verbs/context.js';
 import { randomId } from '../verbs/refuse.js';
 import { Attempt, type AttemptOptions } from './attempt.js';
 import { hexOf } from './bytes.js';
@@ -22,6 +23,8 @@ const PAUSE_MILLIS_MAX = 5000;
 export interface TransferOptions extends Omit<AttemptOptions, 'transfer' | 'resumes' | 'server'> {
   /** Before each attempt: a page that was reloaded has another address. */
   readonly server: () => ServerAddress | Promise<ServerAddress>;
+  /** Before each attempt but the first: this machine may have another address. Default: `context`. */
+  readonly contextAgain?: () => Promise<Context>;
   /** What to check where the receiver is lost, without the end of the sentence. */
   readonly remedy: string;
   /** How often to connect again without a piece arriving in between; */
@@ -52,7 +55,10 @@ export interface TransferResult {
 }
 
 export class Transfer {
-  readonly #options: Omit<AttemptOptions, 'resumes' | 'server'>;
+  readonly #options: Omit<AttemptOptions, 'resumes' | 'server' | 'context'>;
+  #context: Context;
+  readonly #contextAgain: (() => Promise<Context>) | undefined;
+  #attempts = 0;
   readonly #findServer: () => ServerAddress | Promise<ServerAddress>;
   readonly #remedy: string;
   #server: ServerAddress | undefined;
@@ -66,11 +72,13 @@ export class Transfer {
   #path: PathState | undefined;
 
   constructor(
-    { retries, outageMillis, server, remedy, ...options }: TransferOptions,
+    { retries, outageMillis, server, remedy, context, contextAgain, ...options }: TransferOptions,
     events: TransferEvents,
   ) {
     const ids = BigUint64Array.of(randomId(), randomId());
     this.#options = { ...options, transfer: new Uint8Array(ids.buffer) };
+    this.#context = context;
+    this.#contextAgain = contextAgain;
     this.#findServer = server;
     this.#remedy = remedy;
     this.#retries = retries;
@@ -110,7 +118,7 @@ export class Transfer {
 
   /** Did the server once talk to us, and is this no verdict about the file? */
   #mayPass(error: unknown): boolean {
-    if (error instanceof ConnectionLost) return this.#options.context.failure === undefined;
+    if (error instanceof ConnectionLost) return this.#context.failure === undefined;
     if (this.#piecesSkipped === undefined || !(error instanceof RefusalError)) return false;
     return error.name === 'RefusalError' && PASSING_CODES.has(error.code);
   }
@@ -140,7 +148,9 @@ export class Transfer {
   async #attempt(): Promise<void> {
     const { file } = this.#options;
     const server = (this.#server = await this.#findServer());
-    const options = { ...this.#options, server, resumes: this.#piecesSent > 0 };
+    if (this.#attempts++ > 0) this.#context = (await this.#contextAgain?.()) ?? this.#context;
+    const place = { context: this.#context, server };
+    const options = { ...this.#options, ...place, resumes: this.#piecesSent > 0 };
     return Attempt.run(options, {
       connected: (have, note) => {
         if (note !== '') this.#events.note(note);

@@ -32,17 +32,27 @@ const REQUESTER_PSN = 0xfffff8;
 const RESPONDER_PSN = 0x200;
 /** 4.096 us * 2^14: 67 ms, far more than the guest takes for anything. */
 const TIMEOUT = 14;
+/** 4.096 us * 2^17: half a second, for the way of FAR_MILLIS. */
+const FAR_TIMEOUT = 17;
+/** A round trip between continents. */
+const FAR_MILLIS = 50;
 /** 0.64 ms. */
 const MIN_RNR_TIMER = 12;
 
 /** Two connected peers, for as long as `use` runs. */
 export async function withPair<T>(
   lab: Lab,
-  options: Setting & { qpType: number; linuxRequests: boolean; scenario?: Partial<Scenario> },
+  options: Setting & {
+    qpType: number;
+    linuxRequests: boolean;
+    scenario?: Partial<Scenario>;
+    rttMillis?: number;
+  },
   use: (pair: Pair) => Promise<T>,
 ): Promise<T> {
   const { qpType, isIpv6, mtuBytes, linuxRequests, scenario = {} } = options;
-  const peerOptions = { qpType, isIpv6, sgesMax: scenario.sgesMax ?? 4 };
+  const { rttMillis = 0 } = options;
+  const peerOptions = { qpType, isIpv6, rttMillis, sgesMax: scenario.sgesMax ?? 4 };
   const ours = await OurPeer.open(isIpv6 ? lab.ipv6 : lab.ipv4, peerOptions);
   let linux: Peer | undefined;
   try {
@@ -50,7 +60,7 @@ export async function withPair<T>(
     const [requester, responder] = linuxRequests ? [linux, ours] : [ours, linux];
     const common: Omit<ConnectOptions, 'sqPsn' | 'rqPsn'> = {
       mtuBytes,
-      timeout: TIMEOUT,
+      timeout: rttMillis === 0 ? TIMEOUT : FAR_TIMEOUT,
       retryCnt: scenario.retryCnt ?? 7,
       rnrRetry: scenario.rnrRetry ?? 7,
       minRnrTimer: MIN_RNR_TIMER,
@@ -90,6 +100,7 @@ async function runScenarios(report: Report, lab: Lab): Promise<void> {
   }
 }
 
+const FAR_BATCHES = 20;
 const LOSSES = [
   { percent: 1, batches: 20, settings: SETTINGS.slice(1, 3) },
   { percent: 5, batches: 15, settings: [SETTINGS[0]!, SETTINGS[3]!] },
@@ -118,6 +129,31 @@ async function runLosses(report: Report, lab: Lab): Promise<void> {
   }
 }
 
+/** Everything of RC once, and batches with and without losses; UC and UD know no round trip. */
+async function runFar(report: Report, lab: Lab): Promise<void> {
+  const setting = SETTINGS[0]!;
+  for (const linuxRequests of [false, true]) {
+    const common = { ...setting, qpType: QpType.RC, linuxRequests, rttMillis: FAR_MILLIS };
+    const what = `${FAR_MILLIS} ms away: ${describe(setting, linuxRequests)}: RC`;
+    const requests = linuxRequests ? 'Linux' : 'Verbena';
+    for (const scenario of RC_SCENARIOS) {
+      if ((scenario.requester ?? requests) !== requests) continue;
+      await report.check(`${what} ${scenario.name}`, () =>
+        withPair(lab, { ...common, scenario }, (pair) => scenario.run(pair)),
+      );
+    }
+    for (const percent of [0, 1]) {
+      await report.check(`${what}, ${percent} % lost`, () =>
+        withPair(lab, common, async (pair) => {
+          if (percent === 0) return void (await reliable(pair, FAR_BATCHES));
+          const { lost } = await lab.withLoss(percent, () => reliable(pair, FAR_BATCHES));
+          report.note(`${lost} packets were lost`);
+        }),
+      );
+    }
+  }
+}
+
 function describe({ isIpv6, mtuBytes }: Setting, linuxRequests: boolean): string {
   const wire = `${isIpv6 ? 'IPv6' : 'IPv4'}, MTU ${mtuBytes}`;
   return `${wire}: ${linuxRequests ? 'Linux to Verbena' : 'Verbena to Linux'}`;
@@ -131,5 +167,6 @@ export const rxeGroup: GuestGroup = {
     await startRemoteVerbs(lab, lab.guest);
     await runScenarios(report, lab);
     await runLosses(report, lab);
+    await runFar(report, lab);
   },
 };

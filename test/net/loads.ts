@@ -33,7 +33,8 @@ export interface Measured {
 const SEGMENT_BYTES = 1448;
 /** Beyond the time of a load, for connecting and for a slow end. */
 const GRACE_MILLIS = 60_000;
-const moduleOf = (name: string): string =>
+/** A program of this directory. */
+export const moduleOf = (name: string): string =>
   fileURLToPath(new URL(`build/test/net/${name}.js`, root));
 
 export function quantile(sorted: readonly number[], part: number): number {
@@ -136,6 +137,26 @@ export interface TcpOptions {
   readonly seconds: number;
   readonly control: TcpControl;
   readonly connections?: number;
+}
+
+/** Milliseconds that 99 % of the requests over TCP of each host stay below, of all at once. */
+export async function tcpRequests(
+  network: Network,
+  hosts: readonly number[],
+  to: number,
+  { seconds, size, depth }: { seconds: number; size: number; depth: number },
+): Promise<readonly number[]> {
+  const program = moduleOf('tcp-requests');
+  const server = network.start(to, process.execPath, [
+    ...[program, 'serve', addressOf(to), `${size}`],
+  ]);
+  await server.printed('stdout', /listening/);
+  const words = [program, 'send', addressOf(to), `${seconds}`, `${size}`, `${depth}`];
+  const texts = await Promise.all(
+    hosts.map((from) => outputOf(network.start(from, process.execPath, words), seconds * 1000)),
+  );
+  server.kill();
+  return texts.map(Number);
 }
 
 /** Seconds of `verbena put` from host 1 to host 2. */

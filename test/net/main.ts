@@ -6,48 +6,74 @@
  * Ends with `N passed, M failed`: the bars. Needs root; without, nothing runs, and the code is 1.
  */
 import { writeFileSync } from 'node:fs';
+import { timerMillis } from '../../host/base/timer.js';
 import { median, type Figures } from '../bench/harness.js';
 import { read } from '../support/script.js';
 import { Network, missingForNetwork } from './network.js';
 import type { Outcome } from './outcome.js';
 import { netPage } from './page.js';
-import { SCENARIOS, type Round, type Scenario } from './scenarios.js';
+import type { Round, Scenario } from './scenario.js';
+import { SCENARIOS } from './scenarios.js';
 import { ALL, words, type NetOptions } from './words.js';
 
+/** Of one round with all its loads: the longest takes two minutes. */
+const ROUND_SECONDS_MAX = 400;
+
 const { options, names } = read<NetOptions>(words);
+
+/** One round in a network of its own. Rejects also when it does not end. */
+async function runRound(scenario: Scenario): Promise<Round> {
+  const network = await Network.open(scenario.hosts);
+  let timer: NodeJS.Timeout | undefined;
+  try {
+    const late = new Promise<never>((_, reject) => {
+      const rule = `the round did not end within ${ROUND_SECONDS_MAX} s`;
+      timer = setTimeout(() => reject(new Error(rule)), timerMillis(ROUND_SECONDS_MAX * 1000));
+    });
+    return await Promise.race([scenario.run(network), late]);
+  } finally {
+    clearTimeout(timer);
+    await network.close();
+  }
+}
 
 async function measure(scenario: Scenario): Promise<Outcome> {
   const rounds: Round[] = [];
   const errors: string[] = [];
+  // Of a load that failed while nothing awaited it: that scenario fails, and the next one begins.
+  const stray = (error: unknown): void => void errors.push(`stray: ${(error as Error).message}`);
+  process.on('unhandledRejection', stray);
   for (let round = 1; round <= options.rounds; round++) {
     process.stderr.write(`${scenario.name}: round ${round} of ${options.rounds}\n`);
-    const network = await Network.open(scenario.hosts);
     try {
-      const result = await scenario.run(network);
+      const result = await runRound(scenario);
       rounds.push(result);
       errors.push(...result.errors);
     } catch (error) {
-      errors.push((error as Error).message);
-    } finally {
-      await network.close();
+      errors.push(`round ${round} failed: ${(error as Error).message}`);
     }
   }
+  process.off('unhandledRejection', stray);
+  const isWhole = rounds.length === options.rounds && !errors.some((text) => /^stray/.test(text));
   const figures: Figures = {};
-  for (const figure of Object.keys(rounds[0]?.figures ?? {})) {
-    figures[figure] = median(rounds.map((each) => each.figures[figure]!));
+  for (const figure of new Set(rounds.flatMap((each) => Object.keys(each.figures)))) {
+    // Another program may have been measured in some rounds only.
+    figures[figure] = median(rounds.flatMap((each) => each.figures[figure] ?? []));
   }
+  const notes = [...new Set(rounds.flatMap((each) => each.notes ?? []))];
   const judged = scenario.demands.map((demand) => {
     const { figure, atLeast = -Infinity, atMost = Infinity } = demand;
     const value = figures[figure] ?? NaN;
-    const isMeasured = rounds.length === options.rounds;
-    return { ...demand, value, ok: isMeasured && value >= atLeast && value <= atMost };
+    return { ...demand, value, ok: isWhole && value >= atLeast && value <= atMost };
   });
-  return { scenario, figures, judged, rounds, errors };
+  return { scenario, figures, judged, rounds, errors, notes };
 }
 
-function print({ scenario, figures, judged, errors }: Outcome): void {
+function print({ scenario, figures, judged, errors, notes }: Outcome): void {
   const { name, link } = scenario;
-  if (options.json) return console.log(JSON.stringify({ name, link, figures, judged, errors }));
+  if (options.json) {
+    return console.log(JSON.stringify({ name, link, figures, judged, errors, notes }));
+  }
   const { rate, rtt, queue } = link;
   console.log(`${name}: ${rate} Mbit/s, ${rtt} ms, queue of ${queue} packets`);
   for (const [figure, value] of Object.entries(figures)) {
@@ -59,7 +85,7 @@ function print({ scenario, figures, judged, errors }: Outcome): void {
     const most = atMost === undefined ? '' : ` at most ${atMost}`;
     console.log(`  ${ok ? 'ok  ' : 'FAIL'} ${figure}: ${value.toPrecision(4)},${least}${most}`);
   }
-  for (const error of new Set(errors)) console.log(`  ${error}`);
+  for (const sentence of new Set([...errors, ...notes])) console.log(`  ${sentence}`);
 }
 
 const missing = missingForNetwork();

@@ -14,6 +14,8 @@ import { Program } from '../support/processes.js';
 
 const SOURCE = fileURLToPath(new URL('test/net/switch.c', root));
 const MOUNT_SYS = 'mount -t sysfs sysfs /sys && exec "$@"';
+/** Of all addresses: those that hosts change to are in the same subnet. */
+const PREFIX = 16;
 /** A host's own queue before the switch: none of its packets is dropped there. */
 const HOST_QUEUE_PACKETS = 10_000;
 
@@ -89,7 +91,7 @@ export class Network {
       const queue = `txqueuelen ${HOST_QUEUE_PACKETS}`;
       for (const words of [
         'link set lo up',
-        `address add ${addressOf(host)}/24 dev net0`,
+        `address add ${addressOf(host)}/${PREFIX} dev net0`,
         `link set net0 mtu 1500 ${queue} up`,
       ]) {
         network.#runOn(host, 'ip', words.split(' '));
@@ -124,6 +126,15 @@ export class Network {
     for (let host = 1; host <= this.hosts; host++) {
       this.#runOn(host, 'ip', ['link', 'set', 'net0', 'mtu', `${bytes}`]);
     }
+  }
+
+  /** The host loses its address, and gets another one, which is returned. */
+  changeAddress(host: number): string {
+    const address = `10.9.1.${host}`;
+    // In this order: with its first address, Linux deletes the others of the subnet.
+    this.#runOn(host, 'ip', ['address', 'del', `${addressOf(host)}/${PREFIX}`, 'dev', 'net0']);
+    this.#runOn(host, 'ip', ['address', 'add', `${address}/${PREFIX}`, 'dev', 'net0']);
+    return address;
   }
 
   /** By host, from index 0 on. */

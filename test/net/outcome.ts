@@ -1,6 +1,6 @@
 /** What the rounds of a network gave. */
 import type { Figures } from '../bench/harness.js';
-import type { Demand, Round, Scenario } from './scenarios.js';
+import type { Demand, Round, Scenario } from './scenario.js';
 
 /** A demand and what was measured. */
 export interface Judged extends Demand {
@@ -14,4 +14,5 @@ export interface Outcome {
   readonly judged: readonly Judged[];
   readonly rounds: readonly Round[];
   readonly errors: readonly string[];
+  readonly notes: readonly string[];
 }

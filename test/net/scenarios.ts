@@ -2,47 +2,30 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Figures } from '../bench/harness.js';
+import { median, type Figures } from '../bench/harness.js';
 import {
   copySeconds,
   jain,
   putSeconds,
-  quantile,
   runStream,
   runTcp,
   startReceiver,
+  tcpRequests,
   type Measured,
   type TcpOptions,
 } from './loads.js';
 import type { Link, Network } from './network.js';
+import { addressChange, outage } from './outages.js';
+import type { Demand, Scenario } from './scenario.js';
 import { watchQueue, type Series } from './series.js';
 import type { StreamOptions } from './stream.js';
-
-/** `atLeast` or `atMost` of a figure, in the median of all rounds. */
-export interface Demand {
-  readonly figure: string;
-  readonly atLeast?: number;
-  readonly atMost?: number;
-}
-
-/** What a round gave: figures, and lines over time for the page. */
-export interface Round {
-  readonly figures: Figures;
-  readonly series: Series;
-  readonly errors: readonly string[];
-}
-
-export interface Scenario {
-  readonly name: string;
-  readonly link: Link;
-  readonly hosts: number;
-  readonly demands: readonly Demand[];
-  run(network: Network): Promise<Round>;
-}
+import { runYardsticks } from './yardsticks.js';
 
 /** Of a load by itself. Long paths need their time to begin. */
 const SECONDS = 6;
 const LONG_SECONDS = 12;
+/** Of a program that has no bar. */
+const YARDSTICK_SECONDS = 5;
 /** The bandwidth-delay product at 50 ms, in packets of 1,500 bytes. */
 const WAN: Link = { rate: 200, queue: 833, rtt: 50 };
 const METRO: Link = { rate: 1000, queue: 833, rtt: 10 };
@@ -142,7 +125,8 @@ function oneFlow(
       figures['verbena_needless_percent'] = Math.max(0, verbena.retransmittedPercent - lost);
       figures['probe_p99_above_queue_rtts'] =
         (verbena.probeP99! - queueMillis(link) - link.rtt) / link.rtt;
-      return { figures, series, errors };
+      const others = await runYardsticks(network, link, YARDSTICK_SECONDS);
+      return { figures: { ...figures, ...others.figures }, series, errors, notes: others.notes };
     },
   };
 }
@@ -199,6 +183,8 @@ async function beside(
 ): Promise<{ shares: readonly [number, number]; errors: readonly string[] }> {
   network.set(link);
   const running = Promise.all([first(network), second(network)]);
+  // What fails early is thrown where it is awaited.
+  running.catch(() => undefined);
   // Neither its beginning nor its end counts: the loads do not begin at the same time.
   const carried = async (): Promise<readonly number[]> => (await network.counters())[1]!.carried;
   const pause = (share: number): Promise<void> =>
@@ -280,7 +266,11 @@ function incast(name: string, link: Link, senders: number): Scenario {
     name,
     link,
     hosts: to,
-    demands: [OF_CUBIC(0.9), { figure: 'verbena_jain', atLeast: 0.95 }],
+    demands: [
+      OF_CUBIC(0.9),
+      { figure: 'verbena_jain', atLeast: 0.95 },
+      { figure: 'request_p99_of_cubic', atMost: 1 },
+    ],
     async run(network) {
       network.set(link);
       const receiver = await startReceiver(network, to);
@@ -291,18 +281,62 @@ function incast(name: string, link: Link, senders: number): Scenario {
       const cubic = await Promise.all(
         hosts.map((from) => runTcp(network, from, to, { seconds, control: 'cubic' })),
       );
+      network.set(link);
+      const requests = { seconds, size: 65536, depth: options.depth };
+      const tcpP99 = median(await tcpRequests(network, hosts, to, requests));
+      const ourP99 = median(verbena.map(({ latencyP99 }) => latencyP99!));
       const figures = {
         verbena_mbps: sum(verbena),
         cubic_mbps: sum(cubic),
         of_cubic: sum(verbena) / sum(cubic),
         verbena_jain: jain(verbena.map(({ mbps }) => mbps)),
         cubic_jain: jain(cubic.map(({ mbps }) => mbps)),
-        verbena_request_p99_ms: quantile(
-          verbena.map(({ latencyP99 }) => latencyP99!).sort((a, b) => a - b),
-          0.5,
-        ),
+        verbena_request_p99_ms: ourP99,
+        cubic_request_p99_ms: tcpP99,
+        request_p99_of_cubic: ourP99 / tcpP99,
       };
       return { figures, series: {}, errors: verbena.flatMap(({ errors }) => errors) };
+    },
+  };
+}
+
+/** Hosts that each send as much as the link takes: a multiple of what arrives at the last one. */
+function overload(name: string, link: Link, senders: number, qps: number): Scenario {
+  const seconds = SECONDS;
+  const to = senders + 1;
+  const options = { seconds, qps, depth: 8 };
+  const run = async (network: Network, hosts: readonly number[]): Promise<readonly Measured[]> => {
+    network.set(link);
+    const receiver = await startReceiver(network, to);
+    const results = await Promise.all(hosts.map((from) => runStream(network, from, to, options)));
+    receiver.kill();
+    return results;
+  };
+  const sum = (values: readonly number[]): number => values.reduce((all, value) => all + value, 0);
+  return {
+    name,
+    link,
+    hosts: to,
+    demands: [
+      { figure: 'of_peak', atLeast: 0.9 },
+      { figure: 'starved', atMost: 0 },
+    ],
+    async run(network) {
+      const [one] = await run(network, [1]);
+      const all = await run(
+        network,
+        Array.from({ length: senders }, (_, index) => index + 1),
+      );
+      const mbps = sum(all.map((each) => each.mbps));
+      const figures = {
+        peak_mbps: one!.mbps,
+        verbena_mbps: mbps,
+        of_peak: mbps / one!.mbps,
+        starved: sum(all.map(({ starved }) => starved!)),
+        verbena_jain: jain(all.flatMap(({ each }) => each)),
+        verbena_retransmitted_percent: sum(all.map((each) => each.retransmittedPercent)) / senders,
+      };
+      return { figures, series: {}, errors: all.flatMap(({ errors }) => errors) };
     },
   };
 }
@@ -366,6 +400,13 @@ function put(name: string, link: Link, megabytes: number): Scenario {
   };
 }
 
+/** From the last tenth of a second in which a request was completed to the first error. */
+function secondsToError({ slices = [], errors }: Measured): number {
+  const last = slices.reduce((found, mbps, index) => (mbps > 0 ? index : found), -1);
+  const millis = errors.map((error) => Number(/after (\d+) ms/.exec(error)?.[1]));
+  return Math.max(0, Math.min(...millis) / 1000 - (last + 1) / 10);
+}
+
 /** In the middle of a stream something happens to the link. */
 function disturbed(
   name: string,
@@ -385,6 +426,7 @@ function disturbed(
       network.set(link);
       const queue = watchQueue(network, 2);
       const running = ours({ seconds })(network);
+      running.catch(() => undefined);
       await new Promise((resolve) => setTimeout(resolve, 3000));
       await disturb(network);
       const measured = await running;
@@ -396,6 +438,7 @@ function disturbed(
         last_second_mbps: last.reduce((sum, mbps) => sum + mbps, 0) / last.length,
         failed_queue_pairs: measured.errors.length,
         named_path_mtu: measured.errors.filter((error) => /path MTU 4096/.test(error)).length,
+        ...(measured.errors.length > 0 && { named_after_s: secondsToError(measured) }),
       };
       const series: Record<string, readonly number[]> = { 'verbena queue': await queue.end() };
       addSeries(series, 'verbena', measured);
@@ -410,7 +453,10 @@ const GOES_ON: readonly Demand[] = [
 ];
 
 /** A queue pair has one path MTU for life: its error names it (transport/requester/path-mtu.ts). */
-const IS_NAMED: readonly Demand[] = [{ figure: 'named_path_mtu', atLeast: 1 }];
+const IS_NAMED: readonly Demand[] = [
+  { figure: 'named_path_mtu', atLeast: 1 },
+  { figure: 'named_after_s', atMost: 1 },
+];
 
 export const SCENARIOS: readonly Scenario[] = [
   oneFlow('rack', RACK, [OF_CUBIC(0.9), PROBED]),
@@ -429,8 +475,11 @@ export const SCENARIOS: readonly Scenario[] = [
   besideCubic('beside-wan', WAN),
   sixteenBeside('sixteen', SLOW),
   incast('incast', RACK, 8),
+  overload('overload', SLOW, 10, 4),
   marked('marks', { ...METRO, rate: 400, ecn: 65 }),
   marked('marks-rack', { ...RACK, rate: 400, queue: 833, ecn: 65 }),
+  put('put-0.2', { ...WAN, rtt: 0.2 }, 20),
+  put('put-10', { ...WAN, rtt: 10 }, 20),
   put('put-30', { ...WAN, rtt: 30 }, 5),
   put('put-50', WAN, 20),
   put('put-150', { ...WAN, rtt: 150 }, 20),
@@ -442,4 +491,6 @@ export const SCENARIOS: readonly Scenario[] = [
     await new Promise((resolve) => setTimeout(resolve, 3000));
     network.cut(false);
   }),
+  outage('outage-30', { ...SLOW, rtt: 10 }, 30),
+  addressChange('address', { ...SLOW, rtt: 10 }),
 ];

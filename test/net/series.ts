@@ -15,6 +15,8 @@ export function watchQueue(network: Network, host: number): { end(): Promise<rea
       await new Promise((resolve) => setTimeout(resolve, SLICE_MILLIS));
     }
   })();
+  // The switch ends below it where a load has failed.
+  watching.catch(() => undefined);
   return {
     async end() {
       isOver = true;

@@ -1,7 +1,6 @@
 /** `verbena put FILE ADDR`: sends a file to `verbena serve` by one-sided RDMA writes. */
 import { MisuseError, RejectReason } from '../../index.js';
 import type { ConnectError, Context, CounterValues, PathState } from '../../index.js';
-import { localAddressTowards } from '../../link/interface.js';
 import { clientAccess } from '../file-transfer/access.js';
 import {
   describePath,
@@ -10,7 +9,7 @@ import {
   formatRate,
   formatSeconds,
 } from '../base/format.js';
-import { hasFaults, openLocalDevice } from '../base/open-device.js';
+import { hasFaults } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
 import { SLOTS_MAX } from '../../transfer/messages.js';
 import type { PutOptions } from './options.js';
@@ -18,6 +17,7 @@ import { putPmem } from './pmem-put.js';
 import { connectRefusal } from '../file-transfer/connect-refusal.js';
 import { Progress } from '../base/progress.js';
 import { Exit, Interrupted, printLine } from '../base/report.js';
+import { RoamingDevice } from '../base/roaming-device.js';
 import { RoomDevice, isRoomAddress, parseRoomAddress } from '../base/room-device.js';
 import { parseServerAddress, resolveServer } from '../base/server-address.js';
 import type { ServerAddress } from '../base/server-address.js';
@@ -56,7 +56,7 @@ export async function put(path: string, address: string, options: PutOptions): P
   if (isRoomAddress(address)) parseRoomAddress(address);
   else parseServerAddress(address);
   const file = await SourceFile.open(path, options.pieceBytes);
-  let context: Context | undefined;
+  let way: Way | undefined;
   const interrupt = new AbortController();
   const onSignal = (): void => interrupt.abort(new Interrupted('interrupted'));
   process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
@@ -64,10 +64,10 @@ export async function put(path: string, address: string, options: PutOptions): P
   try {
     const { signal } = interrupt;
     const memoryBytes = MEMORY_BASE_BYTES + SLOTS_MAX * options.pieceBytes;
-    const way = isRoomAddress(address)
+    way = isRoomAddress(address)
       ? await roomWay(address, options, memoryBytes, signal)
       : await udpWay(address, options, memoryBytes);
-    context = way.context;
+    const { context, device } = way;
     const bar = (progress = new Progress('put', file.size));
     const { retries = RETRIES } = options;
     const { outage = options.retries === undefined ? OUTAGE_SECONDS : 0 } = options;
@@ -77,6 +77,7 @@ export async function put(path: string, address: string, options: PutOptions): P
         ...{ context, file, auth, ...retrying, signal },
         server: way.server,
         explain: way.explain,
+        ...(device && { contextAgain: () => followed(device, (text) => bar.note(text)) }),
         remedy: 'check that "verbena serve" still runs there',
       },
       {
@@ -86,7 +87,8 @@ export async function put(path: string, address: string, options: PutOptions): P
       },
     ).run();
     bar.stop();
-    await printReport(makeReport(path, address, file, result, context.counters()), options);
+    const counters = (device ?? context).counters();
+    await printReport(makeReport(path, address, file, result, counters), options);
     return Exit.OK;
   } catch (error) {
     if (!(error instanceof Interrupted)) throw error;
@@ -94,23 +96,31 @@ export async function put(path: string, address: string, options: PutOptions): P
   } finally {
     progress?.stop();
     process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
-    await context?.close();
+    await (way?.device ?? way?.context)?.close();
     await file.close();
   }
 }
 
 /** How the server is reached. */
-type Way = Pick<TransferOptions, 'context' | 'server' | 'explain'>;
+type Way = Pick<TransferOptions, 'context' | 'server' | 'explain'> & {
+  /** Over UDP. */
+  readonly device?: RoamingDevice;
+};
 
 async function udpWay(address: string, options: PutOptions, memoryBytes: number): Promise<Way> {
   const server = await resolveServer(parseServerAddress(address));
-  const local = options.bind ?? (await localAddressTowards(server.host));
-  const { localPort: port, dscp, pcap } = options;
-  const place = { address: local, port, dscp, faults: faultsOf(options) };
-  const context = await openLocalDevice(pcap === undefined ? place : { ...place, pcap }, {
-    memoryBytes,
-  });
-  return { context, server: () => server, explain: explainRefusal };
+  const { bind, localPort: port, dscp, pcap } = options;
+  const place = { address: bind, port, dscp, faults: faultsOf(options) };
+  const wanted = pcap === undefined ? place : { ...place, pcap };
+  const device = await RoamingDevice.open(server.host, wanted, memoryBytes);
+  return { device, context: device.context, server: () => server, explain: explainRefusal };
+}
+
+/** The context of the next attempt. */
+async function followed(device: RoamingDevice, note: (text: string) => void): Promise<Context> {
+  const address = await device.follow();
+  if (address !== undefined) note(`this machine has another address: going on from ${address}`);
+  return device.context;
 }
 
 /** Over data channels, to a member of a room that receives files. */

@@ -4,6 +4,7 @@ import {
   Mtu,
   QpState,
   QpType,
+  UdpLink,
   openDevice,
   type AddressHandle,
   type CompletionChannel,
@@ -18,6 +19,7 @@ import {
   type WorkCompletion,
 } from '../../../host/index.js';
 import { noise } from '../../support/processes.js';
+import { DelayLink } from './delay-link.js';
 import {
   FIRST_WAIT_MILLIS,
   MEMORY_BYTES,
@@ -83,8 +85,13 @@ export class OurPeer implements Peer {
 
   /** `address`: ours, of the right family. */
   static async open(address: string, options: PeerOptions): Promise<OurPeer> {
-    const attributes = { address, memoryBytes: DEVICE_BYTES, rdAtomicMax: HELD_MAX };
-    return new OurPeer(await openDevice(attributes), options);
+    const limits = { memoryBytes: DEVICE_BYTES, rdAtomicMax: HELD_MAX };
+    const { rttMillis = 0 } = options;
+    const context =
+      rttMillis === 0
+        ? await openDevice({ address, ...limits })
+        : await openDevice({ link: new DelayLink(new UdpLink({ address }), rttMillis), ...limits });
+    return new OurPeer(context, options);
   }
 
   get qpn(): number {

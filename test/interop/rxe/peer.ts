@@ -42,6 +42,8 @@ export interface PeerOptions {
   readonly qpType: number;
   readonly isIpv6: boolean;
   readonly sgesMax?: number;
+  /** Ours: of the way to the guest, in milliseconds. Default 0. */
+  readonly rttMillis?: number;
 }
 
 export interface ConnectOptions {
