@@ -6,7 +6,8 @@
  *     node build/test/run.js [--fast | --long] [part of a file's name …]
  *
  * `--fast` (`npm run test:fast`) leaves out what starts processes or browsers, and what takes long.
- * `--long` (`npm run test:long`) runs the files that otherwise run a sample, as a whole.
+ * `--long` (`npm run test:long`) runs the files that otherwise run a sample, as a whole, and those
+ * that only it runs.
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, readdirSync, rmSync, rmdirSync } from 'node:fs';
@@ -25,6 +26,7 @@ import { judge, type Result } from './support/judge.js';
 import { BUNDLES, root } from './support/paths.js';
 import { longestFirst } from './support/longest-first.js';
 import { endWithUs, runToEnd } from './support/run-to-end.js';
+import { LONG_ONLY } from './support/long-only.js';
 import { LONG } from './support/sample.js';
 import { isAtUsualPlace } from './support/usual-place.js';
 
@@ -134,7 +136,8 @@ const files = findFiles().filter(
   (file) =>
     (wanted.length === 0 || wanted.some((part) => file.includes(part))) &&
     (!fast || isFast(file)) &&
-    (!long || hasSample(file)),
+    (!long || hasSample(file) || LONG_ONLY.has(file)) &&
+    (long || wanted.length > 0 || !LONG_ONLY.has(file)),
 );
 const results: Result[] = [];
 // Tests run the command as it is now, even if only tsc ran since the last build.
@@ -185,6 +188,7 @@ if (wanted.length === 0 && !fast && !long) {
   const { sentence, complaints } = reportPyverbs();
   for (const complaint of complaints) console.log(complaint);
   console.log(sentence);
+  console.log(`${LONG_ONLY.size} more files: npm run test:long`);
   failed += complaints.length;
 }
 if (left.length > 0 && process.env['REQUIRE_BROWSER'] === '1') failed += left.length;

@@ -30,7 +30,6 @@ const SECONDS: Readonly<Record<string, number>> = {
   'unit/file-batches': 10,
   'cli/killed': 10,
   'shared/keep-alive': 10,
-  'browser/demo-crash': 9,
   'cli/rds-stress': 9,
   'shared/connections': 9,
   'shared/shmem': 9,

@@ -1,0 +1,37 @@
+/**
+ * Files that only `npm run test:long` runs: programs and pages beyond the first one of their kind,
+ * each 15 s or more beside others. What they cover has a shorter test among all others; without
+ * them `npm test` takes under five minutes on two cores.
+ */
+export const LONG_ONLY: ReadonlySet<string> = new Set([
+  // Pages: acts, screens and faults of the demo; `browser/demo` and `browser/tabs` always run.
+  'browser/demo-acts',
+  'browser/demo-loss',
+  'browser/demo-missing',
+  'browser/demo-plug',
+  'browser/demo-race',
+  'browser/demo-screens',
+  'browser/demo-sharing',
+  'browser/demo-static',
+  // Restarts of ICE, stores and transfers of pages; the same code runs in `unit` without a browser.
+  'browser/ice-restart',
+  'browser/missing',
+  'browser/pmem',
+  'browser/transfer',
+  'unit/link/rtc/ice-restart',
+  // Commands: every refusal, remedy and hostile peer; `cli/exit-codes` and each command's own file run.
+  'cli/hostile',
+  'cli/offload',
+  'cli/perf-trouble',
+  'cli/psk-tools',
+  'cli/refusal',
+  'cli/remedy',
+  'cli/rpma-examples',
+  // C programs that are killed while they have the turn; `cli/run` always runs.
+  'cli/run-faults',
+  'cli/run-turns',
+  // Examples whose peers die; `examples/programs` runs them all with living ones.
+  'examples/dead-peers',
+  'examples/failures',
+  'examples/left-peers',
+]);
