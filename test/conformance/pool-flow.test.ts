@@ -27,11 +27,11 @@ interface Flow {
   readonly other: FmrPoolUser;
 }
 
-function withFlow(body: (flow: Flow) => void): Promise<void> {
-  return onWire({}, (wire) => {
+function withFlow(body: (flow: Flow) => void | Promise<void>): Promise<void> {
+  return onWire({}, async (wire) => {
     const pool = createFmrPool(wire.context, undefined, { maxLength: 4096, mrsMax: 16, mrsMin: 4 });
     const user = pool.createUser(1);
-    body({ wire, pool, user, other: pool.createUser(1) });
+    await body({ wire, pool, user, other: pool.createUser(1) });
   });
 }
 

@@ -29,13 +29,13 @@ export interface World {
 }
 
 /** A device with a region of 4096 bytes. */
-export function onLayouts(body: (world: World) => void): Promise<void> {
-  return onWire({ bytes: 65536, device: { memoryBytes: 64 * 2 ** 20 } }, (wire) => {
+export function onLayouts(body: (world: World) => void | Promise<void>): Promise<void> {
+  return onWire({ bytes: 65536, device: { memoryBytes: 64 * 2 ** 20 } }, async (wire) => {
     const { pd } = wire;
     const memory = wire.context.alloc(4096);
     memory.forEach((_, index) => (memory[index] = index * 7));
     const mr = pd.regMr(memory, FULL_ACCESS);
-    body({
+    await body({
       wire,
       pd,
       mr,

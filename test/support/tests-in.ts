@@ -24,7 +24,17 @@ export function testsIn<World, Options extends unknown[]>(
     (...options: Options): Named<World> =>
     (title, body) => {
       const alone = body as () => void | Promise<void>;
-      const inside = () => use(async (world) => body(world), ...options);
+      const inside = async (): Promise<void> => {
+        let ran: Promise<void> | undefined;
+        const run = (world: World): Promise<void> => {
+          ran = (async () => body(world))();
+          // Reported below, also if `use` does not await it.
+          ran.catch(() => undefined);
+          return ran;
+        };
+        await use(run, ...options);
+        await ran;
+      };
       plain(title, body.length === 0 ? async () => alone() : inside);
     };
   return Object.assign(named(...defaults), { with: named, run: () => plain.run() });

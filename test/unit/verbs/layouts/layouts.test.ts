@@ -26,10 +26,10 @@ const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, ZERO_BASED } = AccessFlag;
 const READABLE = ZERO_BASED | REMOTE_READ;
 const EVERY = ZERO_BASED | LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE;
 
-async function onPair(body: (pair: Pair) => void, bytes = 1 << 20): Promise<void> {
+async function onPair(body: (pair: Pair) => void | Promise<void>, bytes = 1 << 20): Promise<void> {
   const pair = await makePair({ bytes });
   try {
-    body(pair);
+    await body(pair);
   } finally {
     await pair.close();
   }
