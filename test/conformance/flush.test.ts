@@ -51,21 +51,22 @@ test('a FLUSH may have both placements, and neither implies the other (S13)', ()
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x202, syndrome: REMOTE_ACCESS_ERROR });
   }));
 
-test('a FLUSH of an earlier connection has no effect on the answers of a later one', () =>
+test('FLUSHes of an earlier connection have no effect on the answers of a later one', () =>
   kept(({ wire, store, mr }) => {
-    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    for (const psn of [0x200, 0x201]) flush(wire, psn, PERSISTENT, at(mr, 0, 64));
     wire.expectSilence('the store is at work');
     wire.qp.modify({ qpState: QpState.RESET });
     wire.connect(FLUSHING);
+    write(wire, 0x200, at(mr, 0, 8), 8);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200 });
     for (let times = 0; times < 2; times++) {
-      write(wire, 0x200, at(mr, 0, 8), 8);
-      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200 });
+      wire.sendPacket({ opcode: RC_RDMA_READ_REQUEST, psn: 0x201, ...at(mr, 0, 8) });
+      wire.expectPacket({ opcode: RC_RDMA_READ_RESPONSE_ONLY, psn: 0x201 });
     }
-    flush(wire, 0x201, PERSISTENT, at(mr, 0, 64));
+    flush(wire, 0x202, PERSISTENT, at(mr, 0, 64));
     wire.expectSilence('the store is at work');
-    store.answer();
-    store.answer();
-    wire.expectPacket({ ...DONE, psn: 0x201 });
+    while (store.asked.length > 0) store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x202 });
   }));
 
 test('of the whole region address and length do not count (S12)', ({ wire, store, mr }) => {
