@@ -24,8 +24,8 @@ export function localAddresses(type: 'udp4' | 'udp6', isIpv6Only: boolean): stri
     .slice(0, ADDRESSES_MAX);
 }
 
-/** Devices that a node has besides its own: each has an engine and a thread. */
-const RESERVES_MAX = 3;
+/** Limit of the devices of a node besides its own: each has an engine and a thread. */
+export const RESERVES_MAX = 3;
 
 /**
  * Addresses of the same family over which messages of the node at `address` go if its own address

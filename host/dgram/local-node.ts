@@ -28,6 +28,8 @@ const OUTAGE_ASK_MILLIS = 1000;
 const QUIET_MILLIS = 100;
 /** A node opens its other devices so long after its first message by RDP, beside other work. */
 const RESERVES_MILLIS = 200;
+/** Interval of the look for interfaces that were not up before. */
+const RESERVES_AGAIN_MILLIS = 5000;
 /** Peers that are remembered. */
 const PEERS_MAX = 4096;
 
@@ -250,10 +252,13 @@ export class LocalNode {
     this.#hasReserves = true;
     const opened = this.#opened;
     if (!opened) return;
-    const add = (): void => {
-      this.#opener!.addReserves(opened, this.address).catch((error: unknown) =>
+    const add = async (): Promise<void> => {
+      await this.#opener!.addReserves(opened, this.address).catch((error: unknown) =>
         log(`no failover of ${this.address}: ${String(error)}`),
       );
+      if (this.isOpen && this.#opened === opened) {
+        setTimeout(add, RESERVES_AGAIN_MILLIS).unref();
+      }
     };
     setTimeout(add, RESERVES_MILLIS).unref();
   }

@@ -7,6 +7,7 @@ import { RealClock } from '../device/clock.js';
 import { fetchEngine } from '../engine/load.js';
 import { LinkError, VerbenaError } from '../errors/errors.js';
 import { faultLink } from '../link/faults/fault.js';
+import { Gid } from '../link/endpoint.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
 import { createSocket } from '../link/plain-dgram.js';
 import { loadPosix } from '../link/posix.js';
@@ -17,7 +18,7 @@ import { socket, type RdsSocket } from '../rds/socket/socket.js';
 import { AF_INET_OFFLOAD, SOCK_DGRAM } from '../rds/wire/constants.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice } from '../verbs/open-device.js';
-import { reserveAddresses } from './addresses.js';
+import { RESERVES_MAX, reserveAddresses } from './addresses.js';
 import { processEnvironment } from './settings.js';
 
 const MICROS = 1000;
@@ -65,6 +66,8 @@ export async function openNode(address: string): Promise<OpenedNode | undefined>
 export async function addReserves(opened: OpenedNode, address: string): Promise<void> {
   const { node, reserves } = opened;
   for (const other of reserveAddresses(address, processEnvironment().failover)) {
+    const isOpen = reserves.some(({ local }) => local.gid.equals(Gid.parse(other)));
+    if (isOpen || reserves.length >= RESERVES_MAX) continue;
     try {
       const context = await openAt(other, 0);
       if (node.isClosed) return void context.close();

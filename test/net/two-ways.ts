@@ -105,6 +105,9 @@ async function send(how: Failure): Promise<Ways> {
   const offload = fileURLToPath(new URL('build/host/dgram/offload.js', root));
   const words = ['-n', process.execPath, '--import', offload, program, 'receive'];
   const peer = spawn('unshare', words, { stdio: ['pipe', 'pipe', 'inherit'] });
+  peer.on('exit', (code) => {
+    if (code !== 0) throw new Error(`the receiver ended with ${code}`);
+  });
   const lines = createInterface({ input: peer.stdout });
   const ask = async (line: string): Promise<Report> => {
     const [[said]] = await Promise.all([once(lines, 'line'), peer.stdin.write(`${line}\n`)]);
@@ -113,7 +116,18 @@ async function send(how: Failure): Promise<Ways> {
   await once(lines, 'line');
   ip('link', 'set', 'lo', 'up');
   for (let wire = 0; wire < WIRES; wire++) {
-    ip('link', 'add', `w${wire}`, 'type', 'veth', 'peer', 'name', `p${wire}`, 'netns', `${peer.pid}`);
+    ip(
+      'link',
+      'add',
+      `w${wire}`,
+      'type',
+      'veth',
+      'peer',
+      'name',
+      `p${wire}`,
+      'netns',
+      `${peer.pid}`,
+    );
     raise(`w${wire}`, address(wire, 1));
   }
   await ask('wired');
@@ -129,7 +143,9 @@ async function send(how: Failure): Promise<Ways> {
   const to = [PORT, address(0, 2)] as const;
   const isReady = async (): Promise<boolean> => (await routesOf()).includes(` ${WIRES * WIRES}\n`);
   const until = performance.now() + LIMIT_MILLIS;
-  while (!(await isReady()) && performance.now() < until) {
+  while (!(await isReady())) {
+    const { udpSent, rdpSent } = socket.counters;
+    if (performance.now() > until) throw new Error(`not ready: ${udpSent} UDP, ${rdpSent} RDP`);
     socket.send('', ...to);
     await sleep(20);
   }

@@ -353,7 +353,8 @@ export class RdsCore implements PathNode {
     if (!path) {
       const isFull = this.#paths.size >= this.#pathsMax;
       if (isFull && !makeRoom(this.#paths, this.#now)) return undefined;
-      const from = home ?? this.transport.homeOf?.(peer) ?? homeTowards(this.addresses, peer, this.#reserves);
+      const from =
+        home ?? this.transport.homeOf?.(peer) ?? homeTowards(this.addresses, peer, this.#reserves);
       const record = this.pathRecords?.path(peer, from);
       if (this.pathRecords && !record) return undefined;
       path = new Path(this, peer, from, record);
