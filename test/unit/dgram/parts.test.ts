@@ -110,12 +110,23 @@ test('the environment is read, and what is wrong in it is named', () => {
 });
 
 test('a node has reserves of its family, at other addresses than its own', () => {
-  const listed = ['127.0.77.1', 'fd00::1', '127.0.77.2', '127.0.77.3', '127.0.77.4', '127.0.77.5'];
-  assert.equal(reserveAddresses('127.0.77.2', listed), ['127.0.77.1', '127.0.77.3', '127.0.77.4']);
+  const listed = [
+    '127.0.77.71',
+    'fd00::1',
+    '127.0.77.72',
+    '127.0.77.73',
+    '127.0.77.74',
+    '127.0.77.75',
+  ];
+  assert.equal(reserveAddresses('127.0.77.72', listed), [
+    '127.0.77.71',
+    '127.0.77.73',
+    '127.0.77.74',
+  ]);
   assert.equal(reserveAddresses('fd00::2', listed), ['fd00::1']);
-  assert.equal(reserveAddresses('127.0.77.1', 'off'), []);
+  assert.equal(reserveAddresses('127.0.77.71', 'off'), []);
   // The loopback interface does not fail, and is no way to another machine.
-  assert.equal(reserveAddresses('127.0.77.1', 'auto'), []);
+  assert.equal(reserveAddresses('127.0.77.71', 'auto'), []);
   for (const [name, addresses = []] of Object.entries(networkInterfaces())) {
     const own = addresses.find(({ internal, scopeid }) => !internal && !scopeid);
     const reserves = own ? reserveAddresses(own.address, 'auto') : [];
@@ -129,12 +140,12 @@ test('a node has reserves of its family, at other addresses than its own', () =>
 test('a route that is missing is no rejection by the peer, and ends no program', async () => {
   const isRefused = await new Promise<boolean>((resolve) => {
     // Broadcast addresses need an option that the probe does not set: connect(2) fails.
-    probePeer('127.0.77.31', { address: '255.255.255.255', port: 4791 }, resolve);
+    probePeer('127.0.77.61', { address: '255.255.255.255', port: 4791 }, resolve);
   });
   assert.is(isRefused, false);
   assert.is(
     await new Promise<boolean>((resolve) => {
-      probePeer('127.0.77.31', { address: '127.0.77.32', port: 4792 }, resolve);
+      probePeer('127.0.77.61', { address: '127.0.77.62', port: 4792 }, resolve);
     }),
     true,
   );
