@@ -1,4 +1,5 @@
 /** Which addresses are this machine's, and which name one machine. */
+import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { Gid } from '../link/endpoint.js';
 
@@ -21,6 +22,32 @@ export function localAddresses(type: 'udp4' | 'udp6', isIpv6Only: boolean): stri
     })
     .map(({ address }) => address)
     .slice(0, ADDRESSES_MAX);
+}
+
+/** Limit of the devices of a node besides its own: each has an engine and a thread. */
+export const RESERVES_MAX = 3;
+
+/**
+ * Addresses of the same family over which messages of the node at `address` go if its own address
+ * fails: those of `setting`, or by default one of each other interface. A node at a loopback address
+ * has none by default: that interface does not fail.
+ */
+export function reserveAddresses(
+  address: string,
+  setting: 'auto' | 'off' | readonly string[],
+): string[] {
+  if (setting === 'off') return [];
+  const family = isIP(address);
+  const isOther = (other: string): boolean => other !== address && isIP(other) === family;
+  if (setting !== 'auto') return setting.filter(isOther).slice(0, RESERVES_MAX);
+  const usable = Object.values(networkInterfaces()).map((addresses = []) =>
+    addresses.filter(({ internal, scopeid }) => !internal && !scopeid),
+  );
+  const others = usable.filter((all) => !all.some((each) => each.address === address));
+  // An address of no interface is one of 127.0.0.0/8.
+  if (others.length === usable.length) return [];
+  const first = others.map((all) => all.find((each) => isOther(each.address))?.address);
+  return first.filter((each) => each !== undefined).slice(0, RESERVES_MAX);
 }
 
 /** Does it name one machine? Not a group, no broadcast address, and not all of this machine's. */

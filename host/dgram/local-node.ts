@@ -26,6 +26,10 @@ const OUTAGE_ASK_MILLIS = 1000;
  * long: opening takes processor time, which the answer to the first datagram should not wait for.
  */
 const QUIET_MILLIS = 100;
+/** A node opens its other devices so long after its first message by RDP, beside other work. */
+const RESERVES_MILLIS = 200;
+/** Interval of the look for interfaces that were not up before. */
+const RESERVES_AGAIN_MILLIS = 5000;
 /** Peers that are remembered. */
 const PEERS_MAX = 4096;
 
@@ -72,7 +76,9 @@ export class LocalNode {
   #doorbell: Doorbell | undefined;
   #opening: Promise<void> | undefined;
   #opened: OpenedNode | undefined;
-  #bind: ((opened: OpenedNode, port: number) => RdsSocket | undefined) | undefined;
+  #opener: typeof import('./open-node.js') | undefined;
+  /** Its devices at other addresses are open, or will be. */
+  #hasReserves = false;
   #idle: NodeJS.Timeout | undefined;
   #isHeld = false;
   #heldUntil = 0;
@@ -151,7 +157,7 @@ export class LocalNode {
       return;
     }
     peer.isAbsent = false;
-    if (!this.#probe(address, peer)) return;
+    if (!this.#probe(address, ROCE_PORT, peer)) return;
     const request = (): void => {
       // Also without a socket at this moment: the program may make one for each question.
       if (peer.isAbsent || localNodes.get(this.address) !== this) return;
@@ -177,6 +183,7 @@ export class LocalNode {
 
   /** RDP took a message: the process stays until the peer has it. */
   sent(): void {
+    if (!this.#hasReserves) this.#addReserves();
     this.#heldUntil = performance.now() + HOLD_MILLIS_MAX;
     if (this.#isHeld) return;
     this.#isHeld = true;
@@ -188,25 +195,27 @@ export class LocalNode {
   }
 
   /**
-   * RDP refused a message for now. Returns whether it goes by UDP: the path is down, and the peer
-   * has every message of this node. If messages are in flight they must arrive before, so the
-   * message waits, and the peer is probed: if its system rejects port 4791 its node is gone, and
-   * the path fails at once.
+   * RDP refused a message for now. Returns whether it goes by UDP: the path is down, has no other
+   * route, and the peer has every message of this node. If messages are in flight they must arrive
+   * before, and another route may carry this message where UDP would lose it. So the message waits,
+   * and the peer is probed: if its system rejects the node's port the node is gone, and the path
+   * fails at once.
    */
   isFreeForUdp({ peerAddress, endpoint }: Destination): boolean {
     const path = this.#node?.core.pathTo(endpoint);
     if (!path || path.state === 'ACTIVE') return false;
-    if (path.pending === 0) return true;
+    if (path.pending === 0 && path.routes.count === 1) return true;
     const now = performance.now();
     const peer = this.#peer(peerAddress);
     if (now < peer.probeAtMillis) return false;
     peer.probeAtMillis = now + OUTAGE_ASK_MILLIS;
-    this.#probe(peerAddress, peer);
+    this.#probe(peerAddress, endpoint.port, peer);
     return false;
   }
 
   /** A datagram came by RDP from this address. */
   heard({ peerAddress }: Destination): void {
+    if (!this.#hasReserves) this.#addReserves();
     const peer = this.#peers.get(peerAddress);
     if (peer?.isAbsent) peer.isAbsent = false;
   }
@@ -224,17 +233,34 @@ export class LocalNode {
     return peer;
   }
 
-  #probe(address: string, peer: Peer): boolean {
-    return probePeer(this.address, address, () => {
-      peer.isAbsent = true;
-      peer.askAtMillis = performance.now() + ASK_MILLIS;
+  #probe(address: string, port: number, peer: Peer): boolean {
+    return probePeer(this.address, { address, port }, (isRefused) => {
       const node = this.#node;
-      for (const path of node?.core.paths ?? []) {
-        if (path.peer.port === ROCE_PORT && `${path.peer.gid}` === address) path.abandon(node!.now);
-      }
+      const path = node?.core.pathTo(new Endpoint(Gid.parse(address), port));
+      // The address may be gone where the peer is not: another route leads to its node.
+      if (path && (path.state === 'ACTIVE' || (!isRefused && path.routes.count > 1))) return;
+      if (port === ROCE_PORT) peer.isAbsent = true;
+      peer.askAtMillis = performance.now() + ASK_MILLIS;
+      path?.abandon(node!.now);
       node?.arm();
       for (const user of [...this.#users]) user.wake();
     });
+  }
+
+  /** Opens devices at other local addresses: only a process that uses RDP has them. */
+  #addReserves(): void {
+    this.#hasReserves = true;
+    const opened = this.#opened;
+    if (!opened) return;
+    const add = async (): Promise<void> => {
+      await this.#opener!.addReserves(opened, this.address).catch((error: unknown) =>
+        log(`no failover of ${this.address}: ${String(error)}`),
+      );
+      if (this.isOpen && this.#opened === opened) {
+        setTimeout(add, RESERVES_AGAIN_MILLIS).unref();
+      }
+    };
+    setTimeout(add, RESERVES_MILLIS).unref();
   }
 
   async #openFor(address: string): Promise<void> {
@@ -248,7 +274,7 @@ export class LocalNode {
     const node = this.#node!;
     const { core } = node;
     const to = new Endpoint(Gid.parse(address), ROCE_PORT);
-    if (!core.isLocal(to)) core.path(to)?.judge(node.now, 0, undefined);
+    if (!core.isLocal(to)) core.path(to, 0)?.judge(node.now, 0, undefined);
     node.arm();
   }
 
@@ -257,7 +283,8 @@ export class LocalNode {
     await opener.prepareNode();
     this.#closeDoorbell();
     this.#opened = await opener.openNode(this.address);
-    this.#bind = opener.bindRds;
+    this.#opener = opener;
+    this.#hasReserves = false;
     if (!this.#opened) return;
     // Ahead of the listener that stops the threads of devices.
     if (alive.size === 0) process.prependOnceListener('exit', sayFarewell);
@@ -267,7 +294,7 @@ export class LocalNode {
   }
 
   #enter(user: NodeUser): void {
-    const socket = this.#bind!(this.#opened!, user.port);
+    const socket = this.#opener!.bindRds(this.#opened!, user.port);
     if (socket) user.entered(socket);
   }
 
@@ -289,9 +316,10 @@ export class LocalNode {
       return;
     }
     localNodes.delete(this.address);
-    const context = this.#opened?.context;
+    const opened = this.#opened;
     this.end();
-    void context?.close();
+    if (!opened) return;
+    for (const context of [...opened.reserves, opened.context]) void context.close();
   }
 
   /** Ends all connections. */

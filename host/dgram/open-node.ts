@@ -2,10 +2,12 @@
  * Opens an RDS node at a local address. Only `local-node.ts` imports this file, and when it needs
  * it: most of the package, the engine and its memory load with it.
  */
+import { debuglog } from 'node:util';
 import { RealClock } from '../device/clock.js';
 import { fetchEngine } from '../engine/load.js';
 import { LinkError, VerbenaError } from '../errors/errors.js';
 import { faultLink } from '../link/faults/fault.js';
+import { Gid } from '../link/endpoint.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
 import { createSocket } from '../link/plain-dgram.js';
 import { loadPosix } from '../link/posix.js';
@@ -16,14 +18,18 @@ import { socket, type RdsSocket } from '../rds/socket/socket.js';
 import { AF_INET_OFFLOAD, SOCK_DGRAM } from '../rds/wire/constants.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice } from '../verbs/open-device.js';
+import { RESERVES_MAX, reserveAddresses } from './addresses.js';
 import { processEnvironment } from './settings.js';
 
 const MICROS = 1000;
+const log = debuglog('verbena');
 
 /** A node and its device. */
 export interface OpenedNode {
   readonly context: Context;
   readonly node: RdsNode;
+  /** Devices at other addresses. */
+  readonly reserves: Context[];
 }
 
 /** Loads what takes long, before the doorbell leaves port 4791 to the device. */
@@ -44,13 +50,34 @@ export async function openNode(address: string): Promise<OpenedNode | undefined>
         outageMicros: outageMillis * MICROS,
       });
       publishNode(node);
-      return { context, node };
+      return { context, node, reserves: [] };
     } catch (error) {
       if (!(error instanceof VerbenaError)) throw error;
       if (!(error instanceof LinkError) || error.code !== 'EADDRINUSE') return undefined;
     }
   }
   return undefined;
+}
+
+/**
+ * Opens devices at other local addresses, for messages that the node's own address cannot carry.
+ * They have any UDP port: peers learn it. An address that cannot be opened is left out.
+ */
+export async function addReserves(opened: OpenedNode, address: string): Promise<void> {
+  const { node, reserves } = opened;
+  for (const other of reserveAddresses(address, processEnvironment().failover)) {
+    const isOpen = reserves.some(({ local }) => local.gid.equals(Gid.parse(other)));
+    if (isOpen || reserves.length >= RESERVES_MAX) continue;
+    try {
+      const context = await openAt(other, 0);
+      if (node.isClosed) return void context.close();
+      reserves.push(context);
+      node.addDevice(context, { isReserve: true });
+    } catch (error) {
+      if (!(error instanceof VerbenaError)) throw error;
+      log(`no failover of ${address} to ${other}: ${error.message}`);
+    }
+  }
 }
 
 /** An RDS socket at a port; undefined: the port is in use, or this user may have none. */

@@ -1,4 +1,5 @@
 /** The options of sockets, and the same from the environment. */
+import { isIP } from 'node:net';
 import { MisuseError } from '../errors/errors.js';
 
 /** Limits of datagrams that RDP cannot take yet. */
@@ -33,6 +34,11 @@ export interface Environment extends RdpSettings {
   readonly outageMillis: number;
   /** Where nodes run: in a thread of their own (with koffi), or in the event loop. */
   readonly progress: 'thread' | 'inline';
+  /**
+   * Local addresses over which messages of a node go if its own address fails: one of each other
+   * interface, none, or these.
+   */
+  readonly failover: 'auto' | 'off' | readonly string[];
 }
 
 const DEFAULTS: Environment = {
@@ -45,6 +51,7 @@ const DEFAULTS: Environment = {
   heartbeatMillis: 5000,
   outageMillis: 30_000,
   progress: 'thread',
+  failover: 'auto',
 };
 const OF_SOCKETS = ['retryMillis', 'queueBytes', 'callbackMillis'] as const;
 const NUMBERS = [...OF_SOCKETS, 'loss', 'seed', 'heartbeatMillis', 'outageMillis'] as const;
@@ -58,19 +65,29 @@ function check(name: string, value: unknown): number {
   throw new MisuseError(name, `must be a number from ${least} to ${most}, got ${String(value)}`);
 }
 
+/** Undefined: not a value of `failover`. */
+function failoverOf(value: string): Environment['failover'] | undefined {
+  if (value === 'auto' || value === 'off') return value;
+  const addresses = value.split('+');
+  return addresses.every((address) => isIP(address) !== 0) ? addresses : undefined;
+}
+
 /** Reads `VERBENA_DGRAM`. Throws MisuseError, which names the part that is wrong. */
 export function parseEnvironment(text = ''): Environment {
-  const found: { [name: string]: number | boolean | string } = {};
+  const found: { [name: string]: number | boolean | string | readonly string[] } = {};
   for (const part of text.split(',').filter((each) => each !== '')) {
     const [name = '', value = ''] = part.split('=', 2);
     if (name === 'rdp' && (value === 'off' || value === 'on')) {
       found['isOff'] = value === 'off';
     } else if (name === 'progress' && (value === 'thread' || value === 'inline')) {
       found[name] = value;
+    } else if (name === 'failover' && failoverOf(value) !== undefined) {
+      found[name] = failoverOf(value)!;
     } else if (NUMBERS.some((known) => known === name) && value.trim() !== '') {
       found[name] = check(name, Number(value));
     } else {
-      const known = `rdp=off, progress=thread|inline, or one of ${NUMBERS.join(', ')}`;
+      const choices = 'rdp=off, progress=thread|inline, failover=auto|off|ADDRESS+ADDRESS';
+      const known = `${choices}, or one of ${NUMBERS.join(', ')}`;
       throw new MisuseError('VERBENA_DGRAM', `"${part}": ${known}`);
     }
   }

@@ -110,12 +110,16 @@ function textOf(node: RdsNode, question: string): string {
       );
     case 'connections':
       return table(
-        ['LocalAddr', 'RemoteAddr', 'Pending', 'Flg'],
-        [...node.paths].map(({ peer, state, pending }) => [
-          `${core.local.gid}`,
+        ['LocalAddr', 'RemoteAddr', 'Pending', 'Flg', 'From', 'To', 'Routes'],
+        [...node.paths].map(({ peer, state, pending, home, routes }) => [
+          `${core.addresses[home]!.gid}`,
           `${peer.gid}`,
           `${pending}`,
           state === 'ACTIVE' ? '--C' : state === 'CONNECTING' ? '-c-' : '---',
+          // The pair of addresses in use, of those that lead to the peer.
+          `${core.addresses[routes.current.from]!.gid}`,
+          `${routes.current.to.gid}`,
+          `${routes.count}`,
         ]),
       );
     default:

@@ -242,9 +242,10 @@ export class RdsNode {
   /**
    * Adds a device to this node: messages that one device cannot carry go over another, and peers
    * of our own kind learn its address. A closed device is skipped; the node ends with its first.
+   * `isReserve`: the device only carries messages of other addresses, and is the source of none.
    * Throws RefusalError EADDRINUSE (it is a node), ENOBUFS (at most 8), ENOMEM.
    */
-  addDevice(context: Context): void {
+  addDevice(context: Context, { isReserve = false }: { readonly isReserve?: boolean } = {}): void {
     context.checkOpen();
     const known = nodes.get(context.device);
     if (known && !known.#isClosed) {
@@ -258,7 +259,7 @@ export class RdsNode {
     transport.onInput = () => this.arm();
     try {
       transport.listen();
-      this.core.addAddress(this.now, context.local);
+      this.core.addAddress(this.now, context.local, isReserve);
     } catch (error) {
       transport.close();
       throw error;

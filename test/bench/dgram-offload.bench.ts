@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import dgram, { type Socket as RdpSocket } from '../../host/dgram/index.js';
 import { root } from '../support/paths.js';
+import { AcknowledgedUdp } from './acknowledged-udp.js';
 import { flowFigures } from './flow.js';
 import { atLeast, atMost, interleave, median, medianOf, medians } from './harness.js';
 import type { Bar, Bench, BenchResult, Figures, Pace, Variant } from './harness.js';
@@ -122,9 +123,18 @@ class Way {
   }
 }
 
-/** The first datagram of a socket to a peer whose port 4791 is silent, and its answer. */
-async function firstTrips(name: string, isOffloaded: boolean, count: number): Promise<Figures> {
-  const task = { address: addressOf(58), isOffloaded: false, answers: true, isSilent: true };
+/** The peer of a first datagram: its port 4791 is silent, or it has RDP. */
+type FirstPeer = 'silent' | 'peer_with';
+
+/** The first datagram of a socket to a peer, and its answer. */
+async function firstTrips(
+  name: string,
+  isOffloaded: boolean,
+  peer: FirstPeer,
+  count: number,
+): Promise<Figures> {
+  const isSilent = peer === 'silent';
+  const task = { address: addressOf(58), isOffloaded: !isSilent, answers: true, isSilent };
   const partner = await startPartner(task);
   const micros: number[] = [];
   for (let trial = 0; trial < count; trial++) {
@@ -137,7 +147,71 @@ async function firstTrips(name: string, isOffloaded: boolean, count: number): Pr
   }
   partner.tell({ word: 'end' } satisfies OffloadWord);
   await partner.ended();
-  return { [`first_${name}_p50_us`]: median(micros) };
+  return { [`first_${peer}_${name}_p50_us`]: median(micros) };
+}
+
+/** Bytes to and fro between two sockets of this process at one address, one at a time. */
+async function sameDevice(name: string, ends: SameEnds, count: number): Promise<Figures> {
+  const micros: number[] = [];
+  const cpu = process.cpuUsage();
+  for (let trip = 0; trip < count; trip++) {
+    const since = performance.now();
+    await ends.trip();
+    micros.push((performance.now() - since) * 1000);
+  }
+  const { user, system } = process.cpuUsage(cpu);
+  return {
+    [`same_${name}_p50_us`]: median(micros),
+    [`same_${name}_cpu_us`]: (user + system) / count,
+  };
+}
+
+interface SameEnds {
+  trip(): Promise<void>;
+  close(): void;
+}
+
+const SAME_ADDRESS = addressOf(59);
+
+async function openSameOffload(): Promise<SameEnds> {
+  const [one, other] = [await open(true, SAME_ADDRESS), await open(true, SAME_ADDRESS)];
+  const [here, there] = [one.address().port, other.address().port];
+  await warm(one, there, SAME_ADDRESS);
+  await warm(other, here, SAME_ADDRESS);
+  let done = (): void => {};
+  const message = new Uint8Array(SMALL);
+  other.on('message', (data) => {
+    if (data.length > 0) other.send(data, here, SAME_ADDRESS);
+  });
+  one.on('message', (data) => {
+    if (data.length > 0) done();
+  });
+  return {
+    trip: () =>
+      new Promise((resolve) => {
+        done = resolve;
+        one.send(message, there, SAME_ADDRESS);
+      }),
+    close: () => [one, other].forEach((socket) => socket.close()),
+  };
+}
+
+async function openSameAcks(): Promise<SameEnds> {
+  const [one, other] = [await open(false, SAME_ADDRESS), await open(false, SAME_ADDRESS)];
+  one.connect(other.address().port, SAME_ADDRESS);
+  other.connect(one.address().port, SAME_ADDRESS);
+  await Promise.all([once(one, 'connect'), once(other, 'connect')]);
+  const [here, there] = [new AcknowledgedUdp(one, 64), new AcknowledgedUdp(other, 64)];
+  const message = new Uint8Array(SMALL);
+  there.heard = (data) => void there.send(data);
+  return {
+    trip: () =>
+      new Promise((resolve) => {
+        here.heard = () => resolve();
+        void here.send(message);
+      }),
+    close: () => [here, there].forEach((end) => end.close()),
+  };
 }
 
 const STARTUP = `
@@ -167,12 +241,24 @@ async function run(pace: Pace): Promise<BenchResult> {
   const variants: Variant[] = [
     () => startup('plain', []),
     () => startup('offload', ['--import', offload]),
-    () => firstTrips('plain', false, FIRST_TRIALS * pace.share),
-    () => firstTrips('offload', true, FIRST_TRIALS * pace.share),
+    ...(['silent', 'peer_with'] as const).flatMap((peer) => [
+      () => firstTrips('plain', false, peer, FIRST_TRIALS * pace.share),
+      () => firstTrips('offload', true, peer, FIRST_TRIALS * pace.share),
+    ]),
   ];
   let rounds: Figures[];
   let blocked: Figures = {};
+  const same: SameEnds[] = [];
   try {
+    for (const [name, openSame] of [
+      ['offload', openSameOffload],
+      ['acks', openSameAcks],
+    ] as const) {
+      const ends = await openSame();
+      same.push(ends);
+      await sameDevice(name, ends, WARM_UP_TRIPS * pace.share);
+      variants.push(() => sameDevice(name, ends, TRIPS * pace.share));
+    }
     for (const way of WAYS) ways.push(await Way.open(way));
     for (const count of BURSTS) for (const way of ways) variants.push(() => way.burst(count));
     for (const [name, way] of [
@@ -194,6 +280,7 @@ async function run(pace: Pace): Promise<BenchResult> {
       blocked = { ...blocked, ...(await way.blocked(BLOCKED_MILLIS * pace.share)) };
     }
   } finally {
+    for (const ends of same) ends.close();
     for (const pair of pairs) await pair.close();
     for (const way of ways) await way.close();
   }
@@ -224,8 +311,23 @@ function barsOf(rounds: readonly Figures[], figures: Figures): Bar[] {
     ...bursts,
     atMost(
       'first datagram to a silent peer against plain UDP, p50',
-      ratio('first_offload_p50_us', 'first_plain_p50_us'),
+      ratio('first_silent_offload_p50_us', 'first_silent_plain_p50_us'),
       1.2,
+    ),
+    atMost(
+      'first datagram to a peer with RDP against plain UDP, p50',
+      ratio('first_peer_with_offload_p50_us', 'first_peer_with_plain_p50_us'),
+      1.2,
+    ),
+    atMost(
+      '64 B on one device against UDP with acknowledgements in JavaScript, p50',
+      ratio('same_offload_p50_us', 'same_acks_p50_us'),
+      0.5,
+    ),
+    atMost(
+      'processor time of a message of 64 B on one device against the same',
+      ratio('same_offload_cpu_us', 'same_acks_cpu_us'),
+      0.5,
     ),
     atMost(
       '64 B to and fro against UDP with acknowledgements in JavaScript, p50',
@@ -240,6 +342,17 @@ function barsOf(rounds: readonly Figures[], figures: Figures): Bar[] {
     atLeast('8 KiB one way against SEND', ratio('offload_8192_mps', 'send_8192_mps'), 0.95),
     atMost('a reader that is blocked for 7 s: lost', figures['blocked_peer_with_lost']!, 0),
     atMost('a reader that is blocked for 7 s: failed', figures['blocked_peer_with_failed']!, 0),
+    atLeast(
+      'a reader without RDP that is blocked for 7 s: delivered against plain UDP',
+      (BLOCKED_MESSAGES - figures['blocked_peer_without_lost']!) /
+        (BLOCKED_MESSAGES - figures['blocked_plain_lost']!),
+      1,
+    ),
+    atMost(
+      'a reader without RDP that is blocked for 7 s: failed',
+      figures['blocked_peer_without_failed']!,
+      0,
+    ),
     atMost('bind until listening against plain', ratio('bind_offload_ms', 'bind_plain_ms'), 2),
     atMost(
       'memory of a bound wildcard socket beyond plain, MiB',

@@ -160,6 +160,8 @@ class RdsWorld {
   readonly #lives: number[] = [];
   /** 1 or 2 devices a node. */
   readonly #rails: number;
+  /** The second address of each node is a reserve, as those of `verbena/dgram`. */
+  readonly #hasReserves: boolean;
   readonly #isFaulty: boolean;
   /** Only devices fail, and each node keeps one: nothing may be lost. */
   readonly #isCovered: boolean;
@@ -179,6 +181,7 @@ class RdsWorld {
     const chance = this.random.split('options');
     this.#isFaulty = seed % 4 !== 0;
     this.#rails = seed % 2 === 0 ? 1 : 2;
+    this.#hasReserves = seed % 4 === 3;
     this.#isCovered = seed % 4 === 1;
     this.#buffersMax = chance.pick([40, 400, 4000]);
     for (let node = 0; node < NODES; node++) {
@@ -302,7 +305,9 @@ class RdsWorld {
       heartbeatMicros: HEARTBEAT_MICROS,
     });
     transport.call(({ now, core }) => {
-      if (this.#rails === 2) core.addAddress(now, Endpoint.parse(`10.1.0.${node + 1}`, 4791));
+      if (this.#rails === 2) {
+        core.addAddress(now, Endpoint.parse(`10.1.0.${node + 1}`, 4791), this.#hasReserves);
+      }
       for (const socket of this.sockets[node]!) socket.bind(now, core);
     });
   }

@@ -70,6 +70,8 @@ export class RdsCore implements PathNode {
   readonly #alternates = new Alternates<Path>();
   /** The node's addresses; the first is `local`. */
   readonly addresses: Endpoint[];
+  /** Indices of addresses that only carry messages when other routes fail. */
+  readonly #reserves = new Set<number>();
   #receiveBytesHeld = 0;
   #held = 0;
   readonly #stalled = new CongestionMap();
@@ -250,12 +252,16 @@ export class RdsCore implements PathNode {
     if (message) port.giveBack(message);
   }
 
-  /** Adds an address on another device; messages use it when other routes fail. */
-  addAddress(now: number, address: Endpoint): void {
+  /**
+   * Adds an address on another device; messages use it when other routes fail. `isReserve`: no path
+   * is named by it, so no peer receives it as the source of a message.
+   */
+  addAddress(now: number, address: Endpoint, isReserve = false): void {
     this.#now = now;
     if (this.addresses.length >= ADDRESSES_MAX) {
       throw new RefusalError('ENOBUFS', `addDevice: a node has at most ${ADDRESSES_MAX} addresses`);
     }
+    if (isReserve) this.#reserves.add(this.addresses.length);
     this.addresses.push(address);
     for (const path of this.#paths.values()) path.addressesChanged(now);
   }
@@ -282,6 +288,10 @@ export class RdsCore implements PathNode {
     if (connection.state === 'CONNECTING' && isOurs) return undefined;
     path.answered(now, handshake);
     return { connection, privateData: connection.handshake(), route };
+  }
+
+  isReserve(index: number): boolean {
+    return this.#reserves.has(index);
   }
 
   isLocal(to: Endpoint): boolean {
@@ -343,7 +353,8 @@ export class RdsCore implements PathNode {
     if (!path) {
       const isFull = this.#paths.size >= this.#pathsMax;
       if (isFull && !makeRoom(this.#paths, this.#now)) return undefined;
-      const from = home ?? this.transport.homeOf?.(peer) ?? homeTowards(this.addresses, peer);
+      const from =
+        home ?? this.transport.homeOf?.(peer) ?? homeTowards(this.addresses, peer, this.#reserves);
       const record = this.pathRecords?.path(peer, from);
       if (this.pathRecords && !record) return undefined;
       path = new Path(this, peer, from, record);

@@ -19,6 +19,8 @@ export interface PathNode {
   readonly local: Endpoint;
   /** All its addresses; `local` is the first. */
   readonly addresses: readonly Endpoint[];
+  /** Is the address of this index only for messages when other routes fail? */
+  isReserve(index: number): boolean;
   readonly incarnation: number;
   readonly firstSequence: number;
   /** Silence after which a peer is dead. */

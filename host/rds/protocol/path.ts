@@ -56,7 +56,9 @@ export class Path implements ConnectionPath, Timed {
     this.record = record;
     this.incarnations = record ?? newIncarnations();
     this.#wasUp = this.incarnations.kind !== undefined;
-    this.routes = new Routes(() => node.addresses, home, peer);
+    // A peer of another kind would take messages from a reserve for those of another node.
+    const mayLeave = (from: number): boolean => this.isOwnKind || !node.isReserve(from);
+    this.routes = new Routes(() => node.addresses, home, peer, mayLeave);
     this.#held = new ReorderBuffer(
       // A message that names a connection beyond the last waits for no predecessor.
       (connection) =>

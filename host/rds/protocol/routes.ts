@@ -4,11 +4,16 @@ import type { Route } from './transport.js';
 
 /**
  * Local address for a peer: of its family, with the longest common prefix. So the address selects
- * the device if there are several.
+ * the device if there are several. `reserves`: indices that no peer knows the node by.
  */
-export function homeTowards(addresses: readonly Endpoint[], { gid }: Endpoint): number {
+export function homeTowards(
+  addresses: readonly Endpoint[],
+  { gid }: Endpoint,
+  reserves: ReadonlySet<number>,
+): number {
   let [best, most] = [0, -1];
   for (const [index, own] of addresses.entries()) {
+    if (reserves.has(index)) continue;
     const bits = own.gid.isIpv4 === gid.isIpv4 ? commonBits(own.gid.bytes, gid.bytes) : -1;
     if (bits > most) [best, most] = [index, bits];
   }
@@ -31,14 +36,21 @@ export class Routes {
   /** Index of the local address by which the peer knows this node. */
   readonly home: number;
   readonly #ours: () => readonly Endpoint[];
+  readonly #mayLeave: (from: number) => boolean;
   #theirs: readonly Endpoint[];
   /** Routes that failed in a row since one worked. */
   #failures = 0;
   readonly #tried = new Set<string>();
 
-  /** `ours`: the node's addresses, which can grow. */
-  constructor(ours: () => readonly Endpoint[], home: number, peer: Endpoint) {
+  /** `ours`: the node's addresses, which can grow; `mayLeave`: those that this peer may see. */
+  constructor(
+    ours: () => readonly Endpoint[],
+    home: number,
+    peer: Endpoint,
+    mayLeave: (from: number) => boolean = () => true,
+  ) {
     this.#ours = ours;
+    this.#mayLeave = mayLeave;
     this.home = home;
     this.#theirs = [peer];
     this.current = { from: home, to: peer };
@@ -102,6 +114,7 @@ export class Routes {
     const ours = this.#ours();
     const all: { route: Route; rank: number }[] = [];
     for (const [from, own] of ours.entries()) {
+      if (!this.#mayLeave(from)) continue;
       for (const [index, to] of this.#theirs.entries()) {
         if (own.gid.isIpv4 !== to.gid.isIpv4) continue;
         // The addresses behind the one that is known, in order.

@@ -1,10 +1,12 @@
 /** The parts of `verbena/dgram` that need no socket. */
+import { networkInterfaces } from 'node:os';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError } from '../../../host/errors/errors.js';
-import { isUnicast, localAddresses } from '../../../host/dgram/addresses.js';
+import { isUnicast, localAddresses, reserveAddresses } from '../../../host/dgram/addresses.js';
 import { Destinations, type Destination } from '../../../host/dgram/destination.js';
 import { Outbox, type Outcome } from '../../../host/dgram/outbox.js';
+import { probePeer } from '../../../host/dgram/peer-probe.js';
 import {
   parseSend,
   type Addressed,
@@ -77,6 +79,12 @@ test('the environment is read, and what is wrong in it is named', () => {
   assert.is(read.queueBytes, 3);
   assert.is(read.progress, 'inline');
   assert.is(parseEnvironment('').isOff, false);
+  assert.is(parseEnvironment('').failover, 'auto');
+  assert.is(parseEnvironment('failover=off').failover, 'off');
+  assert.equal(parseEnvironment('failover=10.0.0.1+fd00::1,seed=3').failover, [
+    '10.0.0.1',
+    'fd00::1',
+  ]);
   for (const wrong of [
     'loss',
     'loss=',
@@ -89,6 +97,9 @@ test('the environment is read, and what is wrong in it is named', () => {
     'lost=1',
     'heartbeatMillis=0',
     'progress=fast',
+    'failover=',
+    'failover=host',
+    'failover=10.0.0.1+',
   ]) {
     assert.throws(
       () => parseEnvironment(wrong),
@@ -96,6 +107,48 @@ test('the environment is read, and what is wrong in it is named', () => {
       wrong,
     );
   }
+});
+
+test('a node has reserves of its family, at other addresses than its own', () => {
+  const listed = [
+    '127.0.77.71',
+    'fd00::1',
+    '127.0.77.72',
+    '127.0.77.73',
+    '127.0.77.74',
+    '127.0.77.75',
+  ];
+  assert.equal(reserveAddresses('127.0.77.72', listed), [
+    '127.0.77.71',
+    '127.0.77.73',
+    '127.0.77.74',
+  ]);
+  assert.equal(reserveAddresses('fd00::2', listed), ['fd00::1']);
+  assert.equal(reserveAddresses('127.0.77.71', 'off'), []);
+  // The loopback interface does not fail, and is no way to another machine.
+  assert.equal(reserveAddresses('127.0.77.71', 'auto'), []);
+  for (const [name, addresses = []] of Object.entries(networkInterfaces())) {
+    const own = addresses.find(({ internal, scopeid }) => !internal && !scopeid);
+    const reserves = own ? reserveAddresses(own.address, 'auto') : [];
+    assert.not.ok(
+      reserves.some((reserve) => addresses.some(({ address }) => address === reserve)),
+      name,
+    );
+  }
+});
+
+test('a route that is missing is no rejection by the peer, and ends no program', async () => {
+  const isRefused = await new Promise<boolean>((resolve) => {
+    // Broadcast addresses need an option that the probe does not set: connect(2) fails.
+    probePeer('127.0.77.61', { address: '255.255.255.255', port: 4791 }, resolve);
+  });
+  assert.is(isRefused, false);
+  assert.is(
+    await new Promise<boolean>((resolve) => {
+      probePeer('127.0.77.61', { address: '127.0.77.62', port: 4792 }, resolve);
+    }),
+    true,
+  );
 });
 
 test('what a socket asks of rdp is known, and a number', () => {

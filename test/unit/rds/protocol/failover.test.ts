@@ -9,6 +9,7 @@ import {
   type Context,
 } from '../../../../host/index.js';
 import { Endpoint } from '../../../../host/link/endpoint.js';
+import { Routes, homeTowards } from '../../../../host/rds/protocol/routes.js';
 
 const { AF_INET_OFFLOAD, SOCK_DGRAM } = rds;
 const PORT = 4000;
@@ -91,6 +92,27 @@ test('a link that has a peer is the way to it, whatever their addresses have in 
   assert.equal([data[0], from.address], [7, '10.9.0.1']);
   await there.close();
   for (const context of ours) await context.close();
+});
+
+test('a reserve is the source of no message, and no way to a peer of another kind', () => {
+  const own = [Endpoint.parse('10.0.0.1', 4791), Endpoint.parse('10.9.0.1', 700)];
+  const peer = Endpoint.parse('10.9.0.2', 4791);
+  assert.is(homeTowards(own, peer, new Set()), 1);
+  assert.is(homeTowards(own, peer, new Set([1])), 0);
+  let isOwnKind = false;
+  const routes = new Routes(
+    () => own,
+    0,
+    peer,
+    (from) => from === 0 || isOwnKind,
+  );
+  assert.is(routes.count, 1);
+  routes.failed(routes.current);
+  assert.equal([routes.current.from, routes.areAllTried], [0, true]);
+  isOwnKind = true;
+  routes.worked(routes.current);
+  routes.failed(routes.current);
+  assert.equal([routes.count, routes.current.from], [2, 1]);
 });
 
 test('a device that is a node of its own, or of that node already, is not another one', async () => {
