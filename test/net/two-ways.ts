@@ -100,7 +100,8 @@ interface Report {
   readonly sources: string[];
 }
 
-async function send(how: Failure): Promise<Ways> {
+/** The receiver, in a network of its own, and the wires between both. */
+async function startPeer() {
   const program = fileURLToPath(import.meta.url);
   const offload = fileURLToPath(new URL('build/host/dgram/offload.js', root));
   const words = ['-n', process.execPath, '--import', offload, program, 'receive'];
@@ -116,21 +117,16 @@ async function send(how: Failure): Promise<Ways> {
   await once(lines, 'line');
   ip('link', 'set', 'lo', 'up');
   for (let wire = 0; wire < WIRES; wire++) {
-    ip(
-      'link',
-      'add',
-      `w${wire}`,
-      'type',
-      'veth',
-      'peer',
-      'name',
-      `p${wire}`,
-      'netns',
-      `${peer.pid}`,
-    );
+    const other = ['peer', 'name', `p${wire}`, 'netns', `${peer.pid}`];
+    ip('link', 'add', `w${wire}`, 'type', 'veth', ...other);
     raise(`w${wire}`, address(wire, 1));
   }
   await ask('wired');
+  return { peer, ask };
+}
+
+async function send(how: Failure): Promise<Ways> {
+  const { peer, ask } = await startPeer();
   const socket = dgram.createSocket('udp4') as Socket;
   const answerSources = new Set<string>();
   let answers = 0;

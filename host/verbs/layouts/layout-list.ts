@@ -125,7 +125,7 @@ export function putInterleaved(
     checkObject('a layout', source, name);
     const { firstDatum, numRepeated = 1, dims } = source;
     if (!Array.isArray(dims)) {
-      throw new MisuseError(`${name}.dims`, `must be an array of dimensions, got ${typeof dims}`);
+      throw new MisuseError(`${name}.dims`, `must be an array`);
     }
     putSge(view, entry, `${name}.firstDatum`, firstDatum, read);
     view.setUint32(entry + HEAD.repeated[0], wholeU32(`${name}.numRepeated`, numRepeated), true);
