@@ -263,14 +263,18 @@ sameUd('what does not fit, has another Q_Key or no receive request is dropped', 
   ends.post(8);
 });
 
-sameUd('a queue pair may be its own target, and one that is not there is none', 2, (ends) => {
-  const { world } = ends;
-  const { qpNum } = world.a.qp;
-  ends.receive(world.a, 30_000, 100);
-  ends.post(20, {}, qpNum);
-  world.quiet();
-  ends.post(20, {}, (qpNum & 0xff0000) | ((qpNum + 0x4000) & 0xffff));
-});
+sameUd(
+  'a queue pair may be its own target, and one that does not exist receives nothing',
+  2,
+  (ends) => {
+    const { world } = ends;
+    const { qpNum } = world.a.qp;
+    ends.receive(world.a, 30_000, 100);
+    ends.post(20, {}, qpNum);
+    world.quiet();
+    ends.post(20, {}, (qpNum & 0xff0000) | ((qpNum + 0x4000) & 0xffff));
+  },
+);
 
 sameUd('a target in ERR receives nothing', 1, (ends) => {
   const { world } = ends;
