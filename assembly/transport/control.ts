@@ -341,7 +341,8 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   leavePath(qp, pathOf(qp));
   setPath(context, pathOf(qp), a);
   joinPath(context, qp, pathOf(qp), holds);
-  pathOf(qp).doublesFlush = <u16>a.doublesFlush;
+  pathOf(qp).doublesFlush = <u8>a.doublesFlush;
+  if (qp.type == <u32>QpType.RC) pathOf(qp).isOwn = 0;
   qp.localPath = u8(a.wireOnly == 0 && usesLocalPath(context, qp));
   if (qp.localPath != 0 && slotOfNumber(qp.targetQp) != context.slotIndex) {
     setReachesAll(context.slot);
@@ -515,6 +516,13 @@ export function setPath(context: Context, path: Path, a: QueuePairAttributes): v
   path.remotePort = a.remotePort;
   path.ownKind = <u16>a.ownKind;
   path.skipsIcrc = a.skipsIcrc != 0 ? 1 : 0;
+  path.isOwn = u8(
+    a.wireOnly == 0 &&
+      context.localPath != 0 &&
+      a.remoteGid0 == context.localGid0 &&
+      a.remoteGid1 == context.localGid1 &&
+      a.remotePort == context.localPort,
+  );
   path.sourcePort = <u16>(a.sourcePort != 0 ? a.sourcePort : context.localPort);
   path.pseudoHeader = context.pseudoHeader;
   preparePath(context.icrcTables, path);

@@ -3,8 +3,10 @@
  * to QUANTUM packets per turn, so a long message delays a short one of another queue pair by a few
  * packets only.
  */
+import { bthTargetQp } from '../wire/headers';
 import { serveChannels } from './local/inbox';
 import { LocalTurn, beginLocalCall, pausesLocally, takeLocalTurn } from './local/local-path';
+import { receiveOwn } from './receive';
 import { failStopped } from './requester/completer';
 import { sendRequests } from './requester/requester';
 import { sendResponses } from './responder/response';
@@ -13,10 +15,12 @@ import {
   SEND_BUFFER_PACKETS,
   SEND_BUFFER_SIZE,
   SEND_DESCRIPTOR_SIZE,
+  SendDescriptor,
   hasRoom,
   schedule,
   takeReady,
 } from './shared/context';
+
 import { scheduleFenced } from './shared/invalidation-fence';
 import {
   endTurn,
@@ -27,8 +31,9 @@ import {
   notePaced,
   paceAllows,
 } from './shared/path-control';
+import { Path } from './shared/path';
 import { QueuePair, outstanding } from './shared/queue-pair';
-import { sealRest } from './shared/send-buffer';
+import { sealRest, staysHere } from './shared/send-buffer';
 import { QpType } from './shared/status';
 
 /** Packets in a row from one queue pair. */
@@ -64,9 +69,41 @@ export function fillBuffer(context: Context, index: u32): u32 {
   return context.bufferCount;
 }
 
+/**
+ * The same for UC and UD. A packet for a queue pair of this context does not leave it: that queue
+ * pair receives it before the next one is written, and its place in the buffer is free again.
+ */
+function sendUnreliable(context: Context, qp: QueuePair, quantum: u32): bool {
+  for (let sent: u32 = 0; sent < quantum; sent++) {
+    if (!hasRoom(context) || context.localLeft == 0) return true;
+    const count = context.bufferCount;
+    const more = sendRequests(context, qp, 1);
+    if (context.bufferCount != count) keepOwn(context);
+    if (!more) return false;
+  }
+  return true;
+}
+
+/** Receives the packet that was written last, if it is for this context. */
+function keepOwn(context: Context): void {
+  const last = context.bufferDescriptor - SEND_DESCRIPTOR_SIZE;
+  const descriptor = changetype<SendDescriptor>(last);
+  const packet = <usize>descriptor.address;
+  const length = descriptor.length;
+  const path = changetype<Path>(<usize>descriptor.path);
+  if (!staysHere(context, path, bthTargetQp(packet))) return;
+  context.bufferDescriptor = last;
+  context.bufferUsed -= length;
+  context.bufferCount--;
+  receiveOwn(context, packet, length);
+  context.localLeft -= min<u32>(length, context.localLeft);
+  context.counters.localPackets++;
+}
+
 /** Requests, as many as pacing allows. True when more may be sent now. */
 function sendPaced(context: Context, qp: QueuePair): bool {
-  if (qp.localPath) {
+  const isReliable = qp.type == <u32>QpType.RC;
+  if (qp.localPath && isReliable) {
     const turn = takeLocalTurn(context, qp);
     if (turn != <u32>LocalTurn.PACKETS) {
       endTurn(qp);
@@ -78,12 +115,14 @@ function sendPaced(context: Context, qp: QueuePair): bool {
     holdForPace(context, qp);
     return false;
   }
-  if (qp.type == <u32>QpType.RC && !outstanding(qp) && !mayBegin(qp)) {
+  if (isReliable && !outstanding(qp) && !mayBegin(qp)) {
     holdForWindow(context, qp);
     return false;
   }
   const before = context.bufferCount;
-  const more = sendRequests(context, qp, quantum);
+  const more = isReliable
+    ? sendRequests(context, qp, quantum)
+    : sendUnreliable(context, qp, quantum);
   notePaced(qp, context.bufferCount - before);
   endTurn(qp);
   return more;

@@ -4,11 +4,13 @@
  * between two processes of a device: a SEND to and fro, both polling, and threads that wait.
  */
 import type { AnyRequest } from '../support/any-request.js';
-import { WrOpcode } from '../../host/index.js';
+import { QpType, SendFlag, WrOpcode } from '../../host/index.js';
 import { ALL_ACCESS } from '../support/pair.js';
-import { Stopwatch, atLeast, atMost, interleave, medians } from './harness.js';
-import type { Bench, BenchResult, Figures, Pace } from './harness.js';
+import { Stopwatch, atLeast, atMost, interleave, medianOf, medians } from './harness.js';
+import type { Bar, Bench, BenchResult, Figures, Pace } from './harness.js';
 import { makeLists, openWorld, pump, type World } from './pump.js';
+import { addTogether, writeTrips } from './local-ends.js';
+import { Yardsticks } from './programs.js';
 import { sendTrips } from './stack-trips.js';
 import type { Progress } from './stack.js';
 import { tripFigures } from './trips.js';
@@ -19,6 +21,11 @@ const MIB = 2 ** 20;
 const KEYS = 10_000;
 /** Distance of two regions: each has a page of its own. */
 const KEY_BYTES = 4096;
+
+const ADDERS = 4;
+/** UCX copies one message again and again: the large one is as much as WRITEs of 1 MiB walk over. */
+const UCX_LARGE = 'ucx_posix_put_bw_33554432_gbps';
+const UCX_65536 = 'ucx_posix_put_bw_65536_gbps';
 
 /** What is moved: `size` bytes a request, over `bytes` of both sides. */
 const MOVES = [
@@ -69,7 +76,34 @@ async function trips(
   return tripFigures(name, await sendTrips({ ...TRIPS, count, progress, waits, name: device }));
 }
 
+/** One WRITE of 64 KiB at a time: posted, and polled for. */
+function singly({ a }: World, lists: readonly AnyRequest[][], seconds: number): Figures {
+  const requests = lists.flat().map((one) => [{ ...one, sendFlags: SendFlag.SIGNALED }]);
+  const watch = new Stopwatch();
+  let count = 0;
+  while (watch.seconds() < seconds) {
+    for (const request of requests) {
+      a.qp.postSend(request);
+      while (a.cq.poll(1).length === 0);
+      count++;
+    }
+  }
+  return { write_65536_singly_gbps: (count * 65536) / 1e9 / watch.seconds() };
+}
+
+/** Packets of UC that do not leave their context. */
+async function unreliable(seconds: number): Promise<() => Promise<Figures>> {
+  const world = await openWorld(512 * 1024, true, QpType.UC);
+  const lists = makeLists(world, 64, 512 * 1024);
+  return async () => {
+    const { count, seconds: took } = await pump(world, lists, seconds);
+    if (world.a.context.counters().sentPkts > 0n) throw new Error('packets were sent');
+    return { write_64_uc_mps: count / 1e6 / took };
+  };
+}
+
 async function run(pace: Pace): Promise<BenchResult> {
+  const yardsticks = new Yardsticks([UCX_LARGE, UCX_65536]);
   const seconds = SECONDS * pace.share;
   const world = await openWorld(KEYS * KEY_BYTES, true);
   const large = async (name: string, lists: AnyRequest[][], size: number) => {
@@ -82,6 +116,7 @@ async function run(pace: Pace): Promise<BenchResult> {
   };
   const hot = makeLists(world, 64, 512 * 1024);
   const random = toManyKeys(world);
+  const block = makeLists(world, 65536, 512 * 1024);
   const rounds = await interleave(
     'local',
     [
@@ -95,28 +130,46 @@ async function run(pace: Pace): Promise<BenchResult> {
       }),
       () => small('write_64_hot', hot),
       () => small('write_64_random', random),
+      await unreliable(seconds),
+      () => Promise.resolve(singly(world, block, seconds / 2)),
+      async () => tripFigures('write_poll', await writeTrips(TRIPS.count * pace.share)),
+      async () => ({ fetch_add_mps: await addTogether(ADDERS, seconds) }),
+      ...yardsticks.variants,
       () => trips('send_poll', 'poll', false, pace),
       () => trips('send_waits', 'thread', true, pace),
     ],
     pace,
   );
   if (world.a.context.counters().sentPkts > 0n) throw new Error('requests went by packets');
+  return { rounds, figures: medians(rounds), bars: barsOf(rounds, yardsticks) };
+}
+
+function barsOf(rounds: readonly Figures[], yardsticks: Yardsticks): Bar[] {
   const figures = medians(rounds);
-  const ratio = (what: string, name: string): number =>
-    figures[`${what}_${name}_gbps`]! / figures[`copy_${name}_gbps`]!;
-  return {
-    rounds,
-    figures,
-    bars: [
-      atLeast('WRITE of 1 MiB over 32 MiB, of memory.copy', ratio('write', '1mib_cold'), 0.9),
-      atLeast('READ of 1 MiB over 32 MiB, of memory.copy', ratio('read', '1mib_cold'), 0.9),
-      atLeast('WRITE of 64 KiB in lists, of memory.copy', ratio('write', '65536_hot'), 0.85),
-      atLeast('WRITEs of 64 bytes, one key, millions/s', figures['write_64_hot_mps']!, 12),
-      atLeast('WRITEs of 64 bytes, 10,000 keys, millions/s', figures['write_64_random_mps']!, 8),
-      atMost('SEND to and fro, two processes that poll, us', figures['send_poll_p50_us']!, 1.7),
-      atMost('SEND to and fro, threads that wait, us', figures['send_waits_p50_us']!, 15),
-    ],
-  };
+  const of = (what: string, yardstick: string): number =>
+    medianOf(rounds, (round) => round[`${what}_gbps`]! / round[yardstick]!);
+  const ratio = (what: string, name: string): number => of(`${what}_${name}`, `copy_${name}_gbps`);
+  const ucx = (what: string, name: string, yardstick: string, least: number): Bar =>
+    yardsticks.bar(what, yardstick, () => atLeast(what, of(name, yardstick), least));
+  return [
+    atLeast('WRITE of 1 MiB over 32 MiB, of memory.copy', ratio('write', '1mib_cold'), 0.9),
+    atLeast('READ of 1 MiB over 32 MiB, of memory.copy', ratio('read', '1mib_cold'), 0.9),
+    ucx('WRITE of 1 MiB over 32 MiB, of UCX_TLS=posix', 'write_1mib_cold', UCX_LARGE, 0.85),
+    ucx('READ of 1 MiB over 32 MiB, of UCX_TLS=posix', 'read_1mib_cold', UCX_LARGE, 0.85),
+    atLeast('WRITE of 64 KiB in lists, of memory.copy', ratio('write', '65536_hot'), 0.85),
+    ucx('WRITE of 64 KiB in lists, of UCX_TLS=posix', 'write_65536_hot', UCX_65536, 0.75),
+    atLeast(
+      'WRITE of 64 KiB, one at a time, of memory.copy',
+      of('write_65536_singly', 'copy_65536_hot_gbps'),
+      0.7,
+    ),
+    atLeast('WRITEs of 64 bytes, one key, millions/s', figures['write_64_hot_mps']!, 12),
+    atLeast('WRITEs of 64 bytes, 10,000 keys, millions/s', figures['write_64_random_mps']!, 8),
+    atMost('WRITE to and fro, two processes that poll, us', figures['write_poll_p50_us']!, 0.8),
+    atLeast('fetch-adds of four processes to one word, millions/s', figures['fetch_add_mps']!, 1),
+    atMost('SEND to and fro, two processes that poll, us', figures['send_poll_p50_us']!, 1.7),
+    atMost('SEND to and fro, threads that wait, us', figures['send_waits_p50_us']!, 15),
+  ];
 }
 
 export const bench: Bench = {

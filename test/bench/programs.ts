@@ -187,25 +187,30 @@ function pingPong(provider: string, endpoint: 'msg' | 'rdm'): Yardstick[] {
 const UCX_WARM_UP = 200;
 
 /** Over TCP, as where there is no RDMA hardware. Latency is one way, as UCX counts it. */
+const UCX_TCP = { UCX_TLS: 'tcp', UCX_NET_DEVICES: 'lo' };
+/** Over shared memory of one host. */
+const UCX_POSIX = { UCX_TLS: 'posix' };
+
 function ucx(
   name: string,
   test: string,
   bytes: number,
   count: number,
   figure: (columns: Record<string, number>) => number,
+  environment: NodeJS.ProcessEnv = UCX_TCP,
 ): Yardstick {
   const command = 'ucx_perftest';
+  const warmUp = Math.min(UCX_WARM_UP, count / 5);
   return {
     name,
     command,
     aptPackage: 'ucx-utils',
     measure: () =>
-      withCpu(`ucx_${test.replace('ucp_', '')}_${bytes}`, bytes, count + UCX_WARM_UP, async () => {
+      withCpu(name.replace(/_[a-z]+$/, ''), bytes, count + warmUp, async () => {
         const port = await freePort();
-        const common = ['-t', test, '-s', `${bytes}`, '-n', `${count}`, '-w', `${UCX_WARM_UP}`];
+        const common = ['-t', test, '-s', `${bytes}`, '-n', `${count}`, '-w', `${warmUp}`];
         const server = [...common, '-p', port];
         const client = [ADDRESS, ...server, '-f', '-v'];
-        const environment = { UCX_TLS: 'tcp', UCX_NET_DEVICES: 'lo' };
         const text = await serverAndClient(command, server, client, environment);
         return { [name]: figure(parsePerftest(text)) };
       }),
@@ -246,6 +251,8 @@ export const YARDSTICKS: readonly Yardstick[] = [
   ucx('ucx_put_bw_64_mps', 'ucp_put_bw', 64, 50_000, (c) => c['overall_mr']! / 1e6),
   ucx('ucx_put_bw_65536_gbps', 'ucp_put_bw', 65536, 5000, overallGbps),
   ucx('ucx_put_bw_1048576_gbps', 'ucp_put_bw', 2 ** 20, 1000, overallGbps),
+  ucx('ucx_posix_put_bw_33554432_gbps', 'ucp_put_bw', 2 ** 25, 60, overallGbps, UCX_POSIX),
+  ucx('ucx_posix_put_bw_65536_gbps', 'ucp_put_bw', 65536, 20_000, overallGbps, UCX_POSIX),
   iperf('iperf3_udp_4160_gbps', ['-u', '-b', '0', '-l', '4160']),
   iperf('iperf3_tcp_gbps', []),
 ];

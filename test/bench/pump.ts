@@ -4,6 +4,7 @@
  */
 import {
   Mtu,
+  QpType,
   SendFlag,
   WcStatus,
   WrOpcode,
@@ -30,24 +31,29 @@ export interface World {
   readonly network: LoopbackNetwork;
 }
 
-function sideOf(context: Context, bytes: number): Side {
+function sideOf(context: Context, bytes: number, qpType: number): Side {
   const pd = context.allocPd();
   const cq = context.createCq(1024);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap: { maxSendWr: SEND_QUEUE } });
+  const qp = pd.createQp({ qpType, sendCq: cq, recvCq: cq, cap: { maxSendWr: SEND_QUEUE } });
   const buffer = context.alloc(bytes);
   const mr = pd.regMr(buffer, ALL_ACCESS);
   return { context, pd, cq, qp, buffer, mr };
 }
 
 /** `local`: both sides in one device, so that requests go by the local path. */
-export async function openWorld(bytes: number, local = false): Promise<World> {
+export async function openWorld(
+  bytes: number,
+  local = false,
+  qpType: number = QpType.RC,
+): Promise<World> {
   const { network, a, b } = createLoopbackPair({ auto: false });
   const memoryBytes = (local ? 2 : 1) * bytes + 32 * 2 ** 20;
   const open = (link: Link): Promise<Context> =>
     openDevice({ link, memoryBytes, regionsMax: 32768 });
-  const sideA = sideOf(await open(a), bytes);
-  const sideB = sideOf(local ? sideA.context : await open(b), bytes);
-  const options = { mtu: Mtu.MTU_4096, attributes: { timeout: 17 } };
+  const sideA = sideOf(await open(a), bytes, qpType);
+  const sideB = sideOf(local ? sideA.context : await open(b), bytes, qpType);
+  const reliable = qpType === QpType.RC ? { attributes: { timeout: 17 } } : {};
+  const options = { mtu: Mtu.MTU_4096, ...reliable };
   connect(sideA.qp, sideB, 100, 200, options);
   connect(sideB.qp, sideA, 200, 100, options);
   return { a: sideA, b: sideB, network };

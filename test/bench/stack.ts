@@ -57,7 +57,7 @@ export interface OwnLink {
 }
 
 /** What one side tells the other. */
-interface Address {
+export interface Address {
   readonly port: number;
   readonly qpns: readonly number[];
   readonly receiveBufferBytes: number;
@@ -177,17 +177,19 @@ export class End {
     };
   }
 
-  connect({ port, qpns, receiveBufferBytes }: Address): void {
+  /** The queue pairs from `first` on, one for each of the peer's. */
+  connect({ port, qpns, receiveBufferBytes }: Address, first = 0): void {
     const reorderPackets = this.#reorderPackets;
     const { gid } = Endpoint.parse(ADDRESS, port);
-    for (const [index, qp] of this.qps.entries()) {
+    for (const [index, destQpNum] of qpns.entries()) {
+      const qp = this.qps[first + index]!;
       const access = { qpAccessFlags: ALL_ACCESS };
       qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...access });
       qp.modify({
         qpState: QpState.RTR,
         ahAttr: { dgid: gid, port, receiveBufferBytes, reorderPackets, ownKind: true },
         pathMtu: Mtu.MTU_4096,
-        destQpNum: qpns[index]!,
+        destQpNum,
         rqPsn: PSN,
         maxDestRdAtomic: RD_ATOMIC,
         minRnrTimer: 1,

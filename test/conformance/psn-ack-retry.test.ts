@@ -343,6 +343,15 @@ test('progress arms the timer anew, and the last answer disarms it (S39)', (wire
   assert.is(wire.context.counters().timeouts, 0n);
 });
 
+test('an answer at once, while the clock stands at a multiple of 2^32, leaves the timer short (S38)', (wire) => {
+  wire.clock.advance(2 ** 32 - (wire.clock.now() % 2 ** 32));
+  wire.post(WrOpcode.RDMA_WRITE, 8, SIGNALED);
+  wire.acknowledge(psns(wire)[0]!);
+  wire.post(WrOpcode.RDMA_WRITE, 8, SIGNALED);
+  wire.takePackets();
+  assert.ok(waitForPacket(wire) < 4 * TIMEOUT);
+});
+
 test('after an RNR NAK nothing is sent before its time, whatever the retransmit timer says (S40)', () =>
   onWire({ attributes: { timeout: 1, retryCnt: 0 } }, (wire) => {
     wire.post(WrOpcode.SEND, 8, SIGNALED);

@@ -121,6 +121,26 @@ test('a map that names packets that were never sent changes nothing', (wire) => 
   assert.equal(psns(wire), [1, 3, 4, 5, 6]);
 });
 
+test('a READ that was kept, and is one too many since the peer cut another one in two, is sent again', () =>
+  onWire({ ...OPTIONS, attributes: { maxDestRdAtomic: 2 } }, (wire) => {
+    const read = (index: number, count: number): Uint8Array =>
+      wire.packet({
+        opcode: Opcode.RC_RDMA_READ_REQUEST,
+        psn: THEIRS + index,
+        ...wire.reth(0, count * MTU),
+      });
+    wire.deliver(read(4, 1));
+    wire.takePackets();
+    wire.deliver([read(0, 2), read(2, 2)]);
+    const answers = wire.takePackets().filter(({ opcode }) => opcode !== Opcode.RC_ACKNOWLEDGE);
+    assert.equal(
+      answers.map(({ psn }) => psn - THEIRS),
+      [0, 1, 2, 3],
+    );
+    wire.deliver(read(4, 1));
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_RESPONSE_ONLY, psn: THEIRS + 4 });
+  }));
+
 /** A WRITE of one packet that is acknowledged after so long. */
 function roundTrip(wire: Wire, micros: number): void {
   wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);

@@ -191,7 +191,7 @@ function checkCounters(world: World): void {
   // authenticated peer looked at behind it; those without a tag need no ICRC to be dropped.
   const twice = world.keys ? unfit : 0n;
   const least = c.rcvdPkts - c.dropQueuePair - c.dropTag;
-  const known = outcomes >= least && outcomes <= c.rcvdPkts + twice;
+  const known = outcomes >= least && outcomes <= c.rcvdPkts + twice + c.localPackets;
   demand(known, `${c.rcvdPkts} packets came in, ${outcomes} have an outcome`);
 }
 

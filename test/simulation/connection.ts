@@ -213,6 +213,8 @@ export class Connection {
 
   judgeEvent(side: Side, event: number, name: string): void {
     if (event === AsyncEvent.SQ_DRAINED) return this.#drained(side);
+    // Where retries may run out, all packets of the path MTU may be lost, and a short one answered.
+    if (event === AsyncEvent.PATH_MTU_ERR && this.#mayRunOut(side)) return;
     const refusal = event === AsyncEvent.QP_REQ_ERR || event === AsyncEvent.QP_ACCESS_ERR;
     if (!refusal || !side.in.spoiled?.peerFails) side.fail(`asynchronous event ${name}`);
     this.#fail();

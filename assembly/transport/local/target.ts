@@ -12,11 +12,13 @@ import { mayTalk } from '../../wire/headers';
 import { Context, findQueuePair } from '../shared/context';
 import { peerIsHere, servesLocally } from '../shared/local-endpoint';
 import { MessageKind, QueuePair, pathOf } from '../shared/queue-pair';
+import { staysHere } from '../shared/send-buffer';
 import { QpType } from '../shared/status';
 
 /** Shall the requests of this queue pair be executed without packets where that is possible? */
 export function usesLocalPath(context: Context, qp: QueuePair): bool {
-  return context.localPath != 0 && qp.type == <u32>QpType.RC && peerIsHere(context, qp);
+  if (qp.type != <u32>QpType.RC) return staysHere(context, pathOf(qp), qp.targetQp);
+  return context.localPath != 0 && peerIsHere(context, qp);
 }
 
 /**

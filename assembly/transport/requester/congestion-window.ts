@@ -128,7 +128,8 @@ export function startProbe(context: Context, qp: QueuePair, psn: u32): void {
 /** Everything before `psn` is acknowledged. */
 export function endProbe(context: Context, qp: QueuePair, psn: u32): void {
   if (qp.probeMicros == 0 || psnCompare(psn, qp.probePsn) <= 0) return;
-  const sample = max<u32>(<u32>context.now - qp.probeMicros, 1);
+  // 0 micros stand as 1 (`startProbe`): the answer may arrive before that.
+  const sample = <u32>max<i32>(<u32>context.now - qp.probeMicros, 1);
   qp.probeMicros = 0;
   qp.roundTripMicros =
     qp.roundTripMicros == 0

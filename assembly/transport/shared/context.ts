@@ -212,6 +212,8 @@ export class Context {
   /** bits of the contexts whose sleeping threads the host is to wake, and how many. */
   wakes: usize;
   wakeCount: u32;
+  /** 1: the packet that is being received has not left this context. */
+  isLooping: u32;
 }
 /** A bit for each of 256 contexts. */
 export const WAKES_SIZE: u32 = 32;

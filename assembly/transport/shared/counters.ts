@@ -59,6 +59,8 @@ export class Counters {
   /** Requests that this engine executed on the local path, without packets; and their bytes. */
   localRequests: u64;
   localBytes: u64;
+  /** Packets of UC and UD for queue pairs of this context, which did not leave it. */
+  localPackets: u64;
   /** Events lost because the event ring was full. */
   eventsLost: u64;
 }

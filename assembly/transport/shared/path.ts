@@ -40,7 +40,9 @@ export class Path {
   /**
    * 1: the ICRC of FLUSH requests covers them twice: a Linux rxe, by its attributes or its packets.
    */
-  doublesFlush: u16;
+  doublesFlush: u8;
+  /** 1: packets of UC and UD for queue pairs of this context stay in it (LOCAL-PATH.md). */
+  isOwn: u8;
   /** 1: the peer is of our own kind, and does not mind IP ids that count. */
   ownKind: u16;
   /** UDP port that our packets leave from: `localPort`, or one of a flow. */

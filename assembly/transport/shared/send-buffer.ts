@@ -3,7 +3,8 @@
  * adjacent short packets of one length, sent or received, are computed together, ICRC_LANES at a
  * time (wire/icrc-lanes.ts).
  */
-import { bthOpcode } from '../../wire/headers';
+import { slotOfNumber } from '../../memory/local-endpoint';
+import { bthOpcode, bthTargetQp } from '../../wire/headers';
 import { icrcCopying, icrcOf, icrcOfDoubled, icrcStart } from '../../wire/icrc';
 import { ICRC_LANES, ICRC_LANES_PACKET_MAX, icrcOfLanes } from '../../wire/icrc-lanes';
 import { Opcode } from '../../wire/opcode';
@@ -19,6 +20,14 @@ import { PACKET_AUTH, sealPacket } from './packet-auth';
 import { Path, PseudoHeader, receiveFlow } from './path';
 import { QueuePair, pathOf } from './queue-pair';
 import { QpType } from './status';
+
+/** The highest number of a queue pair that other contexts may serve as well: general services. */
+const SHARED_QPN: u32 = 1;
+
+/** Is a packet of UC or UD for a queue pair of this context? Then it is not sent (transmit.ts). */
+export function staysHere(context: Context, path: Path, qpn: u32): bool {
+  return path.isOwn != 0 && slotOfNumber(qpn) == context.slotIndex && qpn > SHARED_QPN;
+}
 
 /** Puts the packet at `packetStart` on the list, and sees to its ICRC. BTH to ICRC: `length`. */
 export function finishPacket(context: Context, path: Path, qpn: u32, length: u32): void {
@@ -66,7 +75,7 @@ export function seal(
   header: u32,
   source: usize,
 ): void {
-  if (path.skipsIcrc) {
+  if (path.skipsIcrc || staysHere(context, path, bthTargetQp(packet))) {
     // What waits for its ICRC lies in one row.
     if (context.unsealed != 0) sealRest(context);
     if (source != 0) memory.copy(packet + header, source, length - header - ICRC_SIZE);

@@ -44,8 +44,9 @@ export interface AddressAttributes {
   readonly flowLabel?: number;
   /**
    * `wire`: requests to a queue pair of the same device travel as packets, too. Default: they are
-   * executed without packets where that is possible (RC). Links that capture packets or inject
-   * faults carry all requests.
+   * executed without packets where that is possible (RC), or their packets stay in the process
+   * (UC and UD, to the same context). Links that capture packets or inject faults carry all
+   * requests.
    */
   readonly path?: 'wire';
 }

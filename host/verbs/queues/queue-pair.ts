@@ -301,7 +301,8 @@ export class QueuePair {
 
   /**
    * Are requests executed without packets where that is possible? Yes for RC to a queue pair of the
-   * same device, unless `ahAttr.path` is `wire` or the link captures packets or injects faults.
+   * same device, and for UC to one of the same context, unless `ahAttr.path` is `wire` or the link
+   * captures packets or injects faults. Of UD it depends on the address handle: always false.
    */
   get usesLocalPath(): boolean {
     this.#check();
