@@ -23,7 +23,7 @@ const KEYS = 10_000;
 const KEY_BYTES = 4096;
 
 const ADDERS = 4;
-/** UCX copies one message again and again: the large one is as much as WRITEs of 1 MiB walk over. */
+/** UCX copies one message again and again: the large one is what WRITEs of 1 MiB walk over. */
 const UCX_LARGE = 'ucx_posix_put_bw_33554432_gbps';
 const UCX_65536 = 'ucx_posix_put_bw_65536_gbps';
 
