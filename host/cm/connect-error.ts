@@ -1,5 +1,6 @@
 /** Errors of failed connection attempts, from events of the connection manager. */
 import { RefusalError, type ErrnoName } from '../errors/errors.js';
+import { authReason } from './auth-reasons.js';
 import { CmEventType, RejectReason, rejectReasonName } from './enums.js';
 import type { CmEvent } from './event-channel.js';
 
@@ -19,28 +20,6 @@ export class ConnectError extends RefusalError {
     const isOfApplication = this.reason === 0 || this.reason === RejectReason.CONSUMER_DEFINED;
     this.privateData = (isOfApplication && event?.privateData) || NOTHING;
   }
-}
-
-/** Reject reasons of `auth`: the broken rule, then the remedy. */
-const AUTH_REASONS: ReadonlyMap<number, string> = new Map([
-  [
-    RejectReason.AUTH_REQUIRED,
-    'the listener requires authentication, and the request had none or another key; ' +
-      'set auth: { psk } to the key of the listener',
-  ],
-  [
-    RejectReason.AUTH_UNKNOWN_KEY,
-    'the listener does not have the key of `auth.psk`; use a key that the listener has',
-  ],
-  [
-    RejectReason.AUTH_UNSUPPORTED,
-    'the listener has no `auth`; give it the same `auth: { psk }`, or connect without `auth`',
-  ],
-]);
-
-/** Rule and remedy for a reject reason of `auth`; undefined for all other reasons. */
-export function authReason(reason: number): string | undefined {
-  return AUTH_REASONS.get(reason);
 }
 
 /** The error for an event other than ESTABLISHED. An undefined event: the device was closed. */

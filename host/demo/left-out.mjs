@@ -34,8 +34,10 @@ export const leftOut = (...more) => ({
     const missing = files.filter((file) => !existsSync(`host/${file}.ts`));
     if (missing.length > 0) throw new Error(`left-out.mjs: no such file: ${missing.join(', ')}`);
     const filter = new RegExp(`/host/(${files.join('|')})\\.ts$`);
-    // The compiler has checked all arguments of the page: esbuild drops calls of empty functions.
-    onLoad({ filter: /\/host\/(base\/options|errors\/check-\w+)\.ts$/ }, ({ path }) => {
+    // The compiler has checked all arguments of the page, whose listeners have no `auth`: esbuild
+    // drops calls of empty functions.
+    const emptied = /\/host\/(base\/options|cm\/auth-reasons|errors\/check-\w+)\.ts$/;
+    onLoad({ filter: emptied }, ({ path }) => {
       const names = [...readFileSync(path, 'utf8').matchAll(/^export function (\w+)/gm)];
       const contents = names.map(([, name]) => `export function ${name}() {}`).join('\n');
       return { contents, loader: 'js' };

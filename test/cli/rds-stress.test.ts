@@ -71,7 +71,7 @@ test('rds-info shows the nodes of both, and sets one parameter at a time', () =>
     assert.match(info, /^4112 +\d+ +ACTIVE$/m);
     const more = await ask('-k', '-n', '-c', '--stats', '--config', '--set', 'PendingRxPktsHWM=80');
     assert.match(more, new RegExp(`^ *${there} +4111 +0\\.0\\.0\\.0 +0 +\\d+ +\\d+$`, 'm'));
-    assert.match(more, new RegExp(`^ *${here} +${there} +\\d+ --C$`, 'm'));
+    assert.match(more, new RegExp(`^ *${here} +${there} +\\d+ --C +${here} +${there} +1$`, 'm'));
     assert.match(more, /^ *xmitPackets +[1-9]\d*$/m);
     assert.match(more, /^ {4}Sockets open: {8}2$/m);
     assert.is(more.match(/^PendingRxPktsHWM=80$/gm)?.length, 2);

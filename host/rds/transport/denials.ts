@@ -1,5 +1,5 @@
 /** Peers that refused a connection, or were refused, because of `auth`: what sends to them report. */
-import { authReason } from '../../cm/connect-error.js';
+import { authReason } from '../../cm/auth-reasons.js';
 import type { Endpoint } from '../../link/endpoint.js';
 
 /** Limit of peers; the oldest is evicted. */

@@ -3,7 +3,7 @@ import { QpState, WcFlag, WcStatus } from '#build/abi.js';
 import { RefusalError } from '../../errors/errors.js';
 import { Endpoint } from '../../link/endpoint.js';
 import type { AuthOptions } from '../../cm/auth-option.js';
-import { authReason } from '../../cm/connect-error.js';
+import { authReason } from '../../cm/auth-reasons.js';
 import type { CmId } from '../../cm/cm-id.js';
 import { CmEventType, RejectReason } from '../../cm/enums.js';
 import { createEventChannel, type CmEvent, type EventChannel } from '../../cm/event-channel.js';
