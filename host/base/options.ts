@@ -25,6 +25,11 @@ export function checkObject(operation: string, options: unknown, what = 'options
   throw new MisuseError(what, `${operation} takes an object, got ${found}`);
 }
 
+/** Throws MisuseError for what is no array. `of`: what it holds. */
+export function checkArray(what: string, value: unknown, of: string): void {
+  if (!Array.isArray(value)) throw new MisuseError(what, `must be an array of ${of}`);
+}
+
 /** Throws MisuseError for a key that is not in `known`, a list of names separated by spaces. */
 export function checkKeys<Type extends object, const List extends string>(
   operation: string,

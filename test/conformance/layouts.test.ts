@@ -198,7 +198,7 @@ test('an entry that is no object, or has no dimensions, is named', () =>
       [setList([firstDatum, undefined]), /^sgList\[1\]: a layout takes an object, got undefined$/],
       [setSources([null]), /^ilvList\[0\]: a layout takes an object, got null$/],
       [setSources([{ dims: [] }]), /^ilvList\[0\]\.firstDatum: a layout takes an object/],
-      [setSources([{ firstDatum }]), /^ilvList\[0\]\.dims: must be an array$/],
+      [setSources([{ firstDatum }]), /^ilvList\[0\]\.dims: must be an array of dimensions$/],
       [
         setSources([{ firstDatum, dims: [7] }]),
         /^ilvList\[0\]\.dims\[0\]: a layout takes an object/,

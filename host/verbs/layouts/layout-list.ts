@@ -8,7 +8,7 @@ import {
   LayoutFault,
 } from '#build/abi.js';
 import type { EngineMemory } from '../../engine/memory.js';
-import { checkObject } from '../../base/options.js';
+import { checkArray, checkObject } from '../../base/options.js';
 import { MisuseError } from '../../errors/errors.js';
 import type { Sge } from '../queues/work-request.js';
 
@@ -124,9 +124,7 @@ export function putInterleaved(
     const name = `ilvList[${index}]`;
     checkObject('a layout', source, name);
     const { firstDatum, numRepeated = 1, dims } = source;
-    if (!Array.isArray(dims)) {
-      throw new MisuseError(`${name}.dims`, `must be an array`);
-    }
+    checkArray(`${name}.dims`, dims, 'dimensions');
     putSge(view, entry, `${name}.firstDatum`, firstDatum, read);
     view.setUint32(entry + HEAD.repeated[0], wholeU32(`${name}.numRepeated`, numRepeated), true);
     view.setUint32(entry + HEAD.dimensions[0], dims.length, true);

@@ -4,6 +4,7 @@
  * is to touch.
  */
 import { AccessFlag } from '#build/abi.js';
+import { checkArray } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { AdviseMrAdvice, AdviseMrFlag } from '../constants.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
@@ -18,7 +19,7 @@ export function advise(
   flags: number,
   sgList: readonly Sge[],
 ): void {
-  if (!Array.isArray(sgList)) throw new MisuseError('sgList', 'must be an array of SGEs');
+  checkArray('sgList', sgList, 'SGEs');
   if (advice < AdviseMrAdvice.PREFETCH || advice > AdviseMrAdvice.PREFETCH_NO_FAULT) {
     throw new MisuseError('advice', `must be one of AdviseMrAdvice, got ${advice}`);
   }
