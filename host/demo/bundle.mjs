@@ -45,7 +45,9 @@ await build({
   logLevel: 'warning',
 });
 // Indentation is for readers of the source.
-const page = readFileSync('host/demo/page/index.html', 'utf8').replace(/\n\s+/g, '\n');
+const page = readFileSync('host/demo/page/index.html', 'utf8')
+  .replace(/\n\s+/g, '\n')
+  .replace(/\n(?=\/?>)/g, '');
 writeFileSync('build/demo/index.html', page);
 writeGuides('build/demo/guide');
 const scripts = readdirSync('build/demo').filter((name) => name.endsWith('.js'));
