@@ -22,7 +22,7 @@ import {
   type QueuePair,
   type Sge,
 } from '../../host/index.js';
-import { Partner, partnerTask, tell } from './partner.js';
+import { Partner, endOrphan, partnerTask, tell } from './partner.js';
 
 /** Rows and columns of the matrix. */
 export const SIDE = 1024;
@@ -185,6 +185,7 @@ class End {
   /** Polls until `messages` messages have come. False: an empty one came, which is the end. */
   await(messages: number): boolean {
     while (this.#received < messages) {
+      endOrphan();
       for (const { status, wrId, byteLen } of this.cq.poll(64)) {
         if (status !== WcStatus.SUCCESS) throw new Error(`a request ended with ${status}`);
         if (wrId !== 1n) continue;

@@ -4,7 +4,7 @@
  */
 import { SendFlag, WrOpcode } from '../../host/index.js';
 import type { AnyRequest } from '../support/any-request.js';
-import { Partner, partnerTask, tell } from './partner.js';
+import { Partner, endOrphan, partnerTask, tell } from './partner.js';
 import { End, check, type Address, type There } from './stack.js';
 import { TripTimer, type Trips } from './trips.js';
 
@@ -130,6 +130,7 @@ function echo(end: End, { region }: Task): void {
   const word = wordOf(end, 0);
   for (let seen = 0; seen !== LAST;) {
     const value = Atomics.load(word, 0);
+    endOrphan();
     if (value === seen) continue;
     seen = value;
     if (value !== LAST) writer.write(value);

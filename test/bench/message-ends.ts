@@ -44,6 +44,8 @@ export interface WayOptions {
   readonly bytesMax: number;
   /** The end that answers. */
   readonly isPartner?: boolean;
+  /** `rds`: a device that both ends share. Default: each has its own. */
+  readonly name?: string;
 }
 
 /** One end. The other one gets its `where`. */
@@ -62,6 +64,8 @@ const ADDRESS = '127.0.0.1';
 /** Each has a node at the port of nodes. */
 const OWN_ADDRESSES = ['127.0.77.41', '127.0.77.42'];
 const RDS_PORT = 4000;
+/** Of a device that both ends share: no two of them live at the same time. */
+const SHARED_PORT = 47_918;
 const AGAIN_MILLIS = 100;
 /** Of a message that only says that something was written. */
 const TICKET_BYTES = 8;
@@ -278,12 +282,19 @@ function makeReady(qp: QueuePair, port: number, destQpNum: number, receiveBuffer
 }
 
 /** Messages; directed: what they are about is written into the peer's memory in front of them. */
-async function openRds({ way, progress, bytesMax }: WayOptions): Promise<MessageEnd> {
+async function openRds(options: WayOptions): Promise<MessageEnd> {
+  const { way, progress, bytesMax, name: device } = options;
   const isDirected = way === 'directed' || way === 'directed-anew';
-  const context = await openDevice({ address: ADDRESS, port: 0, progress });
+  const context = await openDevice(
+    device === undefined
+      ? { address: ADDRESS, port: 0, progress }
+      : { name: device, address: ADDRESS, port: SHARED_PORT, progress },
+  );
+  // Sockets of one device are at one address.
+  const [ours, theirs] = device === undefined ? [0, 0] : options.isPartner ? [1, 0] : [0, 1];
   if (way === 'zero') rds.RdsNode.of(context, { zeroCopyBytes: 0 });
   const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
-  socket.bind({ port: RDS_PORT });
+  socket.bind({ port: RDS_PORT + ours });
   const ticket = new Uint8Array(TICKET_BYTES);
   const memory = way === 'zero' ? context.alloc(bytesMax) : new Uint8Array(bytesMax);
   const room = [new Uint8Array(isDirected ? TICKET_BYTES : bytesMax)];
@@ -311,7 +322,7 @@ async function openRds({ way, progress, bytesMax }: WayOptions): Promise<Message
     heard: () => {},
     connect: async ([udpPort, high, low]) => {
       there = (BigInt(high!) << 32n) | BigInt(low!);
-      name = { address: ADDRESS, port: RDS_PORT, udpPort: udpPort! };
+      name = { address: ADDRESS, port: RDS_PORT + theirs, udpPort: udpPort! };
       // On a busy machine the path may fail before it is there: then it is made again.
       for (let isThere = false; !isThere;) {
         isThere = await socket.send({ ...name, port: 0 }).then(

@@ -1,4 +1,5 @@
 /** Reliable datagrams against SENDs on the same link, and against others that are reliable. */
+import { dgramPingPong } from './dgram.js';
 import { flowFigures } from './flow.js';
 import { atLeast, atMost, interleave, medianOf, medians } from './harness.js';
 import type { Bar, Bench, BenchResult, Figures, Pace, Variant } from './harness.js';
@@ -33,6 +34,11 @@ const WAYS: readonly (readonly [name: string, options: WayOptions, kinds: readon
   ['rds_thread', { way: 'rds', progress: 'thread', bytesMax: LARGEST }, ['both', 'crossover']],
   ['zero_copy', { way: 'zero', progress: 'thread', bytesMax: LARGEST }, ['crossover']],
   ['dgram', { way: 'dgram', progress: 'inline', bytesMax: BLOCK }, ['both']],
+  [
+    'one_device',
+    { way: 'rds', progress: 'thread', bytesMax: BLOCK, name: `bench-rds-${process.pid}` },
+    ['both'],
+  ],
   ['udp_with_acks', { way: 'acks', progress: 'inline', bytesMax: BLOCK }, ['both']],
   ['udx', { way: 'udx', progress: 'inline', bytesMax: BLOCK }, ['both']],
   ['write', { way: 'write', progress: 'thread', bytesMax: DIRECTED }, ['directed']],
@@ -86,6 +92,8 @@ async function run(pace: Pace): Promise<BenchResult> {
       if (kinds.includes('both')) await pair.trips(SMALL, WARM_UP_TRIPS * pace.share);
       variants.push(...variantsOf(log, pace.share, name, pair, kinds));
     }
+    const bare = { bytes: SMALL, count: TRIPS * pace.share };
+    variants.push(async () => log.keep(`node_dgram_${SMALL}`, await dgramPingPong(bare)));
     rounds = await interleave('rds', variants, pace);
   } finally {
     for (const pair of pairs) await pair.close();
@@ -147,8 +155,38 @@ function barsOf(rounds: readonly Figures[]): Bar[] {
       ratio(`directed_anew_${DIRECTED}_mps`, `write_anew_${DIRECTED}_mps`),
       0.95,
     ),
+    ...sameHost(rounds),
     ...against('UDP with acknowledgements in JavaScript', 'udp_with_acks'),
     ...against('udx-native', 'udx'),
+  ];
+}
+
+/** RDS sockets of two processes: of one device, and of a device each. */
+function sameHost(rounds: readonly Figures[]): Bar[] {
+  const ratio = (one: string, other: string): number =>
+    medianOf(rounds, (figures) => figures[one]! / figures[other]!);
+  const trip = `${SMALL}_p50_us`;
+  const acknowledged = 'UDP with acknowledgements in JavaScript';
+  const cost = (way: string, bytes: number, most: number): Bar => {
+    const figure = `${bytes}_cpu_s_per_million`;
+    const what = `${way}: processor time of a message of ${bytes} B against ${acknowledged}`;
+    return atMost(what, ratio(`${way}_${figure}`, `udp_with_acks_${figure}`), most);
+  };
+  return [
+    atMost(
+      'one_device: 64 B to and fro against node:dgram, p50',
+      ratio(`one_device_${trip}`, `node_dgram_${trip}`),
+      0.5,
+    ),
+    cost('one_device', SMALL, 0.5),
+    cost('one_device', BLOCK, 0.5),
+    atMost(
+      `dgram: 64 B to and fro against ${acknowledged}, p50`,
+      ratio(`dgram_${trip}`, `udp_with_acks_${trip}`),
+      1,
+    ),
+    cost('dgram', SMALL, 1),
+    cost('dgram', BLOCK, 1),
   ];
 }
 

@@ -23,7 +23,7 @@ import {
   type WorkCompletion,
 } from '../../host/index.js';
 import { ALL_ACCESS } from '../support/pair.js';
-import { Partner, partnerTask, tell } from './partner.js';
+import { Partner, endOrphan, partnerTask, tell } from './partner.js';
 
 export type Progress = 'thread' | 'poll' | 'inline';
 
@@ -47,6 +47,8 @@ export interface EndOptions {
   readonly socketBufferBytes?: number;
   /** Name of a device that both sides share. Default: each has its own. */
   readonly name?: string;
+  /** Packets have no ICRC, as the connection manager agrees for loopback interfaces. */
+  readonly skipIcrc?: boolean;
 }
 
 /** In place of a UDP link of its own: the measuring code runs this side. */
@@ -110,6 +112,7 @@ export class End {
 
   readonly #reorderPackets: number;
   readonly #timeout: number;
+  readonly #skipIcrc: boolean;
   readonly #made = new Map<number, Requests>();
   #sent = 0;
 
@@ -118,6 +121,7 @@ export class End {
     this.context = context;
     this.#reorderPackets = reorderPackets;
     this.#timeout = options.timeout ?? 14;
+    this.#skipIcrc = options.skipIcrc ?? false;
     const pd = context.allocPd();
     this.cq = context.createCq(4 * depth);
     const cap = { maxSendWr: depth, maxRecvWr: RECEIVES, reorderPackets };
@@ -187,7 +191,14 @@ export class End {
       qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...access });
       qp.modify({
         qpState: QpState.RTR,
-        ahAttr: { dgid: gid, port, receiveBufferBytes, reorderPackets, ownKind: true },
+        ahAttr: {
+          dgid: gid,
+          port,
+          receiveBufferBytes,
+          reorderPackets,
+          ownKind: true,
+          skipIcrc: this.#skipIcrc,
+        },
         pathMtu: Mtu.MTU_4096,
         destQpNum,
         rqPsn: PSN,
@@ -325,6 +336,7 @@ async function serve(task: Task): Promise<void> {
   // Without answers this process does not poll: the device's thread serves its peers.
   const waits = task.waits || (task.echo === 0 && task.end.progress !== 'poll');
   for (let ended = false; !ended;) {
+    endOrphan();
     for (const length of waits ? await end.received() : end.polled()) {
       if (length === 0) ended = true;
       else {

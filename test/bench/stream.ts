@@ -33,6 +33,8 @@ export interface StreamOptions {
   readonly windowPackets?: number;
   readonly reorderPackets?: number;
   readonly socketBufferBytes?: number;
+  /** Packets have no ICRC. */
+  readonly skipIcrc?: boolean;
   /** What is sent lies in pieces, and goes through a memory layout. */
   readonly pieces?: Pieces;
 }
@@ -126,6 +128,7 @@ export async function stream(options: StreamOptions): Promise<Flow> {
     ...(socketBufferBytes !== undefined && { socketBufferBytes }),
     ...(windowPackets !== undefined && { windowPackets }),
     ...(reorderPackets !== undefined && { reorderPackets }),
+    ...(options.skipIcrc && { skipIcrc: true }),
   });
   return streamOver(both, options);
 }
