@@ -15,6 +15,7 @@ import {
   WrOpcode,
   openDevice,
   rds,
+  type Context,
   type QueuePair,
 } from '../../host/index.js';
 import { AcknowledgedUdp } from './acknowledged-udp.js';
@@ -282,14 +283,18 @@ function makeReady(qp: QueuePair, port: number, destQpNum: number, receiveBuffer
 }
 
 /** Messages; directed: what they are about is written into the peer's memory in front of them. */
-async function openRds(options: WayOptions): Promise<MessageEnd> {
-  const { way, progress, bytesMax, name: device } = options;
-  const isDirected = way === 'directed' || way === 'directed-anew';
-  const context = await openDevice(
-    device === undefined
+function openRdsDevice({ progress, name }: WayOptions): Promise<Context> {
+  return openDevice(
+    name === undefined
       ? { address: ADDRESS, port: 0, progress }
-      : { name: device, address: ADDRESS, port: SHARED_PORT, progress },
+      : { name, address: ADDRESS, port: SHARED_PORT, progress },
   );
+}
+
+async function openRds(options: WayOptions): Promise<MessageEnd> {
+  const { way, bytesMax, name: device } = options;
+  const isDirected = way === 'directed' || way === 'directed-anew';
+  const context = await openRdsDevice(options);
   // Sockets of one device are at one address.
   const [ours, theirs] = device === undefined ? [0, 0] : options.isPartner ? [1, 0] : [0, 1];
   if (way === 'zero') rds.RdsNode.of(context, { zeroCopyBytes: 0 });
