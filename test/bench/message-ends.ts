@@ -291,6 +291,16 @@ function openRdsDevice({ progress, name }: WayOptions): Promise<Context> {
   );
 }
 
+/** On a busy machine the path may fail before it is there: then it is made again. */
+async function untilSent(socket: rds.RdsSocket, name: rds.RdsAddress): Promise<void> {
+  for (let isThere = false; !isThere;) {
+    isThere = await socket.send(name).then(
+      () => true,
+      () => new Promise<false>((resolve) => setTimeout(resolve, AGAIN_MILLIS, false)),
+    );
+  }
+}
+
 async function openRds(options: WayOptions): Promise<MessageEnd> {
   const { way, bytesMax, name: device } = options;
   const isDirected = way === 'directed' || way === 'directed-anew';
@@ -328,13 +338,7 @@ async function openRds(options: WayOptions): Promise<MessageEnd> {
     connect: async ([udpPort, high, low]) => {
       there = (BigInt(high!) << 32n) | BigInt(low!);
       name = { address: ADDRESS, port: RDS_PORT + theirs, udpPort: udpPort! };
-      // On a busy machine the path may fail before it is there: then it is made again.
-      for (let isThere = false; !isThere;) {
-        isThere = await socket.send({ ...name, port: 0 }).then(
-          () => true,
-          () => new Promise<false>((resolve) => setTimeout(resolve, AGAIN_MILLIS, false)),
-        );
-      }
+      await untilSent(socket, { ...name, port: 0 });
       await answered;
     },
     send: () => {
