@@ -20,7 +20,6 @@ import {
   schedule,
   takeReady,
 } from './shared/context';
-
 import { scheduleFenced } from './shared/invalidation-fence';
 import {
   endTurn,

@@ -368,9 +368,15 @@ export class RdsCore implements PathNode {
   #asked(asking: Endpoint, privateData: Uint8Array, at: number): Path | undefined {
     const { isIpv4 } = asking.gid;
     const handshake = parseHandshake(privateData, isIpv4);
-    if (handshake && !handshake.own) return this.path(asking, at);
-    const home = this.addresses.findIndex(({ gid }) => handshake?.target.equals(gid));
-    if (home >= 0 && handshake?.source.equals(asking.gid)) return this.path(asking, home);
+    // No program has bound the address of a reserve: it serves peers that have a path already.
+    const isReserve = this.isReserve(at);
+    if (handshake && !handshake.own) return isReserve ? undefined : this.path(asking, at);
+    const home = this.addresses.findIndex(
+      ({ gid }, index) => !this.isReserve(index) && handshake?.target.equals(gid),
+    );
+    if (home >= 0 && handshake?.source.equals(asking.gid)) {
+      return isReserve ? this.pathTo(asking) : this.path(asking, home);
+    }
     // A peer may connect from the addresses that it has named, also of the other family.
     for (const path of this.#alternates.at(asking)) {
       const said = parseHandshake(privateData, path.peer.gid.isIpv4);

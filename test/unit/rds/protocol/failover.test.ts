@@ -10,6 +10,8 @@ import {
 } from '../../../../host/index.js';
 import { Endpoint } from '../../../../host/link/endpoint.js';
 import { Routes, homeTowards } from '../../../../host/rds/protocol/routes.js';
+import { buildHandshake } from '../../../../host/rds/wire/handshake.js';
+import { NOW, Victim } from '../../../support/rds-victim.js';
 
 const { AF_INET_OFFLOAD, SOCK_DGRAM } = rds;
 const PORT = 4000;
@@ -113,6 +115,26 @@ test('a reserve is the source of no message, and no way to a peer of another kin
   routes.worked(routes.current);
   routes.failed(routes.current);
   assert.equal([routes.count, routes.current.from], [2, 1]);
+});
+
+test('a reserve serves peers that have a path: no program has bound its address', () => {
+  const { core } = new Victim(true);
+  const reserve = Endpoint.parse('203.0.113.2', 700);
+  core.addAddress(NOW, reserve, true);
+  const asks = (peer: Endpoint, target: Endpoint, isOwnKind = true): boolean => {
+    const own = isOwnKind ? { connectionIndex: 1, incarnation: 7, generation: 0 } : undefined;
+    const request = buildHandshake({ source: peer.gid, target: target.gid, ack: 0, own });
+    return core.request(NOW, peer, request, 1) !== undefined;
+  };
+  const stranger = Endpoint.parse('203.0.113.9', 4791);
+  for (const isOwnKind of [true, false]) {
+    assert.not(asks(stranger, reserve, isOwnKind));
+    assert.not(asks(stranger, core.local, isOwnKind));
+  }
+  assert.is(core.pathTo(stranger), undefined);
+  const { peer } = [...core.paths][0]!;
+  assert.not(asks(peer, reserve), 'no path is named by a reserve');
+  assert.ok(asks(peer, core.local));
 });
 
 test('a device that is a node of its own, or of that node already, is not another one', async () => {
