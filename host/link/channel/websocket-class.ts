@@ -1,13 +1,23 @@
-/** Whose WebSockets connect: Node's own from version 22 on, else those of ws, an optional package. */
+/**
+ * Whose WebSockets connect: those of ws, an optional package, else Node's own (version 22 on). Only
+ * ws reports the HTTP status of a server that refuses.
+ */
 import { LinkError } from '../../errors/errors.js';
 import type { Socket } from './websocket-channel.js';
 
 export async function openSocket(url: string | URL): Promise<Socket> {
-  const scope = globalThis as { WebSocket?: unknown };
-  const WebSocket = (scope.WebSocket ?? (await load()).WebSocket) as new (
-    url: string | URL,
-  ) => Socket;
+  const WebSocket = await findClass();
   return new WebSocket(url);
+}
+
+async function findClass(): Promise<new (url: string | URL) => Socket> {
+  try {
+    return (await load()).WebSocket as unknown as new (url: string | URL) => Socket;
+  } catch (error) {
+    const { WebSocket } = globalThis as { WebSocket?: new (url: string | URL) => Socket };
+    if (!WebSocket) throw error;
+    return WebSocket;
+  }
 }
 
 /** Rejects with LinkError EOPNOTSUPP. */
