@@ -19,7 +19,7 @@ import { firefoxGroup } from './firefox.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
-import { nodesGroup } from './nodes.js';
+import { nodeTestsGroup, nodesGroup } from './nodes.js';
 import { nvmeAuthenticationGroup } from './nvme-authentication.js';
 import { nvmeGroup } from './nvme.js';
 import { packageGroup } from './package.js';
@@ -51,7 +51,13 @@ const GROUPS: readonly Group[] = [
   bridgeGroup,
 ];
 /** Only when they are named: minutes, and more on a busy machine. */
-const LONG_GROUPS: readonly Group[] = [bridgeRunsGroup, packagesGroup, failuresGroup, soakGroup];
+const LONG_GROUPS: readonly Group[] = [
+  bridgeRunsGroup,
+  nodeTestsGroup,
+  packagesGroup,
+  failuresGroup,
+  soakGroup,
+];
 /** With Linux guests. */
 const GUEST_GROUPS: readonly GuestGroup[] = [
   rxeGroup,

@@ -4,6 +4,7 @@
  * nothing.
  */
 import { readFileSync } from 'node:fs';
+import { delimiter, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { judge } from '../support/judge.js';
 import { root } from '../support/paths.js';
@@ -98,6 +99,33 @@ export const nodesGroup: Group = {
         const what = `Node ${version} connects to ${lenderVersion}, writes, flushes, joins`;
         await report.check(what, () => meet(lender, user, [version, pair++]));
       }
+    }
+  },
+};
+
+const TESTS = fileURLToPath(new URL('build/test/run.js', root));
+/** Five minutes where nothing else runs. */
+const TESTS_SECONDS_MAX = 2400;
+/** Of the output, if a test fails. */
+const FAILED_LINES_MAX = 60;
+
+async function runAllTests(node: string): Promise<void> {
+  // Programs that tests start by name have the same version.
+  const PATH = `${dirname(node)}${delimiter}${process.env['PATH']}`;
+  const env = { ...process.env, PATH };
+  const { code, output } = await runToEnd([TESTS], TESTS_SECONDS_MAX, { env }, node);
+  if (code === 0) return;
+  const lines = output.split('\n').filter((line) => !line.startsWith('ok '));
+  throw new Error(lines.slice(-FAILED_LINES_MAX).join('\n'));
+}
+
+/** `npm test` as a whole with every other version. */
+export const nodeTestsGroup: Group = {
+  name: 'node-tests',
+  tools: [],
+  async run(report) {
+    for (const [version, node] of await findVersions(report, [22, 24, 26])) {
+      await report.check(`Node ${version} runs npm test`, () => runAllTests(node));
     }
   },
 };
