@@ -210,6 +210,49 @@ test('a FLUSH for persistence waits for the store of its target, on every path',
     assert.equal(statuses(pair), ['1 SUCCESS']);
   }));
 
+test('an ATOMIC WRITE to a persistent region is executed behind the FLUSH before it, not earlier', () =>
+  onLocal({ attributes: { qpAccessFlags: FLUSH_ACCESS } }, async (pair) => {
+    const { a, b } = pair;
+    const store = await HandStore.keep(b.context, 4096);
+    const { addr, rkey } = b.pd.regMr(store.buffer, FLUSH_ACCESS);
+    a.buffer.set(pattern(64));
+    const sgList = (length: number) => [{ addr: a.mr.addr, length, lkey: a.mr.lkey }];
+    const requests: AnyRequest[] = [
+      {
+        wrId: 1,
+        opcode: WrOpcode.RDMA_WRITE,
+        sgList: sgList(64),
+        rdma: { remoteAddr: addr, rkey },
+      },
+      {
+        wrId: 2,
+        opcode: WrOpcode.FLUSH,
+        flush: { remoteAddr: addr, rkey, length: 64, type: PlacementType.PERSISTENT },
+      },
+      {
+        wrId: 3,
+        opcode: WrOpcode.ATOMIC_WRITE,
+        sgList: sgList(8),
+        rdma: { remoteAddr: addr + 512n, rkey },
+      },
+    ];
+    a.qp.postSend(requests.map((request) => asPosted({ ...request, sendFlags: SIGNALED })));
+    pair.settle();
+    assert.equal(statuses(pair), ['1 SUCCESS']);
+    assert.equal(store.buffer.slice(512, 520), new Uint8Array(8), 'before its FLUSH is answered');
+    store.answer();
+    pair.settle();
+    assert.equal(statuses(pair), ['2 SUCCESS', '3 SUCCESS']);
+    assert.equal(store.buffer.slice(512, 520), pattern(8));
+    // With nothing on the wire before it, it needs no packet.
+    const { sentPkts } = a.context.counters();
+    a.buffer.fill(9, 0, 8);
+    a.qp.postSend(asPosted({ ...requests[2]!, sendFlags: SIGNALED }));
+    assert.equal(statuses(pair), ['3 SUCCESS']);
+    assert.is(a.context.counters().sentPkts, sentPkts);
+    assert.equal(store.buffer.slice(512, 520), new Uint8Array(8).fill(9));
+  }));
+
 test('a queue pair of another context whose completions are counted gets packets', async () => {
   const pair = await makePair({ contexts: true });
   const { a, b } = pair;
