@@ -13,6 +13,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
+import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { writeHeader } from './header.mjs';
 import { translate } from './wasm-to-c.mjs';
@@ -24,7 +25,7 @@ const FOLDER = 'build/bridge';
 const LIBRARY = `${FOLDER}/libverbena-bridge.so`;
 const COMPILER = process.env.CC ?? 'gcc';
 // Verbs have the parameters that verbs.h gives them, used or not.
-const FLAGS = ['-std=gnu11', '-O2', '-g', '-fPIC', '-shared', '-fvisibility=hidden'].concat([
+const FLAGS = ['-std=gnu11', '-O2', '-g', '-fPIC', '-fvisibility=hidden'].concat([
   '-Wall',
   '-Wextra',
   '-Werror',
@@ -33,6 +34,10 @@ const FLAGS = ['-std=gnu11', '-O2', '-g', '-fPIC', '-shared', '-fvisibility=hidd
   '-Wl,-z,relro',
 ]);
 const HEADERS = ['/usr/include/infiniband/verbs.h', '/usr/include/rdma/rdma_cma.h'];
+/** Libraries that programs may open by name (lookup.c). */
+const REPLACED = ['ibverbs', 'rdmacm'];
+const VERSIONS = `${FOLDER}/versions.map`;
+const TEXT = { encoding: 'utf8' };
 const PACKAGES = 'gcc libc6-dev libibverbs-dev librdmacm-dev';
 
 const ENGINE = 'build/engine.shared.wasm';
@@ -92,27 +97,63 @@ function compileEngine() {
   runOrEnd('ar', ['rcs', ENGINE_ARCHIVE, ENGINE_OBJECT]);
 }
 
-function compile() {
-  mkdirSync(FOLDER, { recursive: true });
-  writeHeader(FOLDER);
-  compileEngine();
-  const files = readdirSync(SOURCES).filter((name) => name.endsWith('.c'));
-  const made = `${LIBRARY}.${process.pid}`;
-  const words = [
-    ...FLAGS,
-    `-I${FOLDER}`,
-    `-I${SOURCES}`,
-    ...files.map((name) => `${SOURCES}/${name}`),
-  ];
-  const libraries = [ENGINE_ARCHIVE, '-Wl,--exclude-libs,ALL', '-lpthread', '-ldl'];
-  const { status } = spawnSync(COMPILER, [...words, '-o', made, ...libraries], {
+/** Links `library` from `words`; a library that is in use is replaced, not changed. */
+function link(library, words) {
+  const made = `${library}.${process.pid}`;
+  const name = `-Wl,-soname,${basename(library)}`;
+  const { status } = spawnSync(COMPILER, ['-shared', name, '-o', made, ...words], {
     stdio: 'inherit',
   });
   if (status !== 0) {
     rmSync(made, { force: true });
     process.exit(1);
   }
-  renameSync(made, LIBRARY);
+  renameSync(made, library);
+}
+
+/**
+ * Versions of the functions that a library of rdma-core exports, by name: `dlvsym` finds those of
+ * ours by them. Private versions change with the release, and versions that are not the default
+ * are interfaces of former times.
+ */
+function versionsOf(library) {
+  const { stdout } = spawnSync(COMPILER, [`-print-file-name=lib${library}.so`], TEXT);
+  const names = spawnSync('nm', ['-D', '--defined-only', stdout.trim()], TEXT).stdout ?? '';
+  return [...names.matchAll(/ T (\S+)@@(\S+)$/gm)]
+    .filter(([, , version]) => !version.includes('PRIVATE'))
+    .map(([, name, version]) => [name, version]);
+}
+
+/** Gives functions of `file` versions; names that it does not have are ignored. */
+function writeVersions(file) {
+  const byVersion = new Map();
+  for (const [name, version] of REPLACED.flatMap(versionsOf)) {
+    byVersion.set(version, [...(byVersion.get(version) ?? []), name]);
+  }
+  const blocks = [...byVersion].map(([version, names]) => `${version} { ${names.join('; ')}; };\n`);
+  writeFileSync(file, blocks.join(''));
+}
+
+function compile() {
+  mkdirSync(FOLDER, { recursive: true });
+  writeHeader(FOLDER);
+  compileEngine();
+  writeVersions(VERSIONS);
+  const files = readdirSync(SOURCES).filter((name) => name.endsWith('.c'));
+  const words = [
+    ...FLAGS,
+    `-I${FOLDER}`,
+    `-I${SOURCES}`,
+    ...files.map((name) => `${SOURCES}/${name}`),
+  ];
+  const versions = `-Wl,--version-script=${VERSIONS}`;
+  const libraries = [ENGINE_ARCHIVE, '-Wl,--exclude-libs,ALL', '-lpthread', '-ldl'];
+  link(LIBRARY, [...words, versions, ...libraries]);
+  for (const name of REPLACED) {
+    const needs = ['-l:libverbena-bridge.so', `-l${name}`];
+    const search = ['-Wl,-rpath,$ORIGIN', `-L${FOLDER}`, '-Wl,--no-as-needed'];
+    link(`${FOLDER}/libverbena-${name}.so`, [...search, ...needs]);
+  }
 }
 
 if (!isFresh()) {

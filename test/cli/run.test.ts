@@ -66,6 +66,24 @@ test('registered memory: overlaps, neighbours, churn, refusals and fork', () =>
     await untilNoSidecar(address);
   }));
 
+test('verbs that a program looks up by name, and by version, are those of the device', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'lookup', []);
+    if (!program) return;
+    const address = `${ADDRESS}9`;
+    const { code, stdout, stderr } = await space.run('run', '--address', address, program);
+    assert.is(code, 0, stderr);
+    assert.equal(stdout.trim().split('\n'), [
+      'loaded before: no',
+      'devices: 1 by name, 1 by version',
+      'another version: no',
+      'of the library itself: success',
+      'channel: yes',
+      'loaded behind: the same, closed: 0',
+      'missing: libnowhere.so.1: cannot open shared object file: No such file or directory',
+    ]);
+  }));
+
 test('a fault of the program’s own ends it, also after pages have moved', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'memory');

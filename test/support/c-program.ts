@@ -10,8 +10,14 @@ import type { Workspace } from './processes.js';
 /** Built where gcc and the headers of rdma-core are; elsewhere `run` refuses in words. */
 export const isBuilt = existsSync(LIBRARY);
 
+const LIBRARIES = ['-lrdmacm', '-libverbs', '-lpthread'];
+
 /** A program of test/cli/run; undefined where nothing can be compiled: the refusal is checked. */
-export async function compile(space: Workspace, name: string): Promise<string | undefined> {
+export async function compile(
+  space: Workspace,
+  name: string,
+  libraries: readonly string[] = LIBRARIES,
+): Promise<string | undefined> {
   if (!isBuilt) {
     const { code, stderr } = await space.run('run', process.execPath, '--version');
     assert.is(code, 1);
@@ -20,17 +26,7 @@ export async function compile(space: Workspace, name: string): Promise<string | 
   }
   const source = fileURLToPath(new URL(`test/cli/run/${name}.c`, root));
   const file = space.path(name);
-  const words = [
-    '-D_GNU_SOURCE',
-    '-O1',
-    '-Wall',
-    source,
-    '-o',
-    file,
-    '-lrdmacm',
-    '-libverbs',
-    '-lpthread',
-  ];
+  const words = ['-D_GNU_SOURCE', '-O1', '-Wall', source, '-o', file, ...libraries];
   execFileSync('gcc', words, { stdio: ['ignore', 'inherit', 'inherit'] });
   return file;
 }
