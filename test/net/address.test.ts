@@ -21,6 +21,7 @@ if (missingForNetwork() === undefined) {
         ({ ended: { code, stderr }, isWhole }) => {
           assert.is(code, bound ? 1 : 0, stderr);
           assert.is(stderr.includes(`going on from ${address}`), !bound, stderr);
+          assert.not.match(stderr, /\(node:|trace-warnings/, 'what Node says of warnings');
           if (!bound) assert.ok(isWhole());
         },
       );
