@@ -12,8 +12,6 @@ import type { RdsNode } from './node.js';
 const QUESTION_BYTES_MAX = 256;
 const ANSWER_BYTES_MAX = 1 << 24;
 const ANSWER_MILLIS = 5000;
-/** A socket file is made a moment before its process listens. */
-const STALE_MILLIS = 10_000;
 
 /** One node's answer. */
 export interface NodeAnswer {
@@ -197,9 +195,9 @@ function ask(path: string, question: string, keepsAlive = true): Promise<string 
       if (text.length > ANSWER_BYTES_MAX) socket.destroy();
     });
     socket.on('error', ({ code }: NodeJS.ErrnoException) => {
-      const file = lstatSync(path, { throwIfNoEntry: false });
-      if (code !== 'ECONNREFUSED' || !file?.isSocket()) return;
-      if (Date.now() - file.mtimeMs > STALE_MILLIS) rmSync(path, { force: true });
+      const isDead =
+        code === 'ECONNREFUSED' && lstatSync(path, { throwIfNoEntry: false })?.isSocket();
+      if (isDead) rmSync(path, { force: true });
     });
     socket.on('close', () => resolve(text.includes('\n') ? text : undefined));
     socket.write(`${question}\n`);

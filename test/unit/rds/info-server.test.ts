@@ -1,14 +1,6 @@
 /** Queries to a node of this machine, and their permissions. */
 import { spawnSync } from 'node:child_process';
-import {
-  chmodSync,
-  mkdtempSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createConnection } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -102,13 +94,9 @@ test('a process that ends by process.exit leaves no socket; that of a killed one
     assert.equal(readdirSync(folder), [own]);
     runNode("process.kill(process.pid, 'SIGKILL')");
     const [stale] = readdirSync(folder).filter((name) => name !== own);
-    const path = join(folder, stale!);
-    // Younger ones may belong to a process that listens in a moment.
-    assert.is((await askNodes('info')).length, 1);
-    assert.is(readdirSync(folder).length, 2);
-    utimesSync(path, 1, 1);
+    assert.ok(stale);
     publishNode(node);
-    await eventually(() => !readdirSync(folder).includes(stale!));
+    await eventually(() => !readdirSync(folder).includes(stale));
   }));
 
 test('nodes of other network namespaces have files of their own, and are not asked', () =>
