@@ -224,8 +224,8 @@ test('an address goes to a newcomer when its holder is dead, and stays with one 
     third.socket.on('close', () => ended.push(2));
     second.socket.send(hello(1));
     third.socket.send(hello(2));
-    await eventually(() => dead.socket.readyState === WebSocket.CLOSED, 5000);
-    await eventually(() => ended.length > 0 && link.peers.length === 2, 5000);
+    await eventually(() => dead.socket.readyState === WebSocket.CLOSED);
+    await eventually(() => ended.length > 0 && link.peers.length === 2);
     assert.equal(ended, [2], 'the address of a peer that lives is not taken over');
     for (const { socket } of [alive, second]) socket.terminate();
   }));
