@@ -92,6 +92,8 @@ test('a peer without a GID, one that hangs up, and none at all: each has its sen
     const against = async (behave: (socket: Socket) => void): Promise<string> => {
       server.once('connection', (socket) => {
         socket.on('error', () => undefined);
+        // One that reads nothing does not notice the end.
+        socket.resume();
         behave(socket);
       });
       const ended = await space.run('pingpong', '-p', port, '--bind', CLIENT, SERVER);
