@@ -63,7 +63,7 @@ export interface MessageEnd {
 
 const ADDRESS = '127.0.0.1';
 /** Each has a node at the port of nodes. */
-const OWN_ADDRESSES = ['127.0.77.41', '127.0.77.42'];
+const OWN_ADDRESSES = ['127.0.78.41', '127.0.78.42'];
 const RDS_PORT = 4000;
 /** Of a device that both ends share: no two of them live at the same time. */
 const SHARED_PORT = 47_918;
