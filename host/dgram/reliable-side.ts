@@ -76,7 +76,7 @@ export class ReliableSide {
         attempt: (destination, datagram) => this.#attempt(destination, datagram),
         taken: (datagram) => user.taken(datagram),
         plain: (datagram) => user.plain(datagram),
-        called: (callback, length) => user.called(callback, length),
+        calledLater: (callback, length) => user.calledLater(callback, length),
         dropped: (destination, count) => user.dropped(destination, count),
         stalled: (destination, isStalled) => user.stalled(destination, isStalled),
         emptied: () => {
