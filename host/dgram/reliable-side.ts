@@ -311,6 +311,11 @@ class Place implements NodeUser {
     this.side.wake();
   }
 
+  flush(): boolean {
+    this.side.outbox.flush();
+    return this.side.outbox.count === 0;
+  }
+
   giveUp(): void {
     this.side.giveUp();
   }
