@@ -17,6 +17,8 @@ const IDLE_MILLIS = 1000;
 /** Interval of the check whether all messages are acknowledged, and its limit. */
 const HOLD_MILLIS = 20;
 const HOLD_MILLIS_MAX = 10_000;
+/** How long `process.exit` waits until the peers' devices have what was sent. */
+const EXIT_MILLIS = 1000;
 /** Interval between two questions to a peer that has no node. */
 export const ASK_MILLIS = 5000;
 /** The same during an outage of a path. */
@@ -40,6 +42,8 @@ export interface NodeUser {
   entered(socket: RdsSocket): void;
   /** The outbox may be retried. */
   wake(): void;
+  /** Retries the outbox at once. Returns whether it is empty. */
+  flush(): boolean;
   /** The socket is closed and keeps its port only for its outbox. */
   readonly isLingering: boolean;
   /** Gives up the port and the outbox. */
@@ -61,10 +65,14 @@ const alive = new Set<LocalNode>();
 
 /**
  * Sends peers the end of this process's nodes, so that no connection to them remains for the next
- * process at this address. Queued messages still leave. Signals that kill at once prevent it.
+ * process at this address. The process waits until the peers' devices have its messages, as the
+ * kernel has those of UDP. Signals that kill at once prevent it.
  */
 function sayFarewell(): void {
-  for (const localNode of alive) localNode.end();
+  for (const localNode of alive) {
+    localNode.settle();
+    localNode.end();
+  }
 }
 
 export class LocalNode {
@@ -320,6 +328,14 @@ export class LocalNode {
     this.end();
     if (!opened) return;
     for (const context of [...opened.reserves, opened.context]) void context.close();
+  }
+
+  /** Waits, without a turn of the event loop, until the peers' devices have what was sent. */
+  settle(): void {
+    const users = [...this.#users];
+    const isEmpty = (): boolean => users.map((user) => user.flush()).every((done) => done);
+    if (this.#opened?.isThreaded !== true || (this.#pending === 0 && isEmpty())) return;
+    this.#node?.settle(isEmpty, EXIT_MILLIS);
   }
 
   /** Ends all connections. */

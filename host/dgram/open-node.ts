@@ -28,6 +28,8 @@ const log = debuglog('verbena');
 export interface OpenedNode {
   readonly context: Context;
   readonly node: RdsNode;
+  /** Its devices run in threads of their own. */
+  readonly isThreaded: boolean;
   /** Devices at other addresses. */
   readonly reserves: Context[];
 }
@@ -50,7 +52,8 @@ export async function openNode(address: string): Promise<OpenedNode | undefined>
         outageMicros: outageMillis * MICROS,
       });
       publishNode(node);
-      return { context, node, reserves: [] };
+      const { posix } = await loadPosix();
+      return { context, node, isThreaded: runsInThread(posix !== undefined), reserves: [] };
     } catch (error) {
       if (!(error instanceof VerbenaError)) throw error;
       if (!(error instanceof LinkError) || error.code !== 'EADDRINUSE') return undefined;

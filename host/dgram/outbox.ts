@@ -15,8 +15,12 @@ export interface OutboxUser {
   attempt(destination: Destination, datagram: Addressed): Outcome;
   taken(datagram: Addressed): void;
   plain(datagram: Addressed): void;
-  /** Reports success to the program. */
-  called(callback: SendCallback, length: number): void;
+  /**
+   * Reports success to the program for a datagram that has not left, in a later turn of the event
+   * loop. UDP reports such a datagram in a later turn, too. A program that awaits each callback
+   * would otherwise never let the event loop turn, and without a turn no datagram leaves.
+   */
+  calledLater(callback: SendCallback, length: number): void;
   dropped(destination: Destination, count: number): void;
   /** No datagram left for `STALL_MILLIS`; or one left again. */
   stalled(destination: Destination, isStalled: boolean): void;
@@ -66,7 +70,7 @@ export class Outbox {
     const { length, callback } = datagram;
     const used = this.#bytes + this.#count * OVERHEAD_BYTES;
     if (this.#count > 0 && used + length + OVERHEAD_BYTES > this.#limits.queueBytes) {
-      if (callback) this.#user.called(callback, length);
+      if (callback) this.#user.calledLater(callback, length);
       this.#user.dropped(destination, 1);
       return;
     }
@@ -106,9 +110,13 @@ export class Outbox {
     if (this.#count === 0) this.#user.emptied();
   }
 
-  /** Drops everything. */
+  /** Drops everything: the program has its callbacks, as of datagrams that a network drops. */
   clear(): void {
-    for (const destination of this.#queues) this.#remove(destination, destination.waiting.length);
+    for (const destination of this.#queues) {
+      const { length } = destination.waiting;
+      for (let index = 0; index < length; index++) this.#call(destination, index);
+      this.#remove(destination, length);
+    }
     this.#plan();
   }
 
@@ -160,13 +168,13 @@ export class Outbox {
     this.#user.stalled(destination, false);
   }
 
-  /** UDP calls back as soon as the kernel has a datagram: a stall must not delay the program. */
+  /** UDP calls back as soon as the kernel has a datagram: a stall must not hold up the program. */
   #call({ waiting }: Destination, index: number): void {
     const { datagram, sinceMillis } = waiting[index]!;
     const { callback, length } = datagram;
     if (!callback) return;
     waiting[index] = { datagram: { ...datagram, callback: undefined }, sinceMillis };
-    this.#user.called(callback, length);
+    this.#user.calledLater(callback, length);
   }
 
   #remove(destination: Destination, count: number): void {

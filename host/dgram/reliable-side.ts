@@ -76,7 +76,7 @@ export class ReliableSide {
         attempt: (destination, datagram) => this.#attempt(destination, datagram),
         taken: (datagram) => user.taken(datagram),
         plain: (datagram) => user.plain(datagram),
-        called: (callback, length) => user.called(callback, length),
+        calledLater: (callback, length) => user.calledLater(callback, length),
         dropped: (destination, count) => user.dropped(destination, count),
         stalled: (destination, isStalled) => user.stalled(destination, isStalled),
         emptied: () => {
@@ -309,6 +309,11 @@ class Place implements NodeUser {
 
   wake(): void {
     this.side.wake();
+  }
+
+  flush(): boolean {
+    this.side.outbox.flush();
+    return this.side.outbox.count === 0;
   }
 
   giveUp(): void {

@@ -112,6 +112,8 @@ class Half implements ReliableUser {
   #resolved: string | undefined;
   /** Datagrams that Node sends after a look-up of theirs. */
   #lookups = 0;
+  /** Callbacks that are called in later turns of the event loop. */
+  #lateCallbacks = 0;
   /** Datagrams that came by UDP. */
   udpRead = 0;
   /** The RDP message that is being emitted. */
@@ -282,7 +284,7 @@ class Half implements ReliableUser {
     totals.udpSent++;
     const { loss, seed } = processEnvironment();
     if (loss > 0 && splitmix32(Math.imul(++draws, 0x85ebca6b) ^ seed)() < (loss / 100) * 2 ** 32) {
-      if (callback) this.called(callback, length);
+      if (callback) this.#called(callback, length);
       return;
     }
     if (this.#peer) return NODE.send.call(this.#socket, pieces, callback);
@@ -297,11 +299,21 @@ class Half implements ReliableUser {
   taken({ callback, length }: Addressed): void {
     this.counters.rdpSent++;
     totals.rdpSent++;
-    if (callback) this.called(callback, length);
+    if (callback) this.#called(callback, length);
   }
 
-  called(callback: SendCallback, length: number): void {
-    process.nextTick(callback, null, length);
+  /** In the order of the datagrams: not before callbacks that wait for their turn. */
+  #called(callback: SendCallback, length: number): void {
+    if (this.#lateCallbacks > 0) this.calledLater(callback, length);
+    else process.nextTick(callback, null, length);
+  }
+
+  calledLater(callback: SendCallback, length: number): void {
+    this.#lateCallbacks++;
+    setImmediate(() => {
+      this.#lateCallbacks--;
+      callback(null, length);
+    });
   }
 
   dropped({ address, port }: Destination, count: number): void {

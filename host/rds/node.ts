@@ -50,6 +50,9 @@ const KBYTE = 1024;
 /** So long the end waits for peers to have the last acknowledgements. */
 const FAREWELL_MICROS = 100_000;
 const ZERO_COPY_BYTES = 32768;
+/** Between two looks at completions of a thread that is blocked. */
+const SETTLE_MILLIS = 1;
+const SLEEP = new Int32Array(new SharedArrayBuffer(4));
 /** Of this software, as `config` says it. */
 const VERSION = '0.1.0';
 
@@ -416,6 +419,30 @@ export class RdsNode {
     };
     // An acknowledgement that waits for a message must not keep the event loop busy meanwhile.
     this.#cancelTimer = this.context.device.clock.at(next, fire, true);
+  }
+
+  /**
+   * @internal At the end of a process, which has no more turns of the event loop: blocks it until the
+   * devices of the peers have every message, at most `millis`. `isEmpty` sends what waits outside of
+   * the node, and returns whether it sent all. The devices must run in threads of their own.
+   */
+  settle(isEmpty: () => boolean, millis: number): void {
+    const { device } = this.context;
+    let left = 0;
+    let isLast = false;
+    for (const until = this.now + millis * 1000; this.now < until;) {
+      const isSent = isEmpty();
+      if (left === 0) {
+        if (isLast) return;
+        // Behind every message: its completion says that the peer's device has them.
+        isLast = isSent;
+        left = this.#active.acknowledgeNow(this.now, () => left--);
+        if (left === 0) return;
+      }
+      device.engine.drain();
+      Atomics.wait(SLEEP, 0, 0, SETTLE_MILLIS);
+      for (const transport of this.transports.all) transport.sweep();
+    }
   }
 
   /** Ends all connections and gives everything back; the device stays open. */

@@ -115,6 +115,29 @@ test('a program announces its end: its successor at that address gets RDP as wel
     socket.close();
   }));
 
+test('process.exit right behind send: a reader that is stopped meanwhile has every datagram', () =>
+  Workspace.use(async (workspace) => {
+    const count = 300;
+    const reader = start(workspace, ['reader.mjs', '127.0.77.39', 5300], PATIENT);
+    await reader.printed('stdout', /ready/, 60_000);
+    const program = start(workspace, ['exits.mjs', '127.0.77.39', 5300, count], PATIENT);
+    await program.printed('stdout', /ready/, 60_000);
+    reader.kill('SIGSTOP');
+    program.kill('SIGUSR2');
+    await program.printed('stdout', /sent/, 60_000);
+    // By now UDP would have them all in the kernel.
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    reader.kill('SIGCONT');
+    assert.is((await program.ended).code, 0);
+    await reader.printed('stdout', new RegExp(`last ${count - 1}\n`), 60_000);
+    reader.kill('SIGTERM');
+    const { stdout } = await reader.ended;
+    assert.equal(
+      stdout.split('\n').filter((line) => line.startsWith('last')),
+      Array.from({ length: count }, (_, index) => `last ${index}`),
+    );
+  }));
+
 test('a socket that is handed to a child is read by the child, and both use UDP', () =>
   Workspace.use(async (workspace) => {
     const ended = await start(workspace, ['handed.mjs', '127.0.77.59'], 'heartbeatMillis=1500')

@@ -213,9 +213,7 @@ export class VerbsTransport {
     if (!qp || this.#isClosed || this.context.device.closed) return;
     qp.modify({ qpState: QpState.ERR });
     const isFirst = this.#swept.length === 0;
-    for (let some = this.cq.poll(POLL); some.length > 0; some = this.cq.poll(POLL)) {
-      this.#swept.push(...some);
-    }
+    this.#poll();
     if (!isFirst || this.#swept.length === 0) return;
     queueMicrotask(() => {
       if (this.#isClosed) return;
@@ -276,8 +274,11 @@ export class VerbsTransport {
         return this.broken(connection, isHopeless(event.status));
       case CmEventType.UNREACHABLE:
         return this.broken(connection, true);
-      case CmEventType.CONNECT_ERROR:
       case CmEventType.DISCONNECTED:
+        // Messages that arrived before the peer's disconnect request, maybe its last ones.
+        this.sweep();
+        return this.broken(connection);
+      case CmEventType.CONNECT_ERROR:
       case CmEventType.DEVICE_REMOVAL:
         return this.broken(connection);
       default:
@@ -285,6 +286,8 @@ export class VerbsTransport {
   }
 
   #request({ id, privateData }: CmEvent): void {
+    // The peer's former process may have ended: its last messages come first.
+    this.sweep();
     const { address, udpPort } = id.getPeerAddr()!;
     const asking = Endpoint.parse(address, udpPort);
     const acceptance = this.core.request(this.now, asking, privateData, this.index);
@@ -339,6 +342,19 @@ export class VerbsTransport {
         return;
       }
     }
+  }
+
+  #poll(): void {
+    for (let some = this.cq.poll(POLL); some.length > 0; some = this.cq.poll(POLL)) {
+      this.#swept.push(...some);
+    }
+  }
+
+  /** Handles the completions that are there, without a turn of the event loop. */
+  sweep(): void {
+    if (this.context.device.closed) return;
+    this.#poll();
+    this.#completions([]);
   }
 
   #completions(completions: readonly WorkCompletion[]): void {

@@ -182,7 +182,7 @@ function makeDesk(limits: Partial<RdpSettings> = {}): Desk {
     attempt: ({ port }: Destination) => fates.get(port) ?? 'taken',
     taken: (datagram: Addressed) => say('taken', datagram),
     plain: (datagram: Addressed) => say('plain', datagram),
-    called: (callback: SendCallback, length: number) => callback(null, length),
+    calledLater: (callback: SendCallback, length: number) => callback(null, length),
     dropped: ({ port }: Destination, count: number) => void log.push(`dropped ${port} ${count}`),
     stalled: ({ port }: Destination, isStalled: boolean) =>
       void log.push(`${isStalled ? 'stalled' : 'resumed'} ${port}`),

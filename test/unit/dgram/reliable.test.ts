@@ -278,6 +278,102 @@ test('an outbox that is full drops datagrams as UDP does: without an error', asy
   await closed(successor);
 });
 
+test('a program that awaits each callback has turns of the event loop while nothing leaves', async () => {
+  await using there = await openDevice({ address: '127.0.115.35' });
+  rds.RdsNode.of(there, { parameters: { MaxDataRecvBuffers: 8 } });
+  const slow = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
+  slow.bind({ port: 4000 });
+  const one = await bound('127.0.115.36', { ...PATIENT, callbackMillis: 0, queueBytes: 20_000 });
+  while (one.counters.rdpSent === 0) {
+    one.send('', 4000, '127.0.115.35');
+    await sleep(5);
+  }
+  let turns = 0;
+  const turn = (): void => {
+    turns++;
+    next = setImmediate(turn);
+  };
+  let next = setImmediate(turn);
+  let [waited, dropped] = [0, 0];
+  for (let index = 0; index < 500; index++) {
+    const before = [turns, one.counters.dropped] as const;
+    let isWaiting = false;
+    await new Promise<void>((resolve) => {
+      one.send(`${index}`, 4000, '127.0.115.35', () => resolve());
+      isWaiting = one.getSendQueueCount() > 0;
+    });
+    if (!isWaiting) continue;
+    assert.ok(turns > before[0], `datagram ${index}`);
+    if (one.counters.dropped > before[1]) dropped++;
+    else waited++;
+  }
+  clearImmediate(next);
+  assert.ok(waited >= 50 && dropped >= 50, `${waited} ${dropped}`);
+  await closed(one);
+});
+
+test('callbacks are called in the order of the datagrams, also behind a stall', async () => {
+  await using there = await openDevice({ address: '127.0.115.37' });
+  rds.RdsNode.of(there, { parameters: { MaxDataRecvBuffers: 8 } });
+  const slow = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
+  slow.bind({ port: 4000 });
+  const one = await bound('127.0.115.38', { ...PATIENT, callbackMillis: 0 });
+  while (one.counters.rdpSent === 0) {
+    one.send('', 4000, '127.0.115.37');
+    await sleep(5);
+  }
+  const order: number[] = [];
+  let count = 0;
+  const send = (): void => {
+    const index = count++;
+    one.send(`${index}`, 4000, '127.0.115.37', () => order.push(index));
+  };
+  while (one.getSendQueueCount() === 0) send();
+  // Released without progress; then those behind it find room.
+  await until(() => order.length === count);
+  send();
+  for (const end = count + 500; count < end || one.getSendQueueCount() > 0;) {
+    while (slow.revents & rds.PollEvent.IN) slow.recvmsg([]);
+    if (count < end) send();
+    if (count % 64 === 0 || count === end) await sleep(1);
+    else await Promise.resolve();
+  }
+  await until(() => order.length === count);
+  assert.equal(
+    order,
+    Array.from({ length: count }, (_, index) => index),
+  );
+  await closed(one);
+});
+
+test('a socket that gives up its outbox calls back for each datagram', async () => {
+  await using there = await openDevice({ address: '127.0.115.39' });
+  rds.RdsNode.of(there, { parameters: { MaxDataRecvBuffers: 8 } });
+  const slow = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
+  slow.bind({ port: 4000 });
+  const one = await bound('127.0.115.40');
+  while (one.counters.rdpSent === 0) {
+    one.send('', 4000, '127.0.115.39');
+    await sleep(5);
+  }
+  const { port } = one.address();
+  let [sent, called] = [0, 0];
+  for (; one.getSendQueueCount() < 50; sent++) {
+    one.send(`${sent}`, 4000, '127.0.115.39', (error) => {
+      assert.is(error, null);
+      called++;
+    });
+  }
+  await closed(one);
+  assert.ok(called < sent);
+  // Its port belongs to another socket now.
+  const successor = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
+  successor.bind(port, '127.0.115.40');
+  await once(successor, 'listening');
+  await until(() => called === sent);
+  await closed(successor);
+});
+
 test('a peer whose node ends is reached by UDP at once', async () => {
   const there = await openDevice({ address: '127.0.77.40' });
   const reader = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
