@@ -17,7 +17,7 @@ const IDLE_MILLIS = 1000;
 /** Interval of the check whether all messages are acknowledged, and its limit. */
 const HOLD_MILLIS = 20;
 const HOLD_MILLIS_MAX = 10_000;
-/** How long `process.exit` waits until the peers' devices have what was sent. */
+/** How long `process.exit` waits until the peers' devices have what was sent by all nodes. */
 const EXIT_MILLIS = 1000;
 /** Interval between two questions to a peer that has no node. */
 export const ASK_MILLIS = 5000;
@@ -69,8 +69,9 @@ const alive = new Set<LocalNode>();
  * kernel has those of UDP. Signals that kill at once prevent it.
  */
 function sayFarewell(): void {
+  const until = performance.now() + EXIT_MILLIS;
   for (const localNode of alive) {
-    localNode.settle();
+    localNode.settle(until - performance.now());
     localNode.end();
   }
 }
@@ -330,12 +331,12 @@ export class LocalNode {
     for (const context of [...opened.reserves, opened.context]) void context.close();
   }
 
-  /** Waits, without a turn of the event loop, until the peers' devices have what was sent. */
-  settle(): void {
+  /** Blocks the thread until the peers' devices have what was sent, at most `millis`. */
+  settle(millis: number): void {
     const users = [...this.#users];
     const isEmpty = (): boolean => users.map((user) => user.flush()).every((done) => done);
     if (this.#opened?.isThreaded !== true || (this.#pending === 0 && isEmpty())) return;
-    this.#node?.settle(isEmpty, EXIT_MILLIS);
+    this.#node?.settle(isEmpty, millis);
   }
 
   /** Ends all connections. */

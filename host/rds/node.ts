@@ -423,8 +423,9 @@ export class RdsNode {
 
   /**
    * @internal At the end of a process, which has no more turns of the event loop: blocks it until
-   * the devices of the peers have every message, at most `millis`. `isEmpty` sends what waits outside of
-   * the node, and returns whether it sent all. The devices must run in threads of their own.
+   * the devices of the peers have every message, at most `millis`. `isEmpty` sends what waits
+   * outside of the node, and returns whether it sent all. The devices must have threads of their
+   * own.
    */
   settle(isEmpty: () => boolean, millis: number): void {
     const { device } = this.context;

@@ -118,9 +118,9 @@ test('a program announces its end: its successor at that address gets RDP as wel
 test('process.exit right behind send: a reader that is stopped meanwhile has every datagram', () =>
   Workspace.use(async (workspace) => {
     const count = 300;
-    const reader = start(workspace, ['reader.mjs', '127.0.77.45', 5300], PATIENT);
+    const reader = start(workspace, ['reader.mjs', '127.0.115.43', 5300], PATIENT);
     await reader.printed('stdout', /ready/, 60_000);
-    const program = start(workspace, ['exits.mjs', '127.0.77.45', 5300, count], PATIENT);
+    const program = start(workspace, ['exits.mjs', '127.0.115.43', 5300, count], PATIENT);
     await program.printed('stdout', /ready/, 60_000);
     reader.kill('SIGSTOP');
     program.kill('SIGUSR2');

@@ -352,7 +352,7 @@ export class VerbsTransport {
 
   /** Handles the completions that are there, without a turn of the event loop. */
   sweep(): void {
-    if (this.context.device.closed) return;
+    if (this.#isClosed || this.context.device.closed) return;
     this.#poll();
     this.#completions([]);
   }

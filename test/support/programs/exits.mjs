@@ -4,7 +4,7 @@ import { writeSync } from 'node:fs';
 
 const [address, port, count] = process.argv.slice(2);
 const socket = createSocket('udp4');
-socket.bind(0, '127.0.77.38');
+socket.bind(0, '127.0.115.44');
 const timer = setInterval(() => {
   if (socket.counters.rdpSent === 0) return socket.send('first', Number(port), address);
   clearInterval(timer);

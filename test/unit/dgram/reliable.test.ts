@@ -107,12 +107,14 @@ test('a stream changes to RDP: each datagram arrives once, and in order', async 
 test('the first datagram by RDP waits for those that the kernel still holds', async () => {
   const [one, other] = [await bound('127.0.77.24'), await bound('127.0.77.25')];
   await switched(one, other);
-  // Not switched for this port yet, but its path is up.
   const third = await bound('127.0.77.25');
+  // The node of the senders has to know the port: without that they use UDP.
+  await switched(one, third);
   const list = texts(third);
   const { port } = third.address();
   const expected: string[] = [];
   for (let turn = 0; turn < 5; turn++) {
+    // Not switched for the port of `third` yet.
     const fourth = await bound('127.0.77.24');
     await switched(fourth, other);
     list.length = expected.length = 0;
