@@ -143,7 +143,9 @@ const results: Result[] = [];
 // Tests run the command as it is now, even if only tsc ran since the last build.
 execFileSync(process.execPath, [fileURLToPath(new URL('host/bundle.mjs', root))]);
 endWithUs();
-rmSync(RAN_FOLDER, { recursive: true, force: true });
+/** Only such a run reads what each file of pyverbs left; another one beside it leaves it alone. */
+const isWhole = wanted.length === 0 && !fast && !long;
+if (isWhole) rmSync(RAN_FOLDER, { recursive: true, force: true });
 const left = notRun(files);
 const wantedFiles = files.filter((file) => !left.includes(file));
 const programs = await findPrograms(wantedFiles);
@@ -184,7 +186,7 @@ if (directory !== undefined) {
 const passed = results.reduce((sum, result) => sum + result.passed, 0);
 let failed = results.reduce((sum, result) => sum + result.failed, 0);
 if (results.length === 0) console.log(`no test file has "${wanted.join('" or "')}" in its name`);
-if (wanted.length === 0 && !fast && !long) {
+if (isWhole) {
   const { sentence, complaints } = reportPyverbs();
   for (const complaint of complaints) console.log(complaint);
   console.log(sentence);
