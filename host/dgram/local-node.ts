@@ -5,6 +5,9 @@
 import { debuglog } from 'node:util';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT } from '../link/link.js';
+import type { Path } from '../rds/protocol/path.js';
+import { isSameRoute } from '../rds/protocol/routes.js';
+import type { Route } from '../rds/protocol/transport.js';
 import type { RdsSocket } from '../rds/socket/socket.js';
 import { isUnicast } from './addresses.js';
 import type { Destination } from './destination.js';
@@ -21,8 +24,10 @@ const HOLD_MILLIS_MAX = 10_000;
 const EXIT_MILLIS = 1000;
 /** Interval between two questions to a peer that has no node. */
 export const ASK_MILLIS = 5000;
-/** The same during an outage of a path. */
-const OUTAGE_ASK_MILLIS = 1000;
+/** Interval of the probes of one route during an outage of its path. */
+const OUTAGE_PROBE_MILLIS = 1200;
+/** A peer that is silent for so long, with messages in flight to it, is probed. */
+const SILENT_MILLIS = 250;
 /**
  * A process without an open node opens one if the peer's system does not reject port 4791 for this
  * long: opening takes processor time, which the answer to the first datagram should not wait for.
@@ -53,12 +58,15 @@ export interface NodeUser {
 interface Peer {
   /** Earliest time of the next question. */
   askAtMillis: number;
-  /** Earliest time of the next probe during an outage. */
-  probeAtMillis: number;
+  /** Earliest time of the next probe of a route during an outage. */
+  readonly probeAtMillis: Map<string, number>;
+  /** When messages were seen to be in flight; 0: none are. */
+  inFlightMicros: number;
   /** Its system rejects port 4791, and nothing was received from it since. */
   isAbsent: boolean;
 }
 
+const MICROS = 1000;
 const log = debuglog('verbena');
 const localNodes = new Map<string, LocalNode>();
 const alive = new Set<LocalNode>();
@@ -166,7 +174,8 @@ export class LocalNode {
       return;
     }
     peer.isAbsent = false;
-    if (!this.#probe(address, ROCE_PORT, peer)) return;
+    const to = new Endpoint(Gid.parse(address), ROCE_PORT);
+    if (!this.#probe(to, peer)) return;
     const request = (): void => {
       // Also without a socket at this moment: the program may make one for each question.
       if (peer.isAbsent || localNodes.get(this.address) !== this) return;
@@ -197,29 +206,82 @@ export class LocalNode {
     if (this.#isHeld) return;
     this.#isHeld = true;
     const look = (): void => {
-      this.#isHeld = this.#pending > 0 && performance.now() < this.#heldUntil;
+      this.#isHeld = this.#watchPaths() > 0 && performance.now() < this.#heldUntil;
       if (this.#isHeld) setTimeout(look, HOLD_MILLIS);
     };
     setTimeout(look, HOLD_MILLIS);
+  }
+
+  /** Probes silent peers; returns the number of messages in flight. */
+  #watchPaths(): number {
+    let pending = 0;
+    for (const path of this.#node?.core.paths ?? []) {
+      pending += path.pending;
+      this.#watch(path);
+    }
+    return pending;
   }
 
   /**
    * RDP refused a message for now. Returns whether it goes by UDP: the path is down, has no other
    * route, and the peer has every message of this node. If messages are in flight they must arrive
    * before, and another route may carry this message where UDP would lose it. So the message waits,
-   * and the peer is probed: if its system rejects the node's port the node is gone, and the path
-   * fails at once.
+   * and the peer is probed.
    */
-  isFreeForUdp({ peerAddress, endpoint }: Destination): boolean {
+  isFreeForUdp({ endpoint }: Destination): boolean {
     const path = this.#node?.core.pathTo(endpoint);
-    if (!path || path.state === 'ACTIVE') return false;
-    if (path.pending === 0 && path.routes.count === 1) return true;
-    const now = performance.now();
-    const peer = this.#peer(peerAddress);
-    if (now < peer.probeAtMillis) return false;
-    peer.probeAtMillis = now + OUTAGE_ASK_MILLIS;
-    this.#probe(peerAddress, endpoint.port, peer);
+    if (!path) return false;
+    if (path.state !== 'ACTIVE' && path.pending === 0 && path.routes.count === 1) return true;
+    this.#watch(path);
     return false;
+  }
+
+  /**
+   * Probes a peer that is silent although messages are in flight to it, or whose path is broken: at
+   * its own address, and at the other end of the route in use. If its system rejects the node's
+   * port, the node is gone, and the path fails at once. If it rejects that of another route, the
+   * path tries the next route.
+   */
+  #watch(path: Path): void {
+    const { state, routes } = path;
+    const peer = this.#peerOf(path);
+    const micros = this.#node!.now;
+    if (path.pending === 0) peer.inFlightMicros = 0;
+    else peer.inFlightMicros ||= micros;
+    if (state === 'ACTIVE' ? !this.#isSilent(path, peer) : state !== 'CONNECTING') return;
+    const { current } = routes;
+    const isDue = ({ from, to }: Route): boolean => {
+      const [key, now] = [`${from} ${to}`, performance.now()];
+      if (now < (peer.probeAtMillis.get(key) ?? 0)) return false;
+      peer.probeAtMillis.set(key, now + OUTAGE_PROBE_MILLIS);
+      return true;
+    };
+    const named = { from: routes.home, to: path.peer };
+    if (isDue(named)) this.#probe(path.peer, peer, true);
+    if (!isSameRoute(named, current) && isDue(current)) this.#probeRoute(path, current);
+  }
+
+  /** The peer acknowledged nothing of what is in flight. */
+  #isSilent({ heardMicros }: Path, { inFlightMicros }: Peer): boolean {
+    const since = Math.max(heardMicros, inFlightMicros);
+    return inFlightMicros !== 0 && this.#node!.now - since > SILENT_MILLIS * MICROS;
+  }
+
+  #probeRoute(path: Path, route: Route): void {
+    const from = this.#node!.core.addresses[route.from];
+    if (!from) return;
+    const target = { address: route.to.gid.toString(), port: route.to.port, isOutage: true };
+    probePeer(from.gid.toString(), target, (isRefused) => {
+      const node = this.#node;
+      const isLive = path.state === 'ACTIVE' && !this.#isSilent(path, this.#peerOf(path));
+      if (!node || !isRefused || isLive) return;
+      path.rejected(node.now, route);
+      node.arm();
+    });
+  }
+
+  #peerOf({ peer: { gid } }: Path): Peer {
+    return this.#peer(gid.toString());
   }
 
   /** A datagram came by RDP from this address. */
@@ -236,24 +298,33 @@ export class LocalNode {
         const [oldest] = this.#peers.keys();
         this.#peers.delete(oldest!);
       }
-      peer = { askAtMillis: 0, probeAtMillis: 0, isAbsent: false };
+      peer = { askAtMillis: 0, probeAtMillis: new Map(), inFlightMicros: 0, isAbsent: false };
       this.#peers.set(address, peer);
     }
     return peer;
   }
 
-  #probe(address: string, port: number, peer: Peer): boolean {
-    return probePeer(this.address, { address, port }, (isRefused) => {
+  #probe(to: Endpoint, peer: Peer, isOutage = false): boolean {
+    const target = { address: to.gid.toString(), port: to.port, isOutage };
+    return probePeer(this.address, target, (isRefused) => {
       const node = this.#node;
-      const path = node?.core.pathTo(new Endpoint(Gid.parse(address), port));
-      // The address may be gone where the peer is not: another route leads to its node.
-      if (path && (path.state === 'ACTIVE' || (!isRefused && path.routes.count > 1))) return;
-      if (port === ROCE_PORT) peer.isAbsent = true;
+      const path = node?.core.pathTo(to);
+      if (path && !this.#isGone(path, peer, isRefused)) return;
+      if (to.port === ROCE_PORT) peer.isAbsent = true;
       peer.askAtMillis = performance.now() + ASK_MILLIS;
       path?.abandon(node!.now);
       node?.arm();
       for (const user of [...this.#users]) user.wake();
     });
+  }
+
+  /** Has the peer no node any more, after a probe of its own address failed? */
+  #isGone(path: Path, peer: Peer, isRefused: boolean): boolean {
+    if (path.state !== 'ACTIVE') {
+      // The address may be gone where the peer is not: another route leads to its node.
+      return isRefused || path.routes.count === 1;
+    }
+    return isRefused && path.routes.current.to.equals(path.peer) && this.#isSilent(path, peer);
   }
 
   /** Opens devices at other local addresses: only a process that uses RDP has them. */
@@ -305,12 +376,6 @@ export class LocalNode {
   #enter(user: NodeUser): void {
     const socket = this.#opener!.bindRds(this.#opened!, user.port);
     if (socket) user.entered(socket);
-  }
-
-  get #pending(): number {
-    let pending = 0;
-    for (const path of this.#node?.core.paths ?? []) pending += path.pending;
-    return pending;
   }
 
   #closeDoorbell(): void {

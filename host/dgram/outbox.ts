@@ -1,6 +1,7 @@
 /**
  * Datagrams that RDP cannot take yet: by destination, in order, bounded by bytes. A datagram that
- * does not fit, or that waited too long, is dropped as UDP drops one: without an error.
+ * does not fit, or that waited too long, is dropped as UDP drops one: without an error. If their
+ * path fails they leave by UDP, at a rate that the receiver's buffer takes.
  */
 import { timerMillis } from '../base/timer.js';
 import { copyPieces } from './pieces.js';
@@ -38,6 +39,20 @@ const OVERHEAD_BYTES = 256;
 const STALL_MILLIS = 250;
 /** Without progress for so long the outbox no longer keeps the process alive. */
 const HOLD_MILLIS = 10_000;
+/**
+ * Rate at which an outbox leaves by UDP. The receive buffer of a Linux socket (208 KiB) holds 256
+ * small datagrams: at this rate its program may be away for 32 ms.
+ */
+const UDP_PER_MILLI = 8;
+/** A datagram of so many bytes counts as one, a longer one as several. */
+const UDP_UNIT_BYTES = 1024;
+/** Credit of a timer that fires late. */
+const UDP_BURST = 4 * UDP_PER_MILLI;
+
+/** A datagram by UDP, for the rate. */
+function udpUnits(length: number): number {
+  return Math.max(1, length / UDP_UNIT_BYTES);
+}
 
 export class Outbox {
   readonly #user: OutboxUser;
@@ -50,6 +65,13 @@ export class Outbox {
   #timer: NodeJS.Timeout | undefined;
   #progressMillis = 0;
   #isFlushing = false;
+  /** Units that may leave by UDP now, and when they were counted. */
+  #udpCredit = 0;
+  #udpMillis = 0;
+  /** The last flush left datagrams that wait for credit. */
+  #isPaced = false;
+  /** Units that were added since: so the outbox becomes empty however fast the program sends. */
+  #udpArrived = 0;
 
   constructor(user: OutboxUser, limits: Limits) {
     this.#user = user;
@@ -84,6 +106,7 @@ export class Outbox {
     waiting.push({ datagram: copy, sinceMillis: now });
     this.#count++;
     this.#bytes += length;
+    if (this.#isPaced) this.#udpArrived += udpUnits(length);
     if (destination.isReleased) this.#call(destination, waiting.length - 1);
     this.#plan();
   }
@@ -94,6 +117,11 @@ export class Outbox {
     if (this.#isFlushing || this.#count === 0) return;
     this.#isFlushing = true;
     const now = performance.now();
+    const credit = this.#udpCredit + UDP_PER_MILLI * (now - this.#udpMillis);
+    this.#udpCredit = Math.min(credit, UDP_BURST) + this.#udpArrived;
+    this.#udpMillis = now;
+    this.#udpArrived = 0;
+    this.#isPaced = false;
     let isProgress = false;
     try {
       for (const destination of this.#queues) {
@@ -124,20 +152,28 @@ export class Outbox {
   #flushOne(destination: Destination, now: number): boolean {
     const { waiting } = destination;
     let count = 0;
+    let isPaced = false;
     while (count < waiting.length) {
       const { datagram } = waiting[count]!;
       const outcome = this.#user.attempt(destination, datagram);
       if (outcome === 'wait') break;
+      isPaced = outcome === 'plain' && this.#udpCredit <= 0;
+      if (isPaced) break;
       count++;
       if (outcome === 'taken') this.#user.taken(datagram);
-      else this.#user.plain(datagram);
+      else {
+        this.#udpCredit -= udpUnits(datagram.length);
+        this.#user.plain(datagram);
+      }
     }
     this.#remove(destination, count);
-    if (count > 0) {
+    if (isPaced) this.#isPaced = true;
+    const isProgress = count > 0 || isPaced;
+    if (isProgress) {
       destination.progressMillis = now;
       this.#progress(destination);
     } else this.#waited(destination, now);
-    return count > 0;
+    return isProgress;
   }
 
   /** No datagram of the destination could leave. */

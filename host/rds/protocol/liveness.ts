@@ -32,6 +32,11 @@ export class Liveness {
     this.#heardMicros = now;
   }
 
+  /** When the peer sent the last message or acknowledgement. */
+  get heardMicros(): number {
+    return this.#heardMicros;
+  }
+
   /** The peer sends heartbeats of its own. */
   beaten(): void {
     this.#doesPeerBeat = true;

@@ -14,8 +14,9 @@ import { Outage } from './outage.js';
 import type { Judgement, PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
 import { RemotePorts } from './remote-ports.js';
-import { Routes } from './routes.js';
+import { Routes, isSameRoute } from './routes.js';
 import { DebugLevel } from './trace.js';
+import type { Route } from './transport.js';
 import { Flows, TransmitWindows } from './transmit-windows.js';
 
 /** Timeouts of the peer after which messages that it left in the reorder buffer are dropped. */
@@ -223,10 +224,25 @@ export class Path implements ConnectionPath, Timed {
     return this.#connections.filter((connection) => connection?.acknowledgeNow(done)).length;
   }
 
-  /** The peer's node is known to be gone: an outage ends now, with the failure of the path. */
+  /** When the peer sent the last message or acknowledgement. */
+  get heardMicros(): number {
+    return this.#liveness.heardMicros;
+  }
+
+  /** The peer's node is known to be gone: the path fails now. */
   abandon(now: number): void {
-    if (this.#outage.isBroken && this.state !== 'ACTIVE') this.#fail(now);
+    if (this.#outage.isBroken || this.state === 'ACTIVE') this.#fail(now);
     this.#plan();
+  }
+
+  /** The peer's system rejects the packets of a route: the connections on it end, others follow. */
+  rejected(now: number, route: Route): void {
+    if (!isSameRoute(route, this.routes.current)) return;
+    this.routes.failed(route);
+    for (const connection of this.#connections) {
+      const isOnRoute = connection && isSameRoute(connection.route, route);
+      if (isOnRoute && connection.state !== 'DOWN') connection.break(now);
+    }
   }
 
   /** Ends all connections. */

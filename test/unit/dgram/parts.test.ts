@@ -220,6 +220,23 @@ test('an outbox keeps the order of each destination, and none waits for another'
   assert.is(outbox.bytes, 0);
 });
 
+test('an outbox that leaves by UDP leaves in order, and not all at once', async () => {
+  const { outbox, log, fates, add } = makeDesk({ queueBytes: 1e6 });
+  fates.set(1, 'wait');
+  const texts = Array.from({ length: 400 }, (_, index) => `${index}`);
+  for (const each of texts) add(1, each);
+  fates.set(1, 'plain');
+  outbox.flush();
+  // The kernel keeps 256 small datagrams for a receiver with the default buffer.
+  assert.ok(log.length > 0 && log.length < 100, `${log.length}`);
+  const [first, since] = [log.length, performance.now()];
+  add(1, 'behind');
+  while (outbox.count > 0) await new Promise((resolve) => setTimeout(resolve, 1));
+  const perMilli = (log.length - first) / (performance.now() - since);
+  assert.ok(perMilli < 20, `${perMilli}`);
+  assert.equal(log, [...[...texts, 'behind'].map((each) => `plain 1 ${each}`), 'emptied']);
+});
+
 test('an outbox is bounded by bytes, drops without an error, and takes one datagram always', () => {
   const { outbox, log, fates, add } = makeDesk();
   fates.set(1, 'wait');
