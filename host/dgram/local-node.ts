@@ -206,19 +206,17 @@ export class LocalNode {
     if (this.#isHeld) return;
     this.#isHeld = true;
     const look = (): void => {
-      this.#isHeld = this.#watchPaths() > 0 && performance.now() < this.#heldUntil;
+      for (const path of this.#node?.core.paths ?? []) this.#watch(path);
+      this.#isHeld = this.#pending > 0 && performance.now() < this.#heldUntil;
       if (this.#isHeld) setTimeout(look, HOLD_MILLIS);
     };
     setTimeout(look, HOLD_MILLIS);
   }
 
-  /** Probes silent peers; returns the number of messages in flight. */
-  #watchPaths(): number {
+  /** Messages in flight. */
+  get #pending(): number {
     let pending = 0;
-    for (const path of this.#node?.core.paths ?? []) {
-      pending += path.pending;
-      this.#watch(path);
-    }
+    for (const path of this.#node?.core.paths ?? []) pending += path.pending;
     return pending;
   }
 
