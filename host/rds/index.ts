@@ -14,7 +14,7 @@ export { IoctlRequest, type InterfaceRequest } from './socket/ioctl.js';
 export { RdmaFlag, RdmaStatus } from './protocol/rdma.js';
 export { monitorBit } from './protocol/remote-ports.js';
 export { DebugLevel, TraceLevel, type LogSink } from './protocol/trace.js';
-export { RdsNode, type RdsNodeOptions } from './node.js';
+export { RdsNode, type AddDeviceOptions, type RdsNodeOptions } from './node.js';
 export {
   socket,
   type HeldMessage,

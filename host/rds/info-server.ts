@@ -2,7 +2,7 @@
  * Tells other processes of this user about a node, and takes a parameter: a socket in a directory
  * of the user's own, which is what /proc/driver/rds was (seed 003). `verbena rds-info` asks there.
  */
-import { lstatSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { lstatSync, mkdirSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
 import { createConnection, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -35,10 +35,24 @@ function directory(): string | undefined {
   }
 }
 
+/** Of this process's network namespace: others have the same addresses. */
+function namespaceNumber(): string {
+  try {
+    return /\d+/.exec(readlinkSync('/proc/self/ns/net'))?.[0] ?? '0';
+  } catch {
+    return '0';
+  }
+}
+
 const fileOf = (node: RdsNode): string => {
   const { gid, port } = node.core.local;
-  return `${`${gid}`.replaceAll(':', '_')}-${port}`;
+  return `${`${gid}`.replaceAll(':', '_')}-${port}-${namespaceNumber()}`;
 };
+
+/** Removes socket files of processes that were killed. */
+async function sweep(folder: string): Promise<void> {
+  for (const name of readdirSync(folder)) await ask(join(folder, name), 'config', false);
+}
 
 /** From now on other processes of this user may ask. Where that cannot be, they hear nothing. */
 export function publishNode(node: RdsNode): void {
@@ -47,6 +61,7 @@ export function publishNode(node: RdsNode): void {
   const path = join(folder, fileOf(node));
   // One process owns the address, and with it the node: an existing socket file is stale.
   rmSync(path, { force: true });
+  sweep(folder).catch(() => {});
   const server = createServer((socket) => {
     let question = '';
     socket.setEncoding('utf8').setTimeout(ANSWER_MILLIS, () => socket.destroy());
@@ -61,10 +76,16 @@ export function publishNode(node: RdsNode): void {
   // `exclusive`: a cluster primary would hand connections to any of its workers.
   server.listen({ path, exclusive: true });
   server.unref();
+  // process.exit() closes nothing.
+  const remove = (): void => rmSync(path, { force: true });
+  process.once('exit', remove);
   node.context.siblings.observers.add({
     asyncEvent: () => {},
     peerGone: () => {},
-    closing: async () => void server.close(),
+    closing: async () => {
+      process.removeListener('exit', remove);
+      server.close();
+    },
   });
 }
 
@@ -138,16 +159,18 @@ function table(titles: readonly string[], rows: readonly (readonly string[])[]):
 }
 
 /**
- * Asks all nodes of this user on this machine, or one: `question` is config, stats, info, counters,
+ * Asks all nodes of this user in this network namespace, or one: `question` is config, stats, info, counters,
  * sockets, connections, or "set parameter=value". Rejects with what the node refused.
  */
 export async function askNodes(question: string, only?: string): Promise<NodeAnswer[]> {
   const folder = directory();
   if (folder === undefined) return [];
   const answers: NodeAnswer[] = [];
+  const namespace = namespaceNumber();
   for (const name of readdirSync(folder).sort()) {
-    const at = name.lastIndexOf('-');
-    const [address, port] = [name.slice(0, at).replaceAll('_', ':'), name.slice(at + 1)];
+    const [file, port, where] = name.split('-');
+    if (where !== namespace) continue;
+    const address = file!.replaceAll('_', ':');
     if (only !== undefined && only !== address && only !== `${address}:${port}`) continue;
     const text = await ask(join(folder, name), question);
     if (text === undefined) continue;
@@ -160,10 +183,11 @@ export async function askNodes(question: string, only?: string): Promise<NodeAns
   return answers;
 }
 
-/** Undefined if the server process has ended. */
-function ask(path: string, question: string): Promise<string | undefined> {
+/** Undefined if the server process has ended; its file is removed. */
+function ask(path: string, question: string, keepsAlive = true): Promise<string | undefined> {
   return new Promise((resolve) => {
     const socket = createConnection(path);
+    if (!keepsAlive) socket.unref();
     let text = '';
     socket.setEncoding('utf8').setTimeout(ANSWER_MILLIS, () => socket.destroy());
     socket.on('data', (part: string) => {

@@ -5,7 +5,7 @@ import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import type { Context } from '../verbs/context.js';
+import { checkContext, type Context } from '../verbs/context.js';
 import { ACCESS_FILE, ownIdentity, readAccessList } from './access.js';
 import type { Identity } from './protocol/identity.js';
 import { configText, parametersOf, writeConfig } from './protocol/config.js';
@@ -38,6 +38,12 @@ export type RdsNodeOptions = Pick<
    */
   readonly auth?: AuthOptions;
 };
+
+/** Options of `addDevice`. */
+export interface AddDeviceOptions {
+  /** The device only carries messages of other addresses. Default false. */
+  readonly isReserve?: boolean;
+}
 
 const nodes = new WeakMap<Device, RdsNode>();
 const KBYTE = 1024;
@@ -246,13 +252,20 @@ export class RdsNode {
    * Adds a device to this node: messages that one device cannot carry go over another, and peers
    * of our own kind learn its address. A closed device is skipped; the node ends with its first.
    * `isReserve`: the device only carries messages of other addresses, and is the source of none.
-   * Throws RefusalError EADDRINUSE (it is a node), ENOBUFS (at most 8), ENOMEM.
+   * Throws MisuseError (also for a device that the node has in the other role), RefusalError
+   * EADDRINUSE (it is a node), ENOBUFS (at most 8), ENOMEM.
    */
-  addDevice(context: Context, { isReserve = false }: { readonly isReserve?: boolean } = {}): void {
+  addDevice(context: Context, options: AddDeviceOptions = {}): void {
+    checkContext('addDevice', context);
+    checkKeys('addDevice', options, 'isReserve');
+    const { isReserve = false } = options;
+    if (typeof isReserve !== 'boolean') {
+      throw new MisuseError('isReserve', `addDevice: must be a boolean, got ${String(isReserve)}`);
+    }
     context.checkOpen();
     const known = nodes.get(context.device);
     if (known && !known.#isClosed) {
-      if (known === this) return;
+      if (known === this) return this.#checkRole(context, isReserve);
       throw new RefusalError('EADDRINUSE', `addDevice: ${context.local.gid} has its own node`);
     }
     const transports = this.transports;
@@ -280,6 +293,15 @@ export class RdsNode {
       },
     });
     this.arm();
+  }
+
+  /** A device of this node does not change its role. */
+  #checkRole(context: Context, isReserve: boolean): void {
+    const index = this.transports.all.findIndex((one) => one.context.device === context.device);
+    if (index < 0 || this.core.isReserve(index) === isReserve) return;
+    const [role, other] = isReserve ? ['an address', 'a reserve'] : ['a reserve', 'an address'];
+    const rule = `addDevice: ${context.local.gid} is ${role} of this node already, not ${other}`;
+    throw new MisuseError('isReserve', `${rule}; close its context, and open it anew`);
   }
 
   /** Throws RefusalError EACCES if the access file does not list this process's user or groups. */

@@ -130,6 +130,13 @@ function optionsOf(operation: string, name: string, source: RegionSource): Regio
     const rule = `${operation}: a name has 1 to ${NAME_CHARACTERS_MAX} characters`;
     throw new MisuseError(argument, rule);
   }
+  if (/\p{Cc}/u.test(name)) {
+    const quoted = JSON.stringify(name);
+    throw new MisuseError(
+      'regions',
+      `${operation}: a name has no control character, got ${quoted}`,
+    );
+  }
   if (typeof source === 'number') return { bytes: source };
   if (ArrayBuffer.isView(source)) {
     checkArray(operation, argument, source);
@@ -159,6 +166,10 @@ function checkArray(operation: string, argument: string, array: unknown): void {
 
 function rightBits(argument: string, rights: readonly Right[] = ['read', 'write', 'atomic']) {
   let bits = 0;
+  if (rights.length === 0) {
+    const rule = 'must name one of read, write, atomic, got none';
+    throw new MisuseError(`${argument}.rights`, `${rule}; leave the region out to share nothing`);
+  }
   for (const right of rights) {
     if (!(right in BITS)) {
       throw new MisuseError(`${argument}.rights`, `must be of read, write, atomic, got ${right}`);
@@ -180,6 +191,10 @@ function accessOf(bits: number): number {
 /** Bytes of device memory that the regions take. Throws MisuseError for invalid regions. */
 export function regionBytes(operation: string, regions: Regions): number {
   checkObject(operation, regions, 'regions');
+  if (Array.isArray(regions) || ArrayBuffer.isView(regions)) {
+    const rule = `${operation}: must be an object of regions by name, as { table: 4096 }`;
+    throw new MisuseError('regions', rule);
+  }
   const names = Object.entries(regions);
   if (names.length > REGIONS_MAX) {
     const rule = `${operation}: at most ${REGIONS_MAX} regions, got ${names.length}`;

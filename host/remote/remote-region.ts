@@ -294,8 +294,11 @@ export function bytesOf(
   }
   const isShared = typeof SharedArrayBuffer !== 'undefined' && value instanceof SharedArrayBuffer;
   if (value instanceof ArrayBuffer || isShared) return new Uint8Array(value as ArrayBuffer);
-  const rule = `${operation}: must be an ArrayBuffer or a view, got ${typeof value}`;
-  throw new MisuseError(argument, `${rule}; encode text with TextEncoder or Buffer.from`);
+  const found = Array.isArray(value) ? 'an array' : typeof value;
+  const rule = `${operation}: must be an ArrayBuffer or a view, got ${found}`;
+  const isText = typeof value === 'string';
+  const remedy = isText ? 'encode text with TextEncoder or Buffer.from' : 'pass a typed array';
+  throw new MisuseError(argument, `${rule}; ${remedy}`);
 }
 
 /** A buffer that was transferred has no bytes, and no view can be made. */

@@ -30,7 +30,7 @@ const WAYS = [
   { name: 'peer_with', isOffloaded: true, isPeerOffloaded: true, here: 55, there: 56 },
 ] as const;
 
-const addressOf = (host: number): string => `127.0.77.${host}`;
+const addressOf = (host: number): string => `127.0.78.${host}`;
 
 async function open(isOffloaded: boolean, address: string): Promise<Socket> {
   const socket = isOffloaded ? dgram.createSocket('udp4') : createSocket('udp4');

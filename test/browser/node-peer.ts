@@ -1,4 +1,6 @@
 /** A Node program with a device: data channels by way of /signal, WebSockets at /packets. */
+import { EventEmitter, once } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import {
   DataChannelLink,
   WebSocketLink,
@@ -31,6 +33,7 @@ export class NodePeer {
   readonly context: Context;
   readonly socketLink: WebSocketLink;
   readonly socketContext: Context;
+  readonly #held: EventEmitter;
 
   private constructor(
     site: Site,
@@ -38,12 +41,14 @@ export class NodePeer {
     context: Context,
     socketLink: WebSocketLink,
     socketContext: Context,
+    held: EventEmitter,
   ) {
     this.site = site;
     this.link = link;
     this.context = context;
     this.socketLink = socketLink;
     this.socketContext = socketContext;
+    this.#held = held;
   }
 
   static async open(options: NodePeerOptions = {}): Promise<NodePeer> {
@@ -52,8 +57,10 @@ export class NodePeer {
     const context = await openDevice({ link: lossy, memoryBytes: MEMORY_BYTES });
     const socketLink = new WebSocketLink();
     const socketContext = await openDevice({ link: socketLink, memoryBytes: MEMORY_BYTES });
+    const held = new EventEmitter();
     const site = await Site.open({
       post: (request, response) => {
+        if (request.url === '/held') return held.emit('request', response);
         const isStrange = request.url === '/strange' && options.strange;
         const answer = isStrange ? options.strange! : link.answer;
         return answerRequest({ answer }, request, response);
@@ -61,7 +68,7 @@ export class NodePeer {
       ...options,
     });
     await acceptUpgrades(socketLink, site.server, '/packets');
-    return new NodePeer(site, link, context, socketLink, socketContext);
+    return new NodePeer(site, link, context, socketLink, socketContext, held);
   }
 
   /** Connects a tab's device, which is open; both have the same amount of memory. */
@@ -76,6 +83,19 @@ export class NodePeer {
       state.side = await TransferSide.connect(verbena, state.context, peer, length);
     }, bytes);
     return accepting;
+  }
+
+  /** Runs `work` while the main thread of the tab's page waits for an answer of this program. */
+  async whileBlocked<Value>(tab: Tab, work: () => Promise<Value>): Promise<Value> {
+    const asked = once(this.#held, 'request') as Promise<[ServerResponse]>;
+    const blocked = tab.page.evaluate('block("/held")');
+    const [response] = await asked;
+    try {
+      return await work();
+    } finally {
+      response.end();
+      await blocked;
+    }
   }
 
   /** A tab connects its device by itself. */

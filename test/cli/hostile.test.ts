@@ -7,7 +7,7 @@ import { FILE_SERVICE } from '../../host/transfer/channel.js';
 import type { Message } from '../../host/transfer/messages.js';
 import { Workspace } from '../support/processes.js';
 import { PutClient, refusedGreeting, request } from '../support/put-client.js';
-import { eventually } from '../support/receiver.js';
+import { eventually, settle } from '../support/receiver.js';
 
 const test = suite('cli/hostile');
 const HOST = '127.0.0.1';
@@ -112,7 +112,7 @@ test('pieces out of range, a slot that is not free and a second request end the 
     client.say(request({ name: 'second' }));
     await eventually(() => client.isOver);
     assert.ok(client.isOver);
-    await eventually(() => false, 200);
+    await settle(200);
     assert.equal(await readdir(space.path('in')), []);
   }));
 
@@ -179,7 +179,7 @@ test('connections of one source are limited, and those without a request end', (
       /no request from 127.0.0.1: it sent no request for 5 s\n/,
       10_000,
     );
-    await eventually(() => clients.every(({ isOver }) => isOver), 5000);
+    await eventually(() => clients.every(({ isOver }) => isOver));
     assert.ok(clients.every(({ isOver }) => isOver));
   }));
 

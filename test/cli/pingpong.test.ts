@@ -6,6 +6,7 @@ import * as assert from 'uvu/assert';
 import { decodeDestinations, encodeDestinations } from '../../host/cli/pingpong/exchange.js';
 import { Gid } from '../../host/index.js';
 import { Workspace, freePort } from '../support/processes.js';
+import { sample } from '../support/sample.js';
 
 const test = suite('cli/pingpong');
 /** Of this file alone: packets go to and from UDP port 4791. */
@@ -13,7 +14,7 @@ const SERVER = '127.0.91.1';
 const CLIENT = '127.0.91.2';
 const GID = '00000000000000000000ffff7f005b02';
 
-for (const service of ['rc', 'uc', 'ud', 'srq']) {
+for (const service of sample(['ud', 'srq'], ['rc', 'uc', 'ud', 'srq'])) {
   test(`--${service}: both sides send and receive every message, and check it`, () =>
     Workspace.use(async (space) => {
       const port = await freePort(SERVER);
@@ -91,6 +92,8 @@ test('a peer without a GID, one that hangs up, and none at all: each has its sen
     const against = async (behave: (socket: Socket) => void): Promise<string> => {
       server.once('connection', (socket) => {
         socket.on('error', () => undefined);
+        // One that reads nothing does not notice the end.
+        socket.resume();
         behave(socket);
       });
       const ended = await space.run('pingpong', '-p', port, '--bind', CLIENT, SERVER);

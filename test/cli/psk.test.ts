@@ -6,6 +6,7 @@ import { UdpLink, connectNvme, createEp, openDevice, PortSpace } from '../../hos
 import { PMEM_SERVICE } from '../../host/cli/file-transfer/pmem-records.js';
 import { Workspace, freePort, type Ended } from '../support/processes.js';
 import { keyFile, packetsOf, refused } from '../support/psk.js';
+import { sample } from '../support/sample.js';
 import { checkDenied, checkNoTags, checkTags } from '../support/tags.js';
 
 const test = suite('cli/psk');
@@ -17,7 +18,7 @@ const OTHER = 'another pre-shared key of letters';
 const COMMANDS = [
   ...['serve', 'put', 'rping', 'pingpong', 'perf'],
   ...['rds-ping', 'rds-stress', 'nvme-target'],
-];
+].slice(0, sample(3, 8));
 const TEXT = 'a secret text for tests of encryption';
 
 test('the file must be private, and have keys of 16 bytes or more; encryption needs a key', () =>

@@ -12,7 +12,8 @@ const test = suite('cli/run-turns');
 
 /** Each pair has two addresses of its own. */
 let next = 1;
-const ENDING_MILLIS = 5000;
+/** Only detects a hang. */
+const ENDING_MILLIS = 30_000;
 const QUIET_MILLIS = 200;
 
 /** Where words of the engine's context lie, and the limit that lent-device.ts sets. */

@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Workspace, freePort, noise } from '../support/processes.js';
+import { sample } from '../support/sample.js';
 import type { PutReport } from '../../host/cli/put/put.js';
 
 const test = suite('cli/transfer');
@@ -45,7 +46,7 @@ test('a file arrives whole, and both sides say so', () =>
 test('files of awkward lengths arrive: empty, one byte, around a piece', () =>
   Workspace.use(async (space) => {
     const { address } = await space.serve(await makeIn(space));
-    for (const size of [0, 1, 65535, 65536, 65537, 4 * 65536]) {
+    for (const size of sample([0, 65537], [0, 1, 65535, 65536, 65537, 4 * 65536])) {
       const file = await space.file(`length-${size}`, size);
       const put = await space.run('put', file, address, '--piece-bytes', '64k', '--json');
       assert.is(put.code, 0, put.stderr);

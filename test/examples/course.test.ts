@@ -5,6 +5,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import { Workspace, freePort } from '../support/processes.js';
+import { sample } from '../support/sample.js';
 import { fileOf, testAll } from './play.js';
 import { COURSE, FIRST_HALF } from './table.js';
 
@@ -14,7 +15,7 @@ const LINES_MAX = 80;
 const folder = fileURLToPath(new URL('host/examples/', root));
 
 // The others: course-seeds.test.ts.
-testAll(test, COURSE.slice(0, FIRST_HALF));
+testAll(test, COURSE.slice(0, sample(5, FIRST_HALF)));
 
 test('server and client are two commands, as between two machines', async () => {
   const [port, udpPort] = [await freePort(), await freePort()];

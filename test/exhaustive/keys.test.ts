@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
-import { isLong } from '../support/sample.js';
+import { isLong, sample } from '../support/sample.js';
 import { OPTIMIZED, PLAIN, buildProtocol, type Protocol, type Variant } from './build.js';
 import { Explorer, type Outcome } from './explore.js';
 import { TABLE_SCENARIOS, exploreKills, killTable, tableIn } from './kill-table.js';
@@ -42,7 +42,10 @@ function explore(protocol: Protocol, scenario: Scenario, preemptions: number): O
   return outcome;
 }
 
-for (const scenario of [SAME_KEY, LOW_BYTE, SAME_SLOT, TWO_DOMAINS]) {
+for (const scenario of sample(
+  [SAME_KEY, SAME_SLOT],
+  [SAME_KEY, LOW_BYTE, SAME_SLOT, TWO_DOMAINS],
+)) {
   test(`two engines, a registrar, up to two preemptions and a kill: ${scenario.name}`, async () => {
     const outcome = explore(await buildProtocol(PLAIN), scenario, 2);
     // The worlds have at least their intended size.
@@ -60,7 +63,7 @@ test('two engines, a registrar, and a key that is invalidated', async () => {
   explore(await buildProtocol(PLAIN), INVALIDATION, 2);
 });
 
-for (const scenario of [BINDING, UNBINDING, BEREFT]) {
+for (const scenario of sample([BINDING, BEREFT], [BINDING, UNBINDING, BEREFT])) {
   test(`two engines, a window: ${scenario.name}`, async () => {
     const outcome = explore(await buildProtocol(PLAIN), scenario, 2);
     assert.ok(outcome.states > 5000, `${outcome.states} states`);

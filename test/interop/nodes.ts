@@ -107,7 +107,7 @@ const TESTS = fileURLToPath(new URL('build/test/run.js', root));
 /** Five minutes where nothing else runs. */
 const TESTS_SECONDS_MAX = 2400;
 /** Of the output, if a test fails. */
-const FAILED_LINES_MAX = 60;
+const FAILED_LINES_MAX = 400;
 
 async function runAllTests(node: string): Promise<void> {
   // Programs that tests start by name have the same version.

@@ -10,7 +10,7 @@ import { Network, missingForNetwork, type Link } from './network.js';
 const test = suite('net/marks');
 const SECONDS = 2;
 /** Slow enough for a busy machine: its processors do not limit the stream. */
-const LINK: Link = { rate: 40, queue: 2000, rtt: 10, ecn: 16 };
+const LINK: Link = { rate: 10, queue: 2000, rtt: 10, ecn: 16 };
 
 if (missingForNetwork() === undefined) {
   let network: Network;

@@ -6,23 +6,29 @@ import { Network, addressOf, missingForNetwork, type Link } from './network.js';
 
 const test = suite('net/network');
 const DATAGRAMS = 200;
+const SETTLE_MILLIS = 2000;
 
 const ECHO = `
 const socket = require('node:dgram').createSocket('udp4');
 socket.on('message', (message, { address, port }) => socket.send(message, port, address));
 socket.bind(7, '${addressOf(2)}', () => console.log('bound'));`;
 
-/** Sends datagrams of `bytes`, one each millisecond; prints the milliseconds of those that return. */
+/**
+ * Sends datagrams of `bytes`, at most one each millisecond; prints the milliseconds of those that
+ * return. It ends when all have, or when those on the network had time to, also on a busy machine.
+ */
 const ask = (bytes: number): string => `
 const socket = require('node:dgram').createSocket('udp4');
 const [sent, millis] = [[], []];
+const end = () => (console.log(JSON.stringify(millis)), process.exit());
 socket.on('message', (message) => {
   millis.push(performance.now() - sent[message.readUInt32BE()]);
+  if (millis.length === ${DATAGRAMS}) end();
 });
 const timer = setInterval(() => {
   if (sent.length === ${DATAGRAMS}) {
     clearInterval(timer);
-    setTimeout(() => (console.log(JSON.stringify(millis)), process.exit()), 300);
+    setTimeout(end, ${SETTLE_MILLIS});
     return;
   }
   const message = Buffer.alloc(${bytes});
@@ -55,7 +61,8 @@ if (missingForNetwork() === undefined) {
   test('a round trip takes the time of the link, half each way', async () => {
     const { millis, port } = await measure({ ...FAST, rtt: 40 });
     assert.is(millis.length, DATAGRAMS);
-    assert.ok(millis[0]! >= 40 && millis[DATAGRAMS / 2]! < 80, `${millis[0]} ms`);
+    // The fastest one: others may wait for a processor.
+    assert.ok(millis[0]! >= 40 && millis[0]! < 80, `${millis[0]} ms`);
     assert.is(port.packets, DATAGRAMS);
     assert.is(port.carried[0], DATAGRAMS * 128, 'IP bytes of host 1');
   });
@@ -67,15 +74,16 @@ if (missingForNetwork() === undefined) {
   });
 
   test('a slow port queues packets, and drops those that find its queue full', async () => {
-    // 8 ms for each packet of 1,000 bytes: one arrives each millisecond.
-    const { port } = await measure({ ...FAST, rate: 1, queue: 10 }, 1000);
+    // 80 ms for each packet of 1,000 bytes: one arrives each millisecond, or each 20 ms on a busy
+    // machine.
+    const { port } = await measure({ ...FAST, rate: 0.1, queue: 10 }, 1000);
     assert.is(port.queueMax, 10);
     assert.ok(port.dropped > DATAGRAMS / 2, `${port.dropped}`);
   });
 
   test('late packets are overtaken', async () => {
-    const { millis } = await measure({ ...FAST, late: [0.2, 50] });
-    const late = millis.filter((each) => each >= 50).length;
+    const { millis } = await measure({ ...FAST, late: [0.2, 500] });
+    const late = millis.filter((each) => each >= 500).length;
     assert.ok(late > DATAGRAMS * 0.2 && late < DATAGRAMS * 0.55, `${late}, of both ways`);
   });
 

@@ -10,7 +10,7 @@ import { eventually } from '../support/receiver.js';
 import { sample } from '../support/sample.js';
 import { Client } from '../support/traffic.js';
 
-const MANY = sample(12, 30);
+const MANY = sample(8, 30);
 
 const at = (address: string) => ({ name: freshName(), address, memoryBytes: 8 * 2 ** 20 });
 

@@ -4,6 +4,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { connect, listen, openDevice, QpState, type RdmaConnection } from '../../host/index.js';
 import { freshName, withMembers, type Member, type MemberError } from '../support/member.js';
+import { sample } from '../support/sample.js';
 
 const options = (address: string) => ({ name: freshName(), address, memoryBytes: 16 * 2 ** 20 });
 
@@ -128,7 +129,7 @@ async function untilItEnds({ disconnected }: RdmaConnection): Promise<number> {
   return result;
 }
 
-for (const role of ['server', 'client'] as const) {
+for (const role of (['server', 'client'] as const).slice(0, sample(1, 2))) {
   test(`survivors send the DREQs of a killed ${role}, and no other connection ends`, async () => {
     const address = role === 'server' ? '127.1.3.4' : '127.1.3.5';
     await withMembers(3, options(address), async (killed, survivor, bystander) => {

@@ -4,7 +4,7 @@ import * as assert from 'uvu/assert';
 import { sample } from '../support/sample.js';
 import { runDeaths } from './deaths.js';
 
-const ROUNDS = sample(3, 8);
+const ROUNDS = sample(2, 8);
 
 test('processes are killed in the middle of whatever they do to the tables', async () => {
   const report = await runDeaths({ rounds: ROUNDS, members: 3, seed: 4, address: '127.1.4.2' });

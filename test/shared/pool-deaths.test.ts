@@ -4,7 +4,7 @@ import * as assert from 'uvu/assert';
 import { sample } from '../support/sample.js';
 import { runPoolDeaths } from './pool-deaths.js';
 
-const ROUNDS = sample(3, 8);
+const ROUNDS = sample(2, 8);
 
 test('processes are killed with regions of a pool in hand: it has them back, and none is alive', async () => {
   const report = await runPoolDeaths({

@@ -1,6 +1,7 @@
 /** OpenSHMEM by four real processes: on one machine, and as on two by RDMA. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { sample } from '../support/sample.js';
 import { SHMEM_CASES } from '../support/shmem-cases.js';
 import { FakeRedis, ShmemJob, type PeEnd } from '../support/shmem-job.js';
 
@@ -48,7 +49,7 @@ test('four PEs of two machines run all cases', async () => {
 });
 for (const name of NAMES) test(`two machines: ${name}`, () => judge(remote, name));
 
-for (const machines of [1, 2]) {
+for (const machines of sample([1], [1, 2])) {
   test(`a PE that is killed is reported, and the others go on: ${machines} machines`, async () => {
     const redis = await FakeRedis.open();
     const job = new ShmemJob('shmem-survivor.js', SIZE, (rank): Readonly<Record<string, string>> =>

@@ -4,11 +4,11 @@ import * as assert from 'uvu/assert';
 import { sample } from '../support/sample.js';
 import { simulateRds, type RdsOutcome } from './rds.js';
 
-const SEEDS = sample(2, 4);
+const SEEDS = sample([2, 3], [1, 2, 3, 4]);
 
 test('nothing is lost short of a failed path, nothing twice, nothing out of order', () => {
   const outcomes: RdsOutcome[] = [];
-  for (let seed = 1; seed <= SEEDS; seed++) {
+  for (const seed of SEEDS) {
     try {
       outcomes.push(simulateRds(seed));
     } catch (error) {

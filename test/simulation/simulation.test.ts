@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
-import { sample } from '../support/sample.js';
+import { isLong, sample } from '../support/sample.js';
 import {
   PERFECT,
   formatOptions,
@@ -68,7 +68,7 @@ test('options survive the command line', () => {
 });
 
 test('a seed is a run: the same packets and completions every time', async () => {
-  for (const seed of [3, 11, 58]) {
+  for (const seed of sample([3], [3, 11, 58])) {
     const once = await simulate(optionsOf(seed));
     const again = await simulate(optionsOf(seed));
     assert.equal(again, once);
@@ -114,7 +114,11 @@ for (const { why, options } of regressions) {
 }
 
 test('throughput under loss is what the snapshot says (npm run -s sim -- --table)', async () => {
-  assert.is(await throughputTables(), readSnapshot());
+  // Each row is a world of its own: a sample has the first ones of both tables.
+  const lines = readSnapshot().split('\n');
+  const rows = await throughputTables(sample(2, Infinity));
+  for (const row of rows.split('\n')) assert.ok(lines.includes(row), row);
+  if (isLong) assert.is(rows, readSnapshot());
 });
 
 test.run();

@@ -13,7 +13,7 @@ const PROGRAM = fileURLToPath(new URL('file-batch-process.js', import.meta.url))
 const BATCH_FOLDERS = /^(unit|conformance)\//;
 /** One process runs all files of such a folder: the compiler and the engine become fast once. */
 const WHOLE_FOLDERS = /^(exhaustive|fuzz|simulation)\//;
-const BATCH_FILES_MAX = 12;
+const BATCH_FILES_MAX = 18;
 
 /** `files` in groups, each of which one process runs. */
 export function inBatches(files: readonly string[]): string[][] {

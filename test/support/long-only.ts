@@ -30,7 +30,8 @@ export const LONG_ONLY: ReadonlySet<string> = new Set([
   // C programs that are killed while they have the turn; `cli/run` always runs.
   'cli/run-faults',
   'cli/run-turns',
-  // Examples whose peers die; `examples/programs` runs them all with living ones.
+  // The second half of the course; `examples/course` always runs. Examples whose peers die.
+  'examples/course-seeds',
   'examples/dead-peers',
   'examples/failures',
   'examples/left-peers',

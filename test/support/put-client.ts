@@ -59,7 +59,7 @@ export class PutClient {
   /** The server's first message, as text for comparisons; '' if the connection ended without. */
   async answer(message: Message): Promise<string> {
     this.say(message);
-    await eventually(() => this.heard.length > 0 || this.isOver, 8000);
+    await eventually(() => this.heard.length > 0 || this.isOver);
     const [first] = this.heard;
     return first?.kind === 'FAILED' ? first.text : (first?.kind ?? '');
   }

@@ -2,6 +2,9 @@
 import type { Endpoint } from '../../host/link/endpoint.js';
 import type { LinkReceiver, PacketBatch } from '../../host/link/link.js';
 
+/** Only detects a hang: a process may get no time for seconds on a busy machine. */
+const HANG_MILLIS = 20_000;
+
 export interface ReceivedPacket {
   bytes: Uint8Array;
   source: Endpoint;
@@ -34,7 +37,7 @@ export class RecordingReceiver implements LinkReceiver {
   }
 
   /** Waits until `count` packets have come and been flushed, at most `limitMillis`. */
-  async until(count: number, limitMillis = 2000): Promise<void> {
+  async until(count: number, limitMillis = HANG_MILLIS): Promise<void> {
     await eventually(() => this.received.length >= count && this.unflushed === 0, limitMillis);
   }
 }
@@ -49,10 +52,14 @@ export class BatchReceiver extends RecordingReceiver {
   }
 }
 
-/** Waits until `condition` holds, or for `limitMillis`: what then holds is for the test to say. */
-export async function eventually(condition: () => boolean, limitMillis = 2000): Promise<void> {
+/** Waits until `condition` holds; fails after `limitMillis`. */
+export async function eventually(
+  condition: () => boolean,
+  limitMillis = HANG_MILLIS,
+): Promise<void> {
   const end = performance.now() + limitMillis;
-  while (!condition() && performance.now() < end) {
+  while (!condition()) {
+    if (performance.now() > end) throw new Error(`not within ${limitMillis} ms: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
 }

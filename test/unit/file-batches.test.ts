@@ -89,7 +89,7 @@ test('each file is in one batch, and long ones are alone', () => {
   const batches = inBatches([...short, ...others]);
   assert.equal(batches.flat().sort(), [...short, ...others].sort());
   const sizes = batches.map(({ length }) => length).sort();
-  assert.equal(sizes, [1, 1, 10, 10, 10, 2]);
+  assert.equal(sizes, [1, 1, 15, 15, 2]);
 });
 
 test.run();

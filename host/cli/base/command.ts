@@ -1,7 +1,7 @@
 /** What all commands of `verbena` have: complaints, exit codes, the head of the command line. */
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError, type Option, type OutputConfiguration } from 'commander';
-import { Exit, escapeInvisible, reportFailure, watchOutput } from './report.js';
+import { Exit, complainOfWarnings, escapeInvisible, reportFailure, watchOutput } from './report.js';
 
 const EXIT_CODES = `
 Example:
@@ -89,6 +89,7 @@ export function exitCodeOf(error: unknown): number {
 /** Runs the command line of this process. */
 export async function start(makeProgram: () => Command): Promise<void> {
   watchOutput();
+  complainOfWarnings(process.argv[2] ?? '');
   try {
     await makeProgram().parseAsync();
   } catch (error) {

@@ -74,6 +74,18 @@ export function complain(command: string, line: string): void {
   process.stderr.write(`verbena ${command}: ${text}\n`);
 }
 
+/** Warnings of this package become lines of the command, each sentence once; others are Node's. */
+export function complainOfWarnings(command: string): void {
+  const [byNode] = process.listeners('warning');
+  const known = new Set<string>();
+  process.removeAllListeners('warning').on('warning', (warning) => {
+    const { name, message } = warning;
+    if (name !== 'VerbenaWarning') return byNode?.(warning);
+    if (!known.has(message)) complain(command, message);
+    known.add(message);
+  });
+}
+
 /** One line about `error` of any origin. */
 export function describeError(error: unknown): string {
   if (error instanceof VerbenaError) return error.message;

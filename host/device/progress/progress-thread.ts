@@ -11,6 +11,7 @@ import { earlier } from '../../engine/engine.js';
 import { EventRing } from '../../engine/event-ring.js';
 import { instantiate, type EngineParts } from '../../engine/load.js';
 import { EngineMemory } from '../../engine/memory.js';
+import { redirectWarnings } from '../../base/warning.js';
 import { LinkError } from '../../errors/errors.js';
 import { systemRefusal } from '../../errors/system-refusal.js';
 import type { LinkMemory } from '../../link/link.js';
@@ -49,7 +50,8 @@ export interface ThreadTask extends EngineParts {
 export type ThreadMessage =
   | { readonly kind: 'started' }
   | { readonly kind: 'opened'; readonly share: LinkShare }
-  | { readonly kind: 'failed'; readonly code: LinkError['code']; readonly message: string };
+  | { readonly kind: 'failed'; readonly code: LinkError['code']; readonly message: string }
+  | { readonly kind: 'warning'; readonly message: string };
 
 /** An application that polls without a pause polls again within this time, unless interrupted. */
 const LED_MICROS = 200;
@@ -203,6 +205,7 @@ async function main(): Promise<void> {
   try {
     await link.open(receiver, linkMemory(memory, task.linkArea, task.linkBytes));
     tell({ kind: 'opened', share: link.share });
+    redirectWarnings((message) => tell({ kind: 'warning', message }));
   } catch (error) {
     tellFailure(error);
     return;

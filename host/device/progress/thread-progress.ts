@@ -15,6 +15,7 @@ import { CONTROL_BLOCK_BYTES, ControlBlock } from '../../engine/control-block.js
 import { EventRing } from '../../engine/event-ring.js';
 import { engineModule } from '../../engine/load.js';
 import { structAt } from '../../engine/struct.js';
+import { warn } from '../../base/warning.js';
 import { LinkError } from '../../errors/errors.js';
 import type { LinkInfo } from '../../link/link.js';
 import { loadPosix, type Posix } from '../../link/posix.js';
@@ -158,6 +159,7 @@ export class ThreadProgress implements Progress {
     });
     worker.on('message', (message: ThreadMessage) => {
       if (message.kind === 'failed') this.#events?.failed(errorOf(message));
+      else if (message.kind === 'warning') warn(message.message);
     });
     worker.on('error', (error) => this.#events?.failed(error));
   }

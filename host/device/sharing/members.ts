@@ -6,6 +6,7 @@
 import { ArenaLayout, CONTEXT_SLOT_SIZE, ContextSlotLayout, Errno, SlotState } from '#build/abi.js';
 import type { ArenaMemory } from '../../engine/arena.js';
 import { structAt, type Struct } from '../../engine/struct.js';
+import { warn } from '../../base/warning.js';
 import { RefusalError } from '../../errors/errors.js';
 import { systemRefusal } from '../../errors/system-refusal.js';
 import type { ArenaLock } from './arena-lock.js';
@@ -147,9 +148,7 @@ export class Members {
   #tell({ message }: RefusalError): void {
     if (this.#reported) return;
     this.#reported = true;
-    process.emitWarning(`what dead processes had cannot be taken back now: ${message}`, {
-      type: 'VerbenaWarning',
-    });
+    warn(`what dead processes had cannot be taken back now: ${message}`);
   }
 
   /** Reclaims the resources of these slots. Under the lock for attaching and detaching. */

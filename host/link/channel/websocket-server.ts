@@ -90,14 +90,13 @@ class Peers {
   enter(socket: WebSocket): void {
     let isHeard = true;
     const hear = (): void => void (isHeard = true);
-    const looking = setInterval(
-      () => {
-        if (!isHeard) return socket.terminate();
-        isHeard = false;
-        socket.ping();
-      },
-      timerMillis(this.#aliveMillis / 2),
-    );
+    const look = (): void => {
+      if (!isHeard) return socket.terminate();
+      isHeard = false;
+      socket.ping();
+    };
+    // Timers run before sockets are read: behind a pause of this process, answers are still unread.
+    const looking = setInterval(() => setImmediate(look), timerMillis(this.#aliveMillis / 2));
     looking.unref();
     socket.on('pong', hear).on('message', hear);
     socket.on('error', () => socket.terminate());

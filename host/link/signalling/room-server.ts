@@ -254,7 +254,9 @@ class Session implements MemberSocket {
     this.#limits = limits;
     this.#events = events;
     this.#tokens = limits.messagesPerSecond * BURST_SECONDS;
-    this.#ping = setInterval(() => this.#check(), timerMillis(limits.aliveMillis / 2));
+    // Timers run before sockets are read: behind a pause of this process, answers are still unread.
+    const check = (): unknown => setImmediate(() => this.#check());
+    this.#ping = setInterval(check, timerMillis(limits.aliveMillis / 2));
     this.#ping.unref();
     this.#joining = setTimeout(() => socket.terminate(), JOIN_MILLIS);
     this.#joining.unref();

@@ -4,6 +4,7 @@
  * A17.4.3): their answers reach the process that holds port 4791, and the connection times out.
  */
 import { networkInterfaces } from 'node:os';
+import { warn } from '../../base/warning.js';
 import { Endpoint, Gid } from '../endpoint.js';
 import { isLoopback } from '../interface.js';
 import { ROCE_PORT } from '../link.js';
@@ -18,7 +19,7 @@ const reported = new Set<string>();
 export async function warnOfOtherPort({ gid, port }: Endpoint, target: string): Promise<void> {
   if (port === ROCE_PORT || reported.has(`${gid}`) || isOfThisMachine(Gid.parse(target))) return;
   reported.add(`${gid}`);
-  process.emitWarning(await otherPortSentence(gid, port), { type: 'VerbenaWarning' });
+  warn(await otherPortSentence(gid, port));
 }
 
 /** `port`: the device's port; undefined: the device is not open yet. */

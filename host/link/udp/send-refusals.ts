@@ -2,6 +2,7 @@
  * Causes of refused sends. Such a packet is lost and retransmitted, as on any network. Each link
  * warns once, because otherwise the cause of the loss would be invisible.
  */
+import { warn } from '../../base/warning.js';
 import { Gid } from '../endpoint.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD, interfaceMtu } from '../interface.js';
 
@@ -40,10 +41,7 @@ export class Refusals {
   }
 
   #warn(code: string, meaning: string): void {
-    process.emitWarning(
-      `the system does not send what ${this.#local} has to send (${code}): ${meaning}`,
-      { type: 'VerbenaWarning' },
-    );
+    warn(`the system does not send what ${this.#local} has to send (${code}): ${meaning}`);
   }
 }
 

@@ -3,6 +3,7 @@
  * of our own (`posix.ts`), which `node:dgram` then adopts. Where there is no koffi, node:dgram
  * makes the socket: enough for peers of our own kind.
  */
+import { warn } from '../../base/warning.js';
 import type { Socket, createSocket } from 'node:dgram';
 import type { Gid } from '../endpoint.js';
 import type { SocketOption } from '../link.js';
@@ -50,9 +51,8 @@ export async function bindUdpSocket(request: UdpSocketRequest): Promise<BoundSoc
   if (posix) return adopt(posix, request);
   if (process.platform === 'linux' && !warned) {
     warned = true;
-    process.emitWarning(
+    warn(
       `packets travel one per system call, in the caller's thread, and Linux peers drop those over IPv4: ${reason}`,
-      { type: 'VerbenaWarning' },
     );
   }
   return bindPlainly(request, reason);

@@ -26,14 +26,9 @@ globalThis.runInWorker = (text, argument) =>
     worker.postMessage({ id, text, argument });
   });
 
-/** Uses up `share` of the main thread's time, in pieces of 50 ms, for so long. */
-globalThis.beBusy = (share, millis) => {
-  const end = performance.now() + millis;
-  const piece = () => {
-    const start = performance.now();
-    if (start > end) return;
-    while (performance.now() - start < 50 * share);
-    setTimeout(piece, 50 * (1 - share));
-  };
-  piece();
+/** Blocks the main thread until the POST to `path` is answered. */
+globalThis.block = (path) => {
+  const request = new XMLHttpRequest();
+  request.open('POST', path, false);
+  request.send();
 };

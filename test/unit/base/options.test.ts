@@ -128,6 +128,9 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
   ],
   'rpma.LogOptions': [(_, odd) => new verbena.rpma.ReplicatedLog({} as never, [], odd)],
   'rds.RdsNodeOptions': [({ context }, odd) => verbena.rds.RdsNode.of(context, odd)],
+  'rds.AddDeviceOptions': [
+    ({ context }, odd) => verbena.rds.RdsNode.of(context).addDevice(context, odd),
+  ],
 };
 /** Types that calls return, or that another row covers. */
 const OTHERS = [

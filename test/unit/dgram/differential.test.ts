@@ -23,7 +23,7 @@ async function reachable(address: string, port: number): Promise<void> {
   const from = { [HERE]: THERE, [THERE]: HERE }[address];
   if (from === undefined) return;
   const destination = new Destination(address, port);
-  await eventually(() => LocalNode.at(from).canReach(destination), 5000);
+  await eventually(() => LocalNode.at(from).canReach(destination));
 }
 
 /** What a case writes down. */

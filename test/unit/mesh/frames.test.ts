@@ -15,7 +15,7 @@ import {
 import { releaseDataChannels, signallingTo } from '../../support/channel-mesh.js';
 import { NetworkPath } from '../../support/network-path.js';
 import { noise } from '../../support/processes.js';
-import { settle } from '../../support/receiver.js';
+import { eventually, settle } from '../../support/receiver.js';
 
 const test = suite('unit/mesh/frames');
 test.after(releaseDataChannels);
@@ -146,6 +146,7 @@ test('a receiver that does not read stops the sender; latest frames replace olde
       () => undefined,
     );
   }
+  await eventually(() => delivered >= FRAMES);
   await settle();
   assert.is(delivered, FRAMES);
   sender.close(new Error('over'));

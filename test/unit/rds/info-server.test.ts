@@ -1,5 +1,6 @@
 /** Queries to a node of this machine, and their permissions. */
-import { chmodSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createConnection } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,6 +8,8 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds } from '../../../host/index.js';
 import { askNodes, publishNode } from '../../../host/rds/info-server.js';
+import { eventually } from '../../support/receiver.js';
+import { root } from '../../support/paths.js';
 import { rejection } from '../../support/refusal.js';
 
 async function withNode(run: (node: rds.RdsNode, folder: string) => Promise<void>): Promise<void> {
@@ -69,6 +72,42 @@ test('sockets of dead nodes are removed, and files that are no sockets are left 
     assert.is(readdirSync(folder).length, 2);
     await node.context.close();
     assert.is((await askNodes('info')).length, 0);
+  }));
+
+/** A process with a node, which ends as `end` says. */
+function runNode(end: string): void {
+  const host = new URL('build/host/', root).href;
+  const program = `
+    const { createLoopbackPair, openDevice, rds } = await import('${host}index.js');
+    const { publishNode } = await import('${host}rds/info-server.js');
+    const context = await openDevice({ link: createLoopbackPair().b });
+    publishNode(rds.RdsNode.of(context));
+    await new Promise(setImmediate);
+    ${end};`;
+  spawnSync(process.execPath, ['--input-type=module', '-e', program]);
+}
+
+test('a process that ends by process.exit leaves no socket; that of a killed one is swept', () =>
+  withNode(async (node, folder) => {
+    const [own] = readdirSync(folder);
+    runNode('process.exit(0)');
+    assert.equal(readdirSync(folder), [own]);
+    runNode("process.kill(process.pid, 'SIGKILL')");
+    const [stale] = readdirSync(folder).filter((name) => name !== own);
+    assert.ok(stale);
+    publishNode(node);
+    await eventually(() => !readdirSync(folder).includes(stale));
+  }));
+
+test('nodes of other network namespaces have files of their own, and are not asked', () =>
+  withNode(async (_node, folder) => {
+    const [own] = readdirSync(folder);
+    const other = own!.replace(/\d+$/, '1');
+    renameSync(join(folder, own!), join(folder, other));
+    assert.equal(await askNodes('info'), []);
+    assert.equal(readdirSync(folder), [other]);
+    renameSync(join(folder, other), join(folder, own!));
+    assert.is((await askNodes('info')).length, 1);
   }));
 
 test('a directory that others may write to is not believed', () =>

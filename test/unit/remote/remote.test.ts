@@ -50,6 +50,9 @@ test('options and regions that would fail each client are refused at once', asyn
   await misuse(share(ANY, { table: 8 }, { onError: 'x' as never }), /onError.*function/);
   const view = new DataView(new ArrayBuffer(8)) as never;
   await misuse(share(ANY, { view }), /regions.view.*typed array/);
+  await misuse(share(ANY, [8] as never), /regions: .*an object of regions by name/);
+  await misuse(share(ANY, { a: { bytes: 8, rights: [] } }), /regions.a.rights: .*got none/);
+  await misuse(share(ANY, { 'a\u001b[31m': 8 }), /no control character, got "a\\u001b/);
   await misuse(share(ANY, { view: { array: view } }), /regions.view.array.*typed array/);
 });
 
@@ -143,6 +146,7 @@ test('arguments are checked at the call: the error names the operation, the rule
     await misuse(table!.compareAndSwap(0, -1n, 0n), /expected/);
     await misuse(table!.flush(0, 5000), /flush/);
     await misuse(table!.write(0, 'text' as never), /encode text with TextEncoder/);
+    await misuse(table!.readInto(0, [1, 2] as never), /got an array; pass a typed array/);
     await misuse(table!.write(0, bytes, { timout: 1 } as never), /is timeout meant/);
     await misuse(table!.write(0, bytes, { timeout: -1 }), /timeout/);
     await misuse(remote.send('text' as never), /send: must be an ArrayBuffer/);

@@ -7,6 +7,7 @@ import { loadPosix } from '../../../../host/link/posix.js';
 import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
 
 const test = suite('device: idle');
+const WINDOWS_MAX = 10;
 
 let sides: Side[] = [];
 
@@ -43,12 +44,16 @@ test('threads sleep once every timer has fired or was cancelled', async () => {
     const [completion] = await a.cq.wait();
     assert.is(completion!.status, WcStatus.SUCCESS);
   }
-  await sleep(200);
-  const before = process.cpuUsage();
-  await sleep(400);
-  const { user, system } = process.cpuUsage(before);
-  // Two threads that never sleep would have 400,000 each, or all that others leave them.
-  assert.ok(user + system < 40_000, `${user + system} us of processor time in 400 ms`);
+  // Two threads that never sleep have 400,000 us in each window, or all that others leave them: no
+  // window is quiet. Compilers of the process and a busy machine take from some.
+  const windows: number[] = [];
+  while (windows.length < WINDOWS_MAX && !(windows.at(-1)! < 40_000)) {
+    const before = process.cpuUsage();
+    await sleep(400);
+    const { user, system } = process.cpuUsage(before);
+    windows.push(user + system);
+  }
+  assert.ok(windows.at(-1)! < 40_000, `${windows.join()} us of processor time in 400 ms each`);
 });
 
 if ((await loadPosix()).posix) {

@@ -119,7 +119,7 @@ test('the threads and programs of one room meet by BroadcastChannel', async () =
   const room = 'data-channel.test';
   const members = [await open(), await open(), await open()];
   for (const member of members) member.meet(new BroadcastSignalling(room));
-  await eventually(() => members.every(({ peers }) => peers.length === 2), 5000);
+  await eventually(() => members.every(({ peers }) => peers.length === 2));
   assert.equal(
     members.map(({ peers }) => peers.length),
     [2, 2, 2],
@@ -150,14 +150,14 @@ async function meetLate(failures: number): Promise<{ tries: () => number; leave:
 test('a newcomer that was too busy to answer is called again', async () => {
   await meetLate(2);
   const [member, newcomer] = links.slice(-2);
-  await eventually(() => newcomer!.peers.length === 1, 5000);
+  await eventually(() => newcomer!.peers.length === 1);
   assert.ok(newcomer!.peers[0]!.equals(member!.info.local));
 });
 
 test('a newcomer that never answers is called three times, and not after leaving', async () => {
   const [never, left] = [await meetLate(Infinity), await meetLate(Infinity)];
   left.leave();
-  await eventually(() => never.tries() === 3, 5000);
+  await eventually(() => never.tries() === 3);
   await settle(1500);
   assert.is(never.tries(), 3);
   assert.is(left.tries(), 1);

@@ -163,7 +163,7 @@ test('an unreachable peer gets an offer to restart, and the same channel goes on
   interrupt(connector.channels[0]!);
   interrupt(connector.channels[0]!, false);
   interrupt(connector.channels[0]!);
-  await eventually(() => connector.accepted.length === 2, 3000);
+  await eventually(() => connector.accepted.length === 2);
   assert.is(connector.accepted.length, 2);
   interrupt(connector.channels[0]!, false);
   assert.is(judgeOffer(other.asked[0]!, other.asked[1]!), 'restart');
@@ -190,7 +190,7 @@ for (const [why, answer] of [
     const other = new Other(first, answer, describe({ of: 2, type: 'answer', session: 8 }));
     await link.connect(other);
     interrupt(connector.channels[0]!);
-    await eventually(() => connector.channels.length === 2, 4000);
+    await eventually(() => connector.channels.length === 2, 10_000);
     assert.is(connector.channels.length, 2, 'at once');
     await eventually(() => connector.channels[0]!.isClosed);
     assert.is(connector.accepted.length, 2, 'that of the first, and that of the second connection');
@@ -248,7 +248,7 @@ test('connections side by side are offered a restart together', async () => {
   const other = new Other(...answers);
   await link.connect(other);
   for (const channel of connector.channels) interrupt(channel);
-  await eventually(() => connector.accepted.length === 4, 3000);
+  await eventually(() => connector.accepted.length === 4);
   for (const channel of connector.channels) interrupt(channel, false);
   assert.equal(
     other.asked.map(({ more }) => more!.length),
@@ -307,7 +307,7 @@ test('when both sides offer a restart, the larger address keeps its own', async 
     };
     await link.connect(silent);
     interrupt(connector.channels[0]!);
-    await eventually(() => silent.asked.length === 2, 3000);
+    await eventually(() => silent.asked.length === 2);
     assert.is(await codeOf(link.answer(describe({ of: 2, version: 2 }))), code);
   }
 });

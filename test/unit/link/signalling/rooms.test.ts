@@ -155,7 +155,7 @@ test('a member whose WebSocket is lost comes back unnoticed, and one that does n
   const b = new Member(url, 'room', 'b');
   await eventually(() => a.ways.size === 1 && b.ways.size === 1);
   cut();
-  await eventually(() => rooms.counters.joined === 4, 5000);
+  await eventually(() => rooms.counters.joined === 4);
   assert.is(await a.offer('b', 'again'), 'b answers again');
   assert.equal([a.left, b.left], [[], []]);
   // A process that is killed closes its socket, and opens no other one.
@@ -166,7 +166,7 @@ test('a member whose WebSocket is lost comes back unnoticed, and one that does n
   killed.terminate();
   await settle(100);
   assert.equal(a.left, []);
-  await eventually(() => a.left.length === 1, 3000);
+  await eventually(() => a.left.length === 1);
   assert.equal(a.left, ['c']);
 });
 
@@ -285,7 +285,7 @@ test('a WebSocket that joins no room, or reads nothing, is ended', async () => {
   raw.on('error', () => undefined);
   await eventually(() => rooms.sessions === 1);
   // It answers no ping.
-  await eventually(() => rooms.sessions === 0, 3000);
+  await eventually(() => rooms.sessions === 0);
   raw.destroy();
   assert.ok(url);
 });
@@ -347,13 +347,13 @@ test('several processes share their rooms by Redis, also after Redis has restart
       const a = new Member(one.url, 'room', 'a');
       await eventually(() => one.rooms.counters.joined === 1);
       const b = new Member(two.url, 'room', 'b');
-      await eventually(() => a.newcomers.length === 1 && b.present.length === 1, 5000);
+      await eventually(() => a.newcomers.length === 1 && b.present.length === 1);
       assert.is(await a.offer('b', 'x'), 'b answers x');
       assert.is(await b.offer('a', 'y'), 'a answers y');
       await restart();
       await eventually(() => b.left.length === 0);
       const c = new Member(two.url, 'room', 'c');
-      await eventually(() => a.ways.has('c') && c.ways.has('a'), 12_000);
+      await eventually(() => a.ways.has('c') && c.ways.has('a'));
       assert.is(await a.offer('c', 'z'), 'c answers z');
       // The same name at another process is refused.
       const thief = new Member(one.url, 'room', 'c');
@@ -363,7 +363,7 @@ test('several processes share their rooms by Redis, also after Redis has restart
       // A process that is gone takes its members along.
       await two.rooms.close();
       await buses[1]!.close();
-      await eventually(() => a.left.includes('c'), 5000);
+      await eventually(() => a.left.includes('c'));
     } finally {
       for (const bus of buses) await bus.close();
     }

@@ -1,6 +1,7 @@
 /** A node with two devices, each on a wire of its own: the ways over them end, one by one. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { expectMisuse } from '../../../support/refusal.js';
 import {
   LoopbackNetwork,
   createLoopbackPair,
@@ -148,6 +149,11 @@ test('a device that is a node of its own, or of that node already, is not anothe
     assert.throws(() => one.addDevice(other.context), /EADDRINUSE/);
     one.addDevice(one.context);
     assert.is(one.core.addresses.length, 1);
+    expectMisuse(() => one.addDevice(one.context, { isReserve: true }), /an address .*already/);
+    expectMisuse(() => one.addDevice(null as never), 'context');
+    expectMisuse(() => one.addDevice(one.context, null as never), 'options');
+    expectMisuse(() => one.addDevice(one.context, { isreserve: true } as never), /isReserve meant/);
+    expectMisuse(() => one.addDevice(one.context, { isReserve: 5 as never }), /a boolean, got 5/);
   } finally {
     for (const context of contexts) await context.close();
   }
