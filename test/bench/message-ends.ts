@@ -92,8 +92,8 @@ const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd
 
   dgram: async ({ bytesMax, isPartner = false }) => {
     const [ours, theirs] = isPartner ? [...OWN_ADDRESSES].reverse() : OWN_ADDRESSES;
-    // Callbacks are the flow control of this end, also while a busy machine is slow. Options of the
-    // socket: a process reads its environment once, and may have made other sockets before.
+    // Callbacks are the flow control of this end, also while a busy machine is slow. An option,
+    // since a process reads its environment once, maybe for a socket of another bench.
     const rdp = { callbackMillis: 100_000, retryMillis: 100_000 };
     const socket = dgram.createSocket({ type: 'udp4', rdp });
     socket.bind(0, ours);
