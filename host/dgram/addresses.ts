@@ -50,6 +50,14 @@ export function reserveAddresses(
   return first.filter((each) => each !== undefined).slice(0, RESERVES_MAX);
 }
 
+/** Has an interface this address now? All of 127.0.0.0/8 is local. */
+export function isLocal(address: string): boolean {
+  const gid = Gid.parse(address);
+  if (gid.isIpv4 && gid.bytes[12] === 127) return true;
+  const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  return all.some((each) => Gid.parse(each.address).equals(gid));
+}
+
 /** Does it name one machine? Not a group, no broadcast address, and not all of this machine's. */
 export function isUnicast(address: string): boolean {
   const gid = Gid.parse(address);

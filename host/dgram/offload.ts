@@ -1,13 +1,27 @@
 /**
  * `node --import verbena/offload app.js`: from here on `node:dgram`, imported or required, is
- * `verbena/dgram`. The program's own files are loaded after this one.
+ * `verbena/dgram`. The program's own files are loaded after this one. An invalid `VERBENA_DGRAM`
+ * ends the process before them, with a line and the exit code of an invalid option.
  */
 import { subscribe } from 'node:diagnostics_channel';
 import type dgram from 'node:dgram';
 import { syncBuiltinESMExports } from 'node:module';
+import { MisuseError } from '../errors/errors.js';
 import { replacePlain } from '../link/plain-dgram.js';
 import { Socket, createSocket } from './index.js';
+import { processEnvironment } from './settings.js';
 import { handOver } from './socket.js';
+
+/** Exit code of the commands for an invalid option. */
+const INVALID = 2;
+
+try {
+  processEnvironment();
+} catch (error) {
+  if (!(error instanceof MisuseError)) throw error;
+  process.stderr.write(`verbena/offload: ${error.message}\n`);
+  process.exit(INVALID);
+}
 
 replacePlain(createSocket, Socket as unknown as typeof dgram.Socket);
 syncBuiltinESMExports();

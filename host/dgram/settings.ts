@@ -1,6 +1,8 @@
 /** The options of sockets, and the same from the environment. */
 import { isIP } from 'node:net';
+import { warn } from '../base/warning.js';
 import { MisuseError } from '../errors/errors.js';
+import { RESERVES_MAX, isLocal, isUnicast } from './addresses.js';
 
 /** Limits of datagrams that RDP cannot take yet. */
 export interface RdpSettings {
@@ -57,19 +59,43 @@ const OF_SOCKETS = ['retryMillis', 'queueBytes', 'callbackMillis'] as const;
 const NUMBERS = [...OF_SOCKETS, 'loss', 'seed', 'heartbeatMillis', 'outageMillis'] as const;
 const MOST = 2 ** 31 - 1;
 
-function check(name: string, value: unknown): number {
+/** `part`: of `VERBENA_DGRAM`. */
+function check(name: string, value: unknown, part?: string): number {
   const most = name === 'loss' ? 100 : MOST;
   const least = name === 'heartbeatMillis' || name === 'outageMillis' ? 1 : 0;
   const isRight = typeof value === 'number' && (name === 'loss' || Number.isInteger(value));
   if (isRight && value >= least && value <= most) return value;
-  throw new MisuseError(name, `must be a number from ${least} to ${most}, got ${String(value)}`);
+  const rule = `must be a number from ${least} to ${most}`;
+  if (part !== undefined) throw wrongPart(part, rule);
+  throw new MisuseError(name, `${rule}, got ${String(value)}`);
 }
 
-/** Undefined: not a value of `failover`. */
-function failoverOf(value: string): Environment['failover'] | undefined {
+/** Reads the value of `failover`. Throws MisuseError. */
+function failoverOf(value: string): Environment['failover'] {
   if (value === 'auto' || value === 'off') return value;
-  const addresses = value.split('+');
-  return addresses.every((address) => isIP(address) !== 0) ? addresses : undefined;
+  const addresses = [...new Set(value.split('+'))];
+  const part = `failover=${value}`;
+  for (const address of addresses) {
+    if (isIP(address) === 0) {
+      throw wrongPart(part, `failover must be auto, off, or ADDRESS+ADDRESS, got "${address}"`);
+    }
+    if (!isUnicast(address)) {
+      const kinds = 'a group, broadcast, wildcard or link-local address';
+      throw wrongPart(part, `${address} is ${kinds}; name unicast addresses of local interfaces`);
+    }
+  }
+  for (const family of [4, 6]) {
+    const count = addresses.filter((address) => isIP(address) === family).length;
+    // A node at one of them uses the others.
+    if (count <= RESERVES_MAX + 1) continue;
+    const rule = `${count} addresses of IPv${family} exceed the limit of ${RESERVES_MAX + 1}`;
+    throw wrongPart(part, `${rule}; name fewer`);
+  }
+  return addresses;
+}
+
+function wrongPart(part: string, rule: string): MisuseError {
+  return new MisuseError('VERBENA_DGRAM', `"${part}": ${rule}`);
 }
 
 /** Reads `VERBENA_DGRAM`. Throws MisuseError, which names the part that is wrong. */
@@ -81,14 +107,14 @@ export function parseEnvironment(text = ''): Environment {
       found['isOff'] = value === 'off';
     } else if (name === 'progress' && (value === 'thread' || value === 'inline')) {
       found[name] = value;
-    } else if (name === 'failover' && failoverOf(value) !== undefined) {
-      found[name] = failoverOf(value)!;
+    } else if (name === 'failover') {
+      found[name] = failoverOf(value);
     } else if (NUMBERS.some((known) => known === name) && value.trim() !== '') {
-      found[name] = check(name, Number(value));
+      found[name] = check(name, Number(value), part);
     } else {
       const choices = 'rdp=off, progress=thread|inline, failover=auto|off|ADDRESS+ADDRESS';
       const known = `${choices}, or one of ${NUMBERS.join(', ')}`;
-      throw new MisuseError('VERBENA_DGRAM', `"${part}": ${known}`);
+      throw wrongPart(part, known);
     }
   }
   return { ...DEFAULTS, ...found };
@@ -96,9 +122,18 @@ export function parseEnvironment(text = ''): Environment {
 
 let environment: Environment | undefined;
 
-/** Of this process; read once. Throws MisuseError. */
+/** Of this process; read once. Throws MisuseError; warns of reserves that are not local now. */
 export function processEnvironment(): Environment {
-  return (environment ??= parseEnvironment(process.env['VERBENA_DGRAM']));
+  if (environment) return environment;
+  environment = parseEnvironment(process.env['VERBENA_DGRAM']);
+  const { failover } = environment;
+  for (const address of typeof failover === 'string' ? [] : failover) {
+    if (!isLocal(address)) {
+      const remedy = 'correct VERBENA_DGRAM, or add the address to an interface';
+      warn(`failover: ${address} is no address of this machine now; ${remedy}`);
+    }
+  }
+  return environment;
 }
 
 /** Settings from a socket's `rdp`; undefined: UDP only. Throws MisuseError. */

@@ -65,7 +65,7 @@ for (const [kind, address] of [
   test(`${kind}: every answer comes by RDP, with 5 % loss below`, async () => {
     const settings = `${PATIENT},${LOSS}`;
     const { count, client } = await answers(kind, address, { client: settings, server: settings });
-    assert.is(count, COUNT);
+    assert.is(count, COUNT, client);
     const [, sent, received] = /by RDP: (\d+) sent, (\d+) received/.exec(client) ?? [];
     assert.ok(Number(sent) > COUNT && Number(received) > COUNT, client);
     assert.match(client, /dropped: 0/);
@@ -144,6 +144,30 @@ test('a socket that is handed to a child is read by the child, and both use UDP'
       .ended;
     assert.is(ended.code, 0, ended.stderr);
     assert.is(ended.stdout, 'child has a socket: true\nchild received: hello\n');
+  }));
+
+test('an invalid VERBENA_DGRAM ends a program at its start, with one line and code 2', () =>
+  Workspace.use(async (workspace) => {
+    for (const wrong of ['failover=AUTO', 'heartbeatMillis=0', 'failover=224.0.0.1']) {
+      const echo = [program('echo.mjs'), '127.0.77.38', '5300'];
+      const words = [`VERBENA_DGRAM=${wrong}`, process.execPath, '--import', offload, ...echo];
+      const { code, stdout, stderr } = await workspace.startProcess('env', words).ended;
+      assert.equal([code, stdout], [2, ''], stderr);
+      assert.match(stderr, /^verbena\/offload: VERBENA_DGRAM: "[^"]+": [^\n]+\n$/);
+      assert.ok(stderr.includes(`"${wrong}"`), stderr);
+    }
+  }));
+
+test('a reserve that is no local address is reported once, and the program runs', () =>
+  Workspace.use(async (workspace) => {
+    const settings = 'failover=192.0.2.77+127.0.77.40';
+    const lines = 'for (let i = 0; i < 2; i++) require("dgram").createSocket("udp4").close()';
+    const words = [`VERBENA_DGRAM=${settings}`, process.execPath, '--import', offload, '-e', lines];
+    const { code, stderr } = await workspace.startProcess('env', words).ended;
+    assert.is(code, 0, stderr);
+    const warnings = stderr.match(/VerbenaWarning: failover: 192\.0\.2\.77 is no address/g);
+    assert.is(warnings?.length, 1, stderr);
+    assert.not.match(stderr, /failover: 127/);
   }));
 
 test.run();

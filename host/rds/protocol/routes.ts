@@ -61,6 +61,11 @@ export class Routes {
     return this.#theirs.slice(1);
   }
 
+  /** The addresses by which both sides know each other. */
+  get #named(): Route {
+    return { from: this.home, to: this.#theirs[0]! };
+  }
+
   get count(): number {
     return this.#all().length;
   }
@@ -85,26 +90,32 @@ export class Routes {
   }
 
   /**
-   * Selects another route unless a connection has already left this one: an untried route first,
-   * and of these one that shares no end with the route that failed.
+   * Selects another route unless a connection has already left this one. Behind the named route an
+   * untried one follows, at first one that shares no end with it; behind each other one the named
+   * route follows again, since the peer may have restarted: then it has that address only.
    */
   failed(route: Route): void {
     if (!isSameRoute(route, this.current)) return;
-    this.#failures++;
+    // The named route is tried several times in a round, and counts once.
+    if (!isSameRoute(route, this.#named) || !this.#tried.has(keyOf(route))) this.#failures++;
     this.skip(route);
   }
 
   /** The peer rejected the request: another route is tried; this one has not failed. */
   skip(route: Route): void {
     if (!isSameRoute(route, this.current)) return;
-    const all = this.#all();
-    const others = all.filter((other) => !isSameRoute(other, route));
+    const others = this.#all().filter((other) => !isSameRoute(other, route));
     let untried = others.filter((other) => !this.#tried.has(keyOf(other)));
     if (untried.length === 0) {
       this.#tried.clear();
       untried = others;
     }
     this.#tried.add(keyOf(route));
+    const named = this.#named;
+    if (others.some((other) => isSameRoute(other, named))) {
+      this.current = named;
+      return;
+    }
     untried.sort((one, other) => endsShared(one, route) - endsShared(other, route));
     this.current = untried[0] ?? route;
   }

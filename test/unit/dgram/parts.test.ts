@@ -100,6 +100,14 @@ test('the environment is read, and what is wrong in it is named', () => {
     'failover=',
     'failover=host',
     'failover=10.0.0.1+',
+    'failover=AUTO',
+    'failover=224.0.0.1',
+    'failover=255.255.255.255',
+    'failover=0.0.0.0',
+    'failover=10.0.0.1+::',
+    'failover=ff02::1',
+    'failover=fe80::1',
+    'failover=10.0.0.1+10.0.0.2+10.0.0.3+10.0.0.4+10.0.0.5',
   ]) {
     assert.throws(
       () => parseEnvironment(wrong),

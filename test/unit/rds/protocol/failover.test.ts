@@ -118,6 +118,24 @@ test('a reserve is the source of no message, and no way to a peer of another kin
   assert.equal([routes.count, routes.current.from], [2, 1]);
 });
 
+test('the named route follows each other one: a restarted peer has that address only', () => {
+  const own = [Endpoint.parse('10.0.0.1', 4791), Endpoint.parse('10.1.0.1', 700)];
+  const peer = Endpoint.parse('10.0.0.2', 4791);
+  const routes = new Routes(() => own, 0, peer);
+  routes.teach([Endpoint.parse('10.1.0.2', 800)]);
+  const seen: string[] = [];
+  while (!routes.areAllTried && seen.length < 20) {
+    const { current } = routes;
+    seen.push(`${current.from} ${current.to.gid}`);
+    routes.failed(current);
+  }
+  const named = '0 10.0.0.2';
+  const [, second, , fourth, , sixth] = seen;
+  assert.equal([seen[0], seen[2], seen[4], seen.length], [named, named, named, 6]);
+  assert.is(second, '1 10.1.0.2', 'first the route that shares no end with the named one');
+  assert.equal([fourth, sixth].sort(), ['0 10.1.0.2', '1 10.0.0.2']);
+});
+
 test('a reserve serves peers that have a path: no program has bound its address', () => {
   const { core } = new Victim(true);
   const reserve = Endpoint.parse('203.0.113.2', 700);
