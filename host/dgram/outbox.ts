@@ -44,7 +44,7 @@ const HOLD_MILLIS = 10_000;
  * small datagrams: at this rate its program may be away for 32 ms.
  */
 const UDP_PER_MILLI = 8;
-/** A datagram of so many bytes counts as one, a longer one as several. */
+/** A datagram of up to this size counts as one, a longer one as several. */
 const UDP_UNIT_BYTES = 1024;
 /** Credit of a timer that fires late. */
 const UDP_BURST = 4 * UDP_PER_MILLI;

@@ -7,6 +7,7 @@
  * device, which has no use for them. So a probe of an outage is repeated: the first packet after
  * that second is then, nearly always, one of the probe.
  */
+import { timerMillis } from '../base/timer.js';
 import { createSocket } from '../link/plain-dgram.js';
 
 /** How long a rejection is awaited. */
@@ -47,7 +48,7 @@ export function probePeer(
     clearInterval(repeats);
     socket.close();
   };
-  const timer = setTimeout(end, isOutage ? REPEATED_MILLIS : PROBE_MILLIS).unref();
+  const timer = setTimeout(end, timerMillis(isOutage ? REPEATED_MILLIS : PROBE_MILLIS)).unref();
   let repeats: NodeJS.Timeout | undefined;
   const failed = ({ code }: NodeJS.ErrnoException): void => {
     if (!isOpen) return;
