@@ -130,7 +130,7 @@ test('an acknowledgement in place of a READ’s responses requests them again, a
   assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS']);
 });
 
-test('so does one after a report that all requests have arrived', (wire) => {
+test('so does one after a NAK for the packet that is to be sent next', (wire) => {
   read(wire, 3);
   wire.post(WrOpcode.RDMA_WRITE, MTU, { wrId: 2, ...SIGNALED });
   sent(wire);
@@ -227,6 +227,34 @@ test('a response that is late is waited for once that is known of the path', (wi
   wire.expectSilence();
   wire.clock.advance(300);
   wire.expectPacket({ opcode: READ, psn: OURS + 8, dmaLength: MTU });
+});
+
+test('a response that is late counts as in flight, also after a report of later arrivals', (wire) => {
+  read(wire, 1);
+  wire.clock.advance(1000);
+  answer(wire, 0);
+  sent(wire);
+  read(wire, 3, 2, wire.sge(MTU, 3 * MTU));
+  wire.takePackets();
+  wire.clock.advance(1000);
+  answer(wire, 1, 3);
+  wire.takePackets();
+  wire.clock.advance(100);
+  answer(wire, 2);
+  // From here on the path is known to have late packets.
+  read(wire, 3, 3, wire.sge(4 * MTU, 3 * MTU));
+  wire.post(WrOpcode.RDMA_WRITE, MTU, { wrId: 4, ...SIGNALED });
+  wire.takePackets();
+  wire.clock.advance(1000);
+  const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  wire.sendPacket({ opcode, psn: OURS + 8, syndrome: NO_CREDITS, aheadLow: 0n });
+  assert.is(wire.qp.pathState()!.inFlightPackets, 0);
+  wire.acknowledge(OURS + 7);
+  wire.expectSilence('they may be late');
+  assert.is(wire.qp.pathState()!.inFlightPackets, 3);
+  answer(wire, 4, 5, 6);
+  assert.equal(wire.statuses(), ['SUCCESS', 'SUCCESS', 'SUCCESS', 'SUCCESS']);
+  assert.is(wire.qp.pathState()!.inFlightPackets, 0);
 });
 
 test('READs of one packet are under way together on a link with a small window', () =>
