@@ -10,6 +10,8 @@ import { PAGE, openTab, type TabState } from './tab-device.js';
 interface World {
   browser: Browser;
   peer: NodePeer;
+  /** Those of the test that runs. */
+  tabs: Tab[];
 }
 
 const missing = missingBrowser();
@@ -19,6 +21,7 @@ const BYTES = 262144;
 const CONNECTIONS = 4;
 
 test.before(async (world) => {
+  world.tabs = [];
   world.browser = await Browser.launch();
   // The connecting tab selects the number of connections.
   world.peer = await NodePeer.open({ connections: CONNECTIONS });
@@ -30,8 +33,10 @@ test.after(async (world) => {
 });
 
 /** A tab that is connected to the Node program's device, but no queue pair yet. */
-async function reach({ browser, peer }: World, loss = 0, connections = 1): Promise<Tab> {
+async function reach(world: World, loss = 0, connections = 1): Promise<Tab> {
+  const { browser, peer, tabs } = world;
   const tab = await openTab(browser, peer.site.url(PAGE), { loss, connections });
+  tabs.push(tab);
   await tab.run((_verbena, { link }: TabState) => link.connect('/signal').then(() => {}));
   return tab;
 }
@@ -45,8 +50,8 @@ async function leave(tab: Tab): Promise<void> {
  * Closes the page of every tab, also behind a failure, and returns once Node's link has no peer:
  * its end of a data channel closes later than the page, and the next test has peers of its own.
  */
-test.after.each(async ({ browser, peer }) => {
-  for (const page of browser.context.pages()) if (page.url().includes(PAGE)) await page.close();
+test.after.each(async ({ tabs, peer }) => {
+  for (const { page } of tabs.splice(0)) await page.close();
   await eventually(() => peer.link.peers.length + peer.socketLink.peers.length === 0);
 });
 
@@ -113,6 +118,7 @@ test('a page that is reloaded in mid-transfer is gone for Node, and a new one co
   await side.connection.disconnected;
   assert.not.ok(world.peer.link.peers.some((peer) => peer === gone));
   await tab.page.close();
+  world.tabs.length = 0;
   const next = await reach(world);
   const again = await world.peer.connect(next, BYTES);
   await again.write(6, 4096);
@@ -157,6 +163,7 @@ test('by several connections numbers arrive once, though packets get lost', asyn
 
 test('where there is no WebRTC a WebSocket does', async (world) => {
   const tab = await world.browser.open(world.peer.site.url(PAGE));
+  world.tabs.push(tab);
   const name = await tab.run(async (verbena, state: TabState) => {
     const link = new verbena.WebSocketLink();
     state.link = link as never;
