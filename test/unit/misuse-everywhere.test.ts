@@ -8,7 +8,9 @@ import { rpma } from '../../host/index.js';
 type Call = (value: never) => unknown;
 
 /** Of each wrong value; some of them are right for some functions. */
-const WRONG: readonly unknown[] = [undefined, null, 5, 'x', true, () => undefined, NaN];
+/** As a path it names no file that can be made: calls that make files leave none. */
+const TEXT = '/dev/null/x';
+const WRONG: readonly unknown[] = [undefined, null, 5, TEXT, true, () => undefined, NaN];
 
 /** An object without the members that the function reads is wrong as well. */
 const CALLS: Readonly<Record<string, readonly [call: Call, argument: string]>> = {
@@ -41,7 +43,7 @@ for (const [name, [call, argument]] of Object.entries(CALLS)) {
 }
 
 /** Numbers, strings and objects that no function and no method wants. */
-const ODD: readonly unknown[] = [undefined, null, 5, 'x', true, () => undefined, NaN, {}, [], -1];
+const ODD: readonly unknown[] = [undefined, null, 5, TEXT, true, () => undefined, NaN, {}, [], -1];
 /** What calls that wait get before they are left alone. */
 const WAIT_MILLIS = 20;
 /** Nothing else reads them: errors of the library, and constructors that are internal. */
