@@ -5,7 +5,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { loadPosix } from '../../host/link/posix.js';
 import { root } from '../support/paths.js';
-import { Workspace, type Program } from '../support/processes.js';
+import { Workspace, cliPath, type Program } from '../support/processes.js';
 import { sample } from '../support/sample.js';
 
 const test = suite('cli/shmem-run');
@@ -132,7 +132,11 @@ if (posix) {
 
   test('PEs end with a launcher that is killed', () =>
     Workspace.use(async (space) => {
-      const run = space.start('shmem', 'run', '-n', 3, program(space, WAITS));
+      // A killed launcher removes no folder of its own: it lies in that of the test.
+      const run = space.startProcess('env', [
+        `TMPDIR=${space.directory}`,
+        ...[process.execPath, cliPath, 'shmem', 'run', '-n', '3', program(space, WAITS)],
+      ]);
       const processes = await pids(run);
       run.kill('SIGKILL');
       await untilEnded(processes);
