@@ -54,6 +54,12 @@ async function sweep(folder: string): Promise<void> {
   for (const name of readdirSync(folder)) await ask(join(folder, name), 'config', false);
 }
 
+/** Socket files of this process: process.exit() closes no server. */
+const published = new Set<string>();
+process.on('exit', () => {
+  for (const path of published) rmSync(path, { force: true });
+});
+
 /** From now on other processes of this user may ask. Where that cannot be, they hear nothing. */
 export function publishNode(node: RdsNode): void {
   const folder = directory();
@@ -76,14 +82,12 @@ export function publishNode(node: RdsNode): void {
   // `exclusive`: a cluster primary would hand connections to any of its workers.
   server.listen({ path, exclusive: true });
   server.unref();
-  // process.exit() closes nothing.
-  const remove = (): void => rmSync(path, { force: true });
-  process.once('exit', remove);
+  published.add(path);
   node.context.siblings.observers.add({
     asyncEvent: () => {},
     peerGone: () => {},
     closing: async () => {
-      process.removeListener('exit', remove);
+      published.delete(path);
       server.close();
     },
   });
@@ -159,8 +163,8 @@ function table(titles: readonly string[], rows: readonly (readonly string[])[]):
 }
 
 /**
- * Asks all nodes of this user in this network namespace, or one: `question` is config, stats, info, counters,
- * sockets, connections, or "set parameter=value". Rejects with what the node refused.
+ * Asks all nodes of this user in this network namespace, or one: `question` is config, stats, info,
+ * counters, sockets, connections, or "set parameter=value". Rejects with what the node refused.
  */
 export async function askNodes(question: string, only?: string): Promise<NodeAnswer[]> {
   const folder = directory();

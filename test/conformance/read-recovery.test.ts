@@ -197,12 +197,12 @@ test('a request that is lost is repeated as it was', (wire) => {
   assert.equal(wire.takePackets()[0]!.bytes, request!.bytes);
 });
 
-test('a response that is late is waited for once that is known of the path', (wire) => {
+/** Two READs; of the second one a response is late. It is requested again, in vain. */
+function meetLateness(wire: Wire): void {
   read(wire, 1);
   wire.clock.advance(1000);
   answer(wire, 0);
   sent(wire);
-  // The first one that is late is requested again, in vain.
   read(wire, 3, 2, wire.sge(MTU, 3 * MTU));
   wire.takePackets();
   wire.clock.advance(1000);
@@ -210,6 +210,10 @@ test('a response that is late is waited for once that is known of the path', (wi
   assert.is(wire.takePackets().length, 1);
   wire.clock.advance(100);
   answer(wire, 2);
+}
+
+test('a response that is late is waited for once that is known of the path', (wire) => {
+  meetLateness(wire);
   read(wire, 3, 3, wire.sge(4 * MTU, 3 * MTU));
   wire.takePackets();
   wire.clock.advance(1000);
@@ -230,18 +234,7 @@ test('a response that is late is waited for once that is known of the path', (wi
 });
 
 test('a response that is late counts as in flight, also after a report of later arrivals', (wire) => {
-  read(wire, 1);
-  wire.clock.advance(1000);
-  answer(wire, 0);
-  sent(wire);
-  read(wire, 3, 2, wire.sge(MTU, 3 * MTU));
-  wire.takePackets();
-  wire.clock.advance(1000);
-  answer(wire, 1, 3);
-  wire.takePackets();
-  wire.clock.advance(100);
-  answer(wire, 2);
-  // From here on the path is known to have late packets.
+  meetLateness(wire);
   read(wire, 3, 3, wire.sge(4 * MTU, 3 * MTU));
   wire.post(WrOpcode.RDMA_WRITE, MTU, { wrId: 4, ...SIGNALED });
   wire.takePackets();
