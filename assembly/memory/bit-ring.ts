@@ -24,6 +24,19 @@ export function clearBit(ring: usize, size: u32, index: u32): void {
   store<u64>(word, load<u64>(word) & ~bitOf(index));
 }
 
+/** Clears `count` bits from `index` on. */
+export function clearBits(ring: usize, size: u32, index: u32, count: u32): void {
+  while (count != 0) {
+    const word = wordOf(ring, size, index);
+    const skipped = index & 63;
+    const bits = min<u32>(64 - skipped, count);
+    const mask = (<u64>-1 >> <u64>(64 - bits)) << <u64>skipped;
+    store<u64>(word, load<u64>(word) & ~mask);
+    index += bits;
+    count -= bits;
+  }
+}
+
 /** 64 bits from `index` on, the first of them the least significant. */
 export function bitsFrom(ring: usize, size: u32, index: u32): u64 {
   const low = load<u64>(wordOf(ring, size, index));

@@ -7,7 +7,12 @@ import { fitsBuffer, windowPackets } from '../shared/path-control';
 import { QueuePair } from '../shared/queue-pair';
 import { QpState, SendFlag } from '../shared/status';
 import { SendRequest } from '../shared/work-request';
-import { windowOpen } from './congestion-window';
+import { opensBehind, windowOpen } from './congestion-window';
+
+/** A short packet, for which a check of the window is a noticeable part of its cost. */
+export const SHORT_BYTES: u32 = 1024;
+/** `charge` of one. */
+const SHORT_CHARGE: u32 = 2304;
 
 /**
  * Shall this packet have the AckReq bit? Yes if sending `paused` and a completion depends on it,
@@ -19,8 +24,7 @@ export function wantsAck(context: Context, qp: QueuePair, paused: bool): bool {
   if (
     !(paused && isAwaited(qp)) &&
     windowOpen(context, qp) &&
-    packets * 4 < windowPackets(context, qp) &&
-    fitsBuffer(qp, 4 * packets * qp.chargeFull)
+    isSeldomEnough(context, qp, packets, chargeSinceAsked(qp))
   ) {
     return false;
   }
@@ -28,9 +32,41 @@ export function wantsAck(context: Context, qp: QueuePair, paused: bool): bool {
   return true;
 }
 
+/** The same where the window asks for no acknowledgement (`opensForAll`). */
+export function wantsAckToComplete(qp: QueuePair, paused: bool): bool {
+  qp.packetsSinceAckRequest++;
+  if (!paused || !isAwaited(qp)) return false;
+  askedForAck(qp);
+  return true;
+}
+
+/** May `packets` packets that together have this charge be without an AckReq bit? */
+function isSeldomEnough(context: Context, qp: QueuePair, packets: u32, charge: u32): bool {
+  return packets * 4 < windowPackets(context, qp) && fitsBuffer(qp, 4 * charge);
+}
+
+/** Charge of what was sent since the last AckReq bit. */
+function chargeSinceAsked(qp: QueuePair): u32 {
+  return qp.chargeSent - qp.chargeAsked;
+}
+
+/**
+ * Is the window open for each of the next `packets` packets of at most SHORT_BYTES, and for one
+ * more behind them, and does it ask for no acknowledgement before? What closes it grows with each
+ * packet, so the last one answers for all.
+ */
+export function opensForAll(context: Context, qp: QueuePair, packets: u32): bool {
+  const charge = packets * SHORT_CHARGE;
+  return (
+    opensBehind(context, qp, packets, charge) &&
+    isSeldomEnough(context, qp, qp.packetsSinceAckRequest + packets, chargeSinceAsked(qp) + charge)
+  );
+}
+
 /** The AckReq bit was sent. */
 export function askedForAck(qp: QueuePair): void {
   qp.packetsSinceAckRequest = 0;
+  qp.chargeAsked = qp.chargeSent;
   qp.awaited = 0;
 }
 

@@ -81,10 +81,13 @@ export function completeBefore(context: Context, qp: QueuePair, psn: u32): bool 
   const oldest = qp.psnUnacked;
   const known = psnDistance(oldest, qp.psnExecuted);
   if (isBeyond(qp, psn, qp.psnExecuted)) qp.psnExecuted = psn;
+  // The end of the requests that are complete: one acknowledgement is one round trip.
+  let end = oldest;
   while (qp.sendTail != qp.sendFetched && qp.state != <u32>QpState.ERR) {
     const request = sendRequestAt(qp, qp.sendTail);
     if (request.state != <u32>SendState.STARTED) break;
     if (awaitsData(request)) {
+      moveUnacked(context, qp, end);
       takePlaced(context, qp);
       // What is oldest has the oldest PSN: whatever is answered is answered beyond it.
       if (!isOver(qp, request)) {
@@ -97,9 +100,10 @@ export function completeBefore(context: Context, qp: QueuePair, psn: u32): bool 
         moveUnacked(context, qp, psnAdd(request.psnLast, 1));
         qp.chunkTail = chunkFrom(qp, qp.chunkTail, qp.psnUnacked);
       }
+      end = qp.psnUnacked;
     } else {
       if (!isBeyond(qp, qp.psnExecuted, request.psnLast)) break;
-      moveUnacked(context, qp, psnAdd(request.psnLast, 1));
+      end = psnAdd(request.psnLast, 1);
     }
     completeSend(context, qp, WcStatus.SUCCESS, 0);
   }

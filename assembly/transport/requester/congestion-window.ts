@@ -46,17 +46,22 @@ export function openWindow(qp: QueuePair): void {
 
 /** May one more packet go? One always may when nothing is on its way. */
 export function windowOpen(context: Context, qp: QueuePair): bool {
-  if (qp.psnArrived == qp.psnNext) return true;
+  return qp.psnArrived == qp.psnNext || opensBehind(context, qp, 0, 0);
+}
+
+/** May one more packet go behind `ahead` packets of that charge which are not sent yet? */
+export function opensBehind(context: Context, qp: QueuePair, ahead: u32, charge: u32): bool {
   if (qp.isAlone) return false;
   // READs and atomics are not withdrawn (retransmit.ts): packets behind one must fit the buffer.
   const awaited = qp.chunkHead != qp.chunkTail;
   // Behind a gap the peer keeps no more; there will be one where packets overtake each other.
   const hasGaps = awaited || context.paced || qp.arrivedCount != 0 || lateness(qp) != 0;
-  if (hasGaps && beyondKept(qp)) return false;
-  if (qp.flightMax != 0 && psnDistance(qp.psnArrived, qp.psnNext) >= qp.flightMax) return false;
-  const packets = packetsInFlight(qp);
+  const span = psnDistance(qp.psnArrived, qp.psnNext) + ahead;
+  if (hasGaps && qp.reorderPeer != 0 && span >= qp.reorderPeer) return false;
+  if (qp.flightMax != 0 && span >= qp.flightMax) return false;
+  const packets = packetsInFlight(qp) + ahead;
   if (qp.reorderPeer == 0 && qp.lossy && packets >= GO_BACK_PACKETS) return false;
-  return fitsBuffer(qp, chargeInFlight(qp)) && pathOpen(qp, packets);
+  return fitsBuffer(qp, chargeInFlight(qp) + charge) && pathOpen(qp, packets);
 }
 
 /** May one more packet be sent again? */

@@ -7,7 +7,7 @@
  * Rings of `flightMax` packets, by PSN: the time of the last transmission, whose lowest bit is 1
  * for a retransmission, and a bit for each that has arrived or is lost.
  */
-import { bitsFrom, clearBit, isBitSet, setBit } from '../../memory/bit-ring';
+import { bitsFrom, clearBit, clearBits, isBitSet, setBit } from '../../memory/bit-ring';
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { Context } from '../shared/context';
 import {
@@ -47,12 +47,13 @@ export function noteSentFrom(context: Context, qp: QueuePair, first: u32, fresh:
     qp.lostMicros = micros - 2;
     qp.silentMicros = micros - 2;
   }
-  for (let psn = first; psn != qp.psnNext; psn = psnAdd(psn, 1)) {
-    const isAgain = psnCompare(psn, fresh) < 0;
-    store<u32>(timeAt(qp, psn), isAgain ? micros | REPEATED : micros);
-    clearBit(qp.arrivedMap, qp.flightMax, psn);
-    clearBit(qp.lostMap, qp.flightMax, psn);
+  const count = psnDistance(first, qp.psnNext);
+  const again = psnCompare(first, fresh) < 0 ? psnDistance(first, fresh) : 0;
+  for (let at: u32 = 0; at < count; at++) {
+    store<u32>(timeAt(qp, first + at), at < again ? micros | REPEATED : micros);
   }
+  clearBits(qp.arrivedMap, qp.flightMax, first, count);
+  clearBits(qp.lostMap, qp.flightMax, first, count);
 }
 
 /** The packet with this PSN is sent again. */

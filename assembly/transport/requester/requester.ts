@@ -19,7 +19,7 @@ import {
 } from '../shared/queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus } from '../shared/status';
 import { SendRequest, SendState } from '../shared/work-request';
-import { askedForAck } from './ack-request';
+import { askedForAck, opensForAll } from './ack-request';
 import {
   armRetransmit,
   beyondKept,
@@ -105,7 +105,10 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
   if (sendsPlain(qp)) {
     const first = qp.psnNext;
     const fresh = qp.psnMax;
-    while (sent < quantum && hasRoom(context) && sendPlain(context, qp)) sent++;
+    if (opensForAll(context, qp, quantum)) {
+      while (sent < quantum && hasRoom(context) && sendPlain(context, qp, true)) sent++;
+    }
+    while (sent < quantum && hasRoom(context) && sendPlain(context, qp, false)) sent++;
     noteSentFrom(context, qp, first, fresh);
   }
   let request = current(context, qp);

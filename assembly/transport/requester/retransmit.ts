@@ -144,6 +144,7 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   const psnNext = qp.psnNext;
   const chargeSent = qp.chargeSent;
   const sinceAckRequest = qp.packetsSinceAckRequest;
+  const chargeAsked = qp.chargeAsked;
   const awaited = qp.awaited;
   qp.sendNext = index;
   qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
@@ -168,6 +169,7 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   qp.psnNext = psnNext;
   qp.chargeSent = chargeSent;
   qp.packetsSinceAckRequest = sinceAckRequest;
+  qp.chargeAsked = chargeAsked;
   qp.awaited = awaited;
 }
 
@@ -214,9 +216,9 @@ function rewind(qp: QueuePair, psn: u32): void {
     qp.chargeArrived = qp.chargeAcked;
   }
   qp.psnNext = psn;
-  askedForAck(qp);
   qp.sendStopped = 0;
   qp.chargeSent = qp.chargeAcked;
+  askedForAck(qp);
   qp.sendOffset = 0;
   qp.sendSgeIndex = 0;
   qp.sendSgeOffset = 0;

@@ -22,6 +22,8 @@ export class RequesterState extends QueuePairBase {
   psnMax: u32;
   /** Packets since the last AckReq. */
   packetsSinceAckRequest: u32;
+  /** `chargeSent` at that time. */
+  chargeAsked: u32;
   /** Charge that may be under way: half of the peer's receive buffer. */
   windowCharge: u32;
   chargeSent: u32;
