@@ -293,15 +293,20 @@ test('what continues a WRITE and comes from another address is dropped', async (
   await wire.close();
 });
 
-/** What is sent for these requests when nothing is acknowledged but what the test says. */
+/**
+ * What is sent for these requests when nothing is acknowledged but what the test says. `posted`:
+ * requests that are posted together.
+ */
 async function sent(
   requests: (wire: Wire) => SendWorkRequest[],
   acknowledged: number,
-  mtu: number = Mtu.MTU_1024,
+  { posted = 1, ...options }: WireOptions & { readonly posted?: number } = {},
 ) {
-  const wire = await Wire.open({ bytes: BYTES, mtu, device: { windowPackets: 64 } });
+  const usual = { bytes: BYTES, mtu: Mtu.MTU_1024, device: { windowPackets: 64 } };
+  const wire = await Wire.open({ ...usual, ...options });
   wire.buffer.set(pattern(BYTES));
-  for (const request of requests(wire)) wire.qp.postSend(request);
+  const all = requests(wire);
+  for (let at = 0; at < all.length; at += posted) wire.qp.postSend(all.slice(at, at + posted));
   const packets = wire.takePackets();
   for (let psn = 0x100; psn < 0x100 + acknowledged; psn += 16) {
     wire.acknowledge(psn + 15);
@@ -337,6 +342,23 @@ test('requests of one SGE become the packets that those of two become', async ()
   }
 });
 
+for (const window of [16, 66, 70, 128, 2048]) {
+  for (const reorderPackets of [0, 16, 64]) {
+    test(`so they do in lists, with a window of ${window} and ${reorderPackets} kept packets`, async () => {
+      const options: WireOptions & { posted: number } = {
+        reorderPackets,
+        device: { windowPackets: window, initialWindowPackets: window },
+        posted: 50,
+      };
+      for (let seed = 1; seed <= 4; seed++) {
+        const plain = await sent((wire) => requests(wire, true, seed), 32, options);
+        assert.equal(await sent((wire) => requests(wire, false, seed), 32, options), plain);
+        assert.ok(plain.told.length >= 16);
+      }
+    });
+  }
+}
+
 /** Large ones: one SGE, whose bytes are copied while the ICRC goes over them, or two. */
 function large(wire: Wire, plain: boolean): SendWorkRequest[] {
   const sizes = [511, 512, 528, 1024, 1500, 2048, 4080, 4096, 6000, 8192];
@@ -353,8 +375,9 @@ function large(wire: Wire, plain: boolean): SendWorkRequest[] {
 }
 
 test('large requests of one SGE become the packets that those of two become', async () => {
-  const plain = await sent((wire) => large(wire, true), 0, Mtu.MTU_4096);
-  assert.equal(await sent((wire) => large(wire, false), 0, Mtu.MTU_4096), plain);
+  const plain = await sent((wire) => large(wire, true), 0, { mtu: Mtu.MTU_4096 });
+  const two = await sent((wire) => large(wire, false), 0, { mtu: Mtu.MTU_4096 });
+  assert.equal(two, plain);
   assert.is(plain.told.length, 48);
 });
 
