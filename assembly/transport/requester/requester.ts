@@ -102,26 +102,25 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
     sent = sendRepairs(context, qp, quantum);
     if (sent == quantum || !hasRoom(context)) return true;
   }
+  const first = qp.psnNext;
+  const fresh = qp.psnMax;
   if (sendsPlain(qp)) {
-    const first = qp.psnNext;
-    const fresh = qp.psnMax;
     if (opensForAll(context, qp, quantum)) {
       while (sent < quantum && hasRoom(context) && sendPlain(context, qp, true)) sent++;
     }
     while (sent < quantum && hasRoom(context) && sendPlain(context, qp, false)) sent++;
-    noteSentFrom(context, qp, first, fresh);
   }
   let request = current(context, qp);
+  let isFull = false;
   while (request != null) {
-    if (sent == quantum || !hasRoom(context)) return true;
+    isFull = sent == quantum || !hasRoom(context);
+    if (isFull) break;
     sent++;
-    const first = qp.psnNext;
-    const fresh = qp.psnMax;
-    const goesOn = sendOne(context, qp, request);
-    noteSentFrom(context, qp, first, fresh);
-    if (!goesOn) break;
+    if (!sendOne(context, qp, request)) break;
     request = current(context, qp);
   }
+  noteSentFrom(context, qp, first, fresh);
+  if (isFull) return true;
   if (sent > 0 && isAlone(qp)) repeatAlone(context, qp);
   if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
   return qp.packetsSinceAckRequest > 0 && waitsForAcks(context, qp) && !solicit(context, qp);
