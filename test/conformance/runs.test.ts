@@ -348,7 +348,9 @@ for (const windowPackets of [16, 66, 120, 2048]) {
       const device = { windowPackets, initialWindowPackets: windowPackets, windowBytes };
       for (const posted of [16, 50]) {
         for (let seed = 1; seed <= 4; seed++) {
-          const options = { device, posted, reorderPackets: [64, 16][seed & 1]! };
+          const reorderPackets = [64, 16][seed & 1]!;
+          const qp = { cap: { maxSendWr: 256, reorderPackets } };
+          const options = { device, posted, reorderPackets, qp };
           const [plain, two] = await Promise.all(
             [true, false].map((isPlain) =>
               sent((wire) => requests(wire, isPlain, seed, 160), 32, options),
