@@ -4,7 +4,7 @@
  */
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
-import { QpState, SendFlag, WrOpcode } from '../../host/index.js';
+import { Mtu, QpState, SendFlag, WrOpcode } from '../../host/index.js';
 import { makePair, type Side } from '../support/pair.js';
 import { Wire, onWire } from '../support/wire.js';
 import { testsOnWire } from '../support/tests-in.js';
@@ -71,6 +71,28 @@ test('when half of the send queue is unacknowledged, messages request acknowledg
     }
     assert.equal(found, [0, 0, 1, 1]);
   }));
+
+for (const [size, packets] of [
+  [8, 20],
+  [1024, 8],
+  [4096, 2],
+] as const) {
+  test(`a quarter of the peer's buffer is filled by ${packets} messages of ${size} bytes, and the last asks`, () => {
+    const device = { windowBytes: 64 * 1024 };
+    const cap = { maxSendWr: 128, reorderPackets: 64 };
+    return onWire({ ...OWN_KIND, device, qp: { cap }, mtu: Mtu.MTU_4096 }, (wire) => {
+      const psn = meet(wire);
+      const message = { opcode: WrOpcode.SEND, sgList: wire.sge(0, size) };
+      wire.qp.postSend(Array.from({ length: packets + 1 }, () => message));
+      const first = [...Array.from({ length: packets - 1 }, () => 0), 1];
+      assert.equal(asks(wire).slice(0, packets), first);
+      wire.acknowledge(psn + packets);
+      wire.qp.postSend(Array.from({ length: packets + 1 }, () => message));
+      // The last one of the list before counts.
+      assert.equal(asks(wire).slice(0, packets), [...first.slice(1), 0]);
+    });
+  });
+}
 
 test('SQD retransmits an unacknowledged message with an ACK request', (wire) => {
   const psn = meet(wire);

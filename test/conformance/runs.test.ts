@@ -350,7 +350,8 @@ for (const windowPackets of [16, 66, 120, 2048]) {
         for (let seed = 1; seed <= 4; seed++) {
           const reorderPackets = [64, 16][seed & 1]!;
           const qp = { cap: { maxSendWr: 256, reorderPackets } };
-          const options = { device, posted, reorderPackets, qp };
+          const mtu = [Mtu.MTU_4096, Mtu.MTU_1024][seed >> 2]!;
+          const options = { device, posted, reorderPackets, qp, mtu };
           const [plain, two] = await Promise.all(
             [true, false].map((isPlain) =>
               sent((wire) => requests(wire, isPlain, seed, 160), 32, options),
