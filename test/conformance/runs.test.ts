@@ -322,7 +322,7 @@ async function sent(
 function requests(wire: Wire, plain: boolean, seed: number, count = 100): SendWorkRequest[] {
   const random = splitmix32(seed);
   return Array.from({ length: count }, (_, wrId) => {
-    const size = [64, 64, 64, 64, 61, 1, 200, 1500][random() & 7]!;
+    const size = [64, 64, 64, 3000, 61, 1, 200, 1500][random() & 7]!;
     const kinds = [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE, WrOpcode.SEND, WrOpcode.SEND_WITH_IMM];
     const opcode = kinds[random() & 3]!;
     const flags = [0, SendFlag.SIGNALED, 0, SendFlag.SOLICITED | SendFlag.SIGNALED];
@@ -343,7 +343,7 @@ test('requests of one SGE become the packets that those of two become', async ()
 });
 
 for (const windowPackets of [16, 66, 120, 2048]) {
-  for (const windowBytes of [32_768, 131_072, 2 ** 22]) {
+  for (const windowBytes of [32_768, 200_000, 2 ** 22]) {
     test(`so they do in lists, with windows of ${windowPackets} packets, ${windowBytes} bytes`, async () => {
       const device = { windowPackets, initialWindowPackets: windowPackets, windowBytes };
       for (const posted of [16, 50]) {
