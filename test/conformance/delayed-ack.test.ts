@@ -72,13 +72,14 @@ test('when half of the send queue is unacknowledged, messages request acknowledg
     assert.equal(found, [0, 0, 1, 1]);
   }));
 
-for (const [size, packets] of [
-  [8, 20],
-  [1024, 8],
-  [4096, 2],
+for (const [size, packets, windowBytes] of [
+  [8, 20, 65_536],
+  [1024, 8, 65_536],
+  [4096, 2, 65_536],
+  [4096, 6, 200_000],
 ] as const) {
-  test(`a quarter of the peer's buffer is filled by ${packets} messages of ${size} bytes, and the last asks`, () => {
-    const device = { windowBytes: 64 * 1024 };
+  test(`${packets} messages of ${size} bytes fill a quarter of ${windowBytes}, and the last asks`, () => {
+    const device = { windowBytes };
     const cap = { maxSendWr: 128, reorderPackets: 64 };
     return onWire({ ...OWN_KIND, device, qp: { cap }, mtu: Mtu.MTU_4096 }, (wire) => {
       const psn = meet(wire);
