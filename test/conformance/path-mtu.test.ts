@@ -16,7 +16,7 @@ const OWN_KIND: WireOptions = { reorderPackets: 64, ownKind: true };
 function wait(wire: Wire, answers: boolean, limitMicros = 10e6): WorkCompletion | undefined {
   for (const began = wire.clock.now(); wire.clock.now() - began < limitMicros;) {
     wire.clock.advance(1000);
-    const isShort = wire.takePackets().some(({ payload }) => payload.length === 0);
+    const isShort = wire.takePackets().some(({ payload }) => payload.length < MTU);
     if (isShort && answers) wire.acknowledge(FIRST - 1);
     const [completion] = wire.cq.poll(1);
     if (completion) return completion;

@@ -12,6 +12,7 @@ import {
 } from '../../wire/syndrome';
 import { completeSend, enterSendError, failOldest } from '../queue/completion';
 import { Context, EventKind, pushEvent, schedule } from '../shared/context';
+import { Aside } from '../shared/keep-alive';
 import { Operation, awaitsData, isOf } from '../shared/operation';
 import {
   QueuePair,
@@ -61,7 +62,16 @@ import {
   noteLostEarly,
   untilLost,
 } from './in-flight';
-import { askShortly, isRefused, noteShortAnswer, passesPath, silenceOf } from './path-mtu';
+import {
+  TrialState,
+  isRefused,
+  noteShortAnswer,
+  noteTimeout,
+  passesPath,
+  silenceOf,
+  suspectPath,
+  tryPath,
+} from './path-mtu';
 import { chunkFrom, covers, placedFrom } from './read-chunks';
 import { noteDrained } from './requester';
 import { allIsLost, goBack, repairLosses, repairOldest, takeMissing } from './retransmit';
@@ -272,7 +282,7 @@ export function receiveAcknowledge(
   if (!inFlight(qp, psn)) {
     if (isPlausible(qp, msn)) {
       qp.heardOldNews = 1;
-      noteShortAnswer(qp);
+      noteShortAnswer(context, qp);
     }
     if (psnCompare(psn, qp.psnUnacked) > 0) context.counters.dropGhost++;
     else noteSecondAnswer(qp, psn);
@@ -309,6 +319,7 @@ export function receiveAcknowledge(
 }
 
 function receiveRnrNak(context: Context, qp: QueuePair, psn: u32, code: u32): void {
+  passesPath(qp);
   context.counters.rcvdRnrErr++;
   const reached = completeBefore(context, qp, psn);
   settle(context, qp);
@@ -393,6 +404,7 @@ export function receiveSelectiveAck(
       if (qp.psnExecuted == qp.psnUnacked || isBeyond(qp, psn, qp.psnNext)) return;
     }
   }
+  noteShortAnswer(context, qp);
   takeMissing(context, qp, psn, map, words);
 }
 
@@ -435,7 +447,9 @@ export function timerFired(context: Context, qp: QueuePair): void {
     return;
   }
   if (!outstanding(qp)) return;
-  if (isRefused(qp)) {
+  const trial = tryPath(context, qp);
+  if (trial == <u32>TrialState.BEGUN) return;
+  if (isRefused(qp) || trial == <u32>TrialState.PROVEN) {
     context.counters.retryExceededErr++;
     failUnanswered(context, qp, WcStatus.RETRY_EXC_ERR);
     return;
@@ -458,11 +472,12 @@ export function timerFired(context: Context, qp: QueuePair): void {
   const alone = answeredAlone(qp);
   if (repeatEarly(context, qp)) {
     repairOldest(qp, alone || qp.earlyRepeats > 1);
+    if (qp.earlyRepeats > 1) suspectPath(context, qp, Aside.TRIAL);
     schedule(context, qp);
     return;
   }
   context.counters.timeouts++;
-  askShortly(context, qp);
+  noteTimeout(context, qp);
   collapsePath(context, qp, <u32>timeoutOf(qp));
   qp.nakHandled = 0;
   retry(context, qp, WcStatus.RETRY_EXC_ERR, selective);
