@@ -24,7 +24,7 @@ import {
   timerOf,
 } from '../shared/queue-pair';
 import { AsyncEvent, QpState, QpType, WcStatus } from '../shared/status';
-import { collapsePath } from '../shared/path-control';
+import { collapsePath, isPathMtuDoubted } from '../shared/path-control';
 import { armTimer, cancelTimer } from '../shared/timer-wheel';
 import { SendRequest, SendState } from '../shared/work-request';
 import {
@@ -472,7 +472,9 @@ export function timerFired(context: Context, qp: QueuePair): void {
   const alone = answeredAlone(qp);
   if (repeatEarly(context, qp)) {
     repairOldest(qp, alone || qp.earlyRepeats > 1);
-    if (qp.earlyRepeats > 1) suspectPath(context, qp, Aside.TRIAL);
+    if (qp.earlyRepeats > 1 || isPathMtuDoubted(context, qp)) {
+      suspectPath(context, qp, Aside.TRIAL);
+    }
     schedule(context, qp);
     return;
   }

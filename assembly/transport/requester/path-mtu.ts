@@ -11,9 +11,9 @@
  */
 import { psnDistance } from '../../wire/psn';
 import { Context, schedule } from '../shared/context';
-import { Aside, canProbe } from '../shared/keep-alive';
+import { Aside, canProbe, trialBytes } from '../shared/keep-alive';
 import { Operation, isOf } from '../shared/operation';
-import { usualRoundTripMost } from '../shared/path-control';
+import { isPathMtuDoubted, notePathMtu, usualRoundTripMost } from '../shared/path-control';
 import { QueuePair, outstanding, sendRequestAt, timerOf } from '../shared/queue-pair';
 import { QpType, VendorError } from '../shared/status';
 import { armTimer } from '../shared/timer-wheel';
@@ -37,11 +37,14 @@ enum Sign {
   UNPROVEN = 16,
 }
 
-/** Trials of a round. At most two of their shorter packets may be lost. */
+/** Trials of a round, and answers that prove a dropped path MTU. */
 const TRIALS: u16 = 16;
-/** Responses to READs: the answers of the trials are shorter than any queue would drop. */
+const ANSWERS: u16 = 14;
+/** The same of a READ: its trials are answered with packets that hardly a queue has no room for. */
 const READ_TRIALS: u16 = 28;
-const TRIALS_LOST: u16 = 2;
+const READ_ANSWERS: u16 = 22;
+/** Answers after the proof of another queue pair of the path. */
+const MORE_ANSWERS: u16 = 3;
 /** Trials without an answer that end a round: eight of them may be on their way. */
 const UNANSWERED_MAX: u16 = 8;
 /** Between trials: at least this, and an eighth of the longest usual round trip. */
@@ -61,12 +64,12 @@ export function passesPath(qp: QueuePair): void {
   qp.mtuTrials = 0;
 }
 
-/** The oldest request, if its oldest packet or response has the length of the path MTU. */
+/** The oldest request, if its oldest packet or response is longer than that of a trial. */
 function longOldest(qp: QueuePair): SendRequest | null {
   if (!outstanding(qp) || qp.sendTail == qp.sendFetched) return null;
   const request = sendRequestAt(qp, qp.sendTail);
   const before = psnDistance(request.psnFirst, qp.psnUnacked) * qp.mtu;
-  return request.length >= qp.mtu + before ? request : null;
+  return request.length > trialBytes(qp) + before ? request : null;
 }
 
 /** The system refused a packet of this queue pair, because of its length. */
@@ -145,10 +148,15 @@ export function tryPath(context: Context, qp: QueuePair): u32 {
     qp.mtuSigns |= <u8>Sign.UNPROVEN;
     return TrialState.NONE;
   }
-  const trials = isOf(request, Operation.DATA) ? READ_TRIALS : TRIALS;
-  if (answers >= trials - TRIALS_LOST) return TrialState.PROVEN;
+  const reads = isOf(request, Operation.DATA);
+  const needed = isPathMtuDoubted(context, qp) ? MORE_ANSWERS : reads ? READ_ANSWERS : ANSWERS;
+  if (answers >= needed) {
+    notePathMtu(context, qp);
+    return TrialState.PROVEN;
+  }
   qp.mtuTrials++;
   armTimer(context.timers, timerOf(qp), context.now, pauseOf(qp));
+  const trials = reads ? READ_TRIALS : TRIALS;
   if (trial < trials) {
     // The oldest packet alone, twice: a link with periodic losses loses one of them at most.
     sendAlone(qp);

@@ -42,6 +42,11 @@ export enum Aside {
 /** A path MTU that nearly every path takes. The host falls back to it (host/cm/path-mtus.ts). */
 const FALLBACK_MTU: u32 = 1024;
 
+/** Payload of a trial: fits the path MTU that the next connection would have. */
+export function trialBytes(qp: QueuePair): u32 {
+  return min<u32>(FALLBACK_MTU, qp.mtu >> 1);
+}
+
 /** The highest PSN: the one in Linux rxe's ACK of a duplicate before it has executed anything. */
 export const NOTHING_EXECUTED: u32 = 0xffffff;
 
@@ -88,7 +93,7 @@ export function sendProbe(context: Context, qp: QueuePair): void {
   const packet = packetStart(context);
   const psn = psnAdd(qp.psnUnacked, <u32>-1);
   storeBth(packet, Opcode.RC_RDMA_WRITE_ONLY, 0, context.pkey, qp.targetQp, 1, psn);
-  const size = isTrial ? min<u32>(FALLBACK_MTU, qp.mtu >> 1) : 0;
+  const size = isTrial ? trialBytes(qp) : 0;
   storeReth(packet + 12, 0, 0, size);
   memory.fill(packet + 28, 0, size);
   finishPacket(context, pathOf(qp), qp.qpn, 28 + size + ICRC_SIZE);
