@@ -103,6 +103,7 @@ export class Switch {
   readonly #ports: Port[];
   readonly #packets: { bytes: Uint8Array; from: number; to: number }[] = [];
   readonly #free: number[] = [];
+  readonly #floodRandom: Random;
   readonly #stalls: Spells | undefined;
   /** What the socket of the first host keeps. */
   #keptBytes = 0;
@@ -113,6 +114,7 @@ export class Switch {
     this.#endpoints = endpoints;
     this.#random = random;
     const { flood, bursts, stalls } = line;
+    this.#floodRandom = random.split('flood');
     const spells = (name: string, times: readonly [number, number] | undefined) =>
       times && new Spells(random.split(name), queue.now, times);
     this.#ports = endpoints.map((_, port) => ({
@@ -183,8 +185,10 @@ export class Switch {
     const { now } = this.queue;
     // What came long ago has left.
     port.floodAt = Math.max(port.floodAt, now - 2e6);
-    for (; port.floodAt <= now; port.floodAt += interval) {
+    while (port.floodAt <= now) {
       const at = port.floodAt;
+      // Others have clocks of their own.
+      port.floodAt += (interval * this.#floodRandom.u32()) / 2 ** 31;
       if (port.flood.endOf(at) === undefined || !this.#hasRoom(port, at, bytes)) continue;
       port.busyUntil = Math.max(port.busyUntil, at) + (bytes * 8) / rate;
     }

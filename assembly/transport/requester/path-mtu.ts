@@ -37,18 +37,19 @@ enum Sign {
   UNPROVEN = 16,
 }
 
-/** Trials of a round, and answers that prove a dropped path MTU. */
-const TRIALS: u16 = 16;
-const ANSWERS: u16 = 14;
-/** The same of a READ: its trials are answered with packets that hardly a queue has no room for. */
-const READ_TRIALS: u16 = 28;
-const READ_ANSWERS: u16 = 22;
+/**
+ * Trials of a round, and answers that prove a dropped path MTU: a full queue that counts bytes has
+ * room for three of four trials (test/simulation/path-mtu-seeds.ts).
+ */
+const TRIALS: u16 = 36;
+const ANSWERS: u16 = 34;
 /** Answers after the proof of another queue pair of the path. */
-const MORE_ANSWERS: u16 = 3;
+const MORE_ANSWERS: u16 = 4;
 /** Trials without an answer that end a round: eight of them may be on their way. */
-const UNANSWERED_MAX: u16 = 8;
-/** Between trials: at least this, and an eighth of the longest usual round trip. */
-const TRIAL_MICROS: u32 = 25_000;
+const UNANSWERED_MAX: u16 = 12;
+/** Between trials: at least this, and a part of the longest usual round trip, as a shift. */
+const TRIAL_MICROS: u32 = 16_000;
+const TRIAL_PART: u32 = 4;
 
 /** Result of `tryPath`. */
 export enum TrialState {
@@ -129,7 +130,7 @@ export function noteShortAnswer(context: Context, qp: QueuePair): void {
 }
 
 function pauseOf(qp: QueuePair): u32 {
-  return max<u32>(TRIAL_MICROS, usualRoundTripMost(qp) >> 3);
+  return max<u32>(TRIAL_MICROS, usualRoundTripMost(qp) >> TRIAL_PART);
 }
 
 /**
@@ -148,16 +149,13 @@ export function tryPath(context: Context, qp: QueuePair): u32 {
     qp.mtuSigns |= <u8>Sign.UNPROVEN;
     return TrialState.NONE;
   }
-  const reads = isOf(request, Operation.DATA);
-  const needed = isPathMtuDoubted(context, qp) ? MORE_ANSWERS : reads ? READ_ANSWERS : ANSWERS;
-  if (answers >= needed) {
+  if (answers >= (isPathMtuDoubted(context, qp) ? MORE_ANSWERS : ANSWERS)) {
     notePathMtu(context, qp);
     return TrialState.PROVEN;
   }
   qp.mtuTrials++;
   armTimer(context.timers, timerOf(qp), context.now, pauseOf(qp));
-  const trials = reads ? READ_TRIALS : TRIALS;
-  if (trial < trials) {
+  if (trial < TRIALS) {
     // The oldest packet alone, twice: a link with periodic losses loses one of them at most.
     sendAlone(qp);
     repairOldest(qp, false);
