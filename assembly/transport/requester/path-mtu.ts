@@ -104,9 +104,12 @@ export function isRefused(qp: QueuePair): bool {
 /** A timeout: a round of trials may begin anew. */
 export function noteTimeout(context: Context, qp: QueuePair): void {
   qp.mtuSigns &= ~(<u8>Sign.UNPROVEN);
-  // The path may take less than what `suspectPath` sends.
-  const isSecond = qp.retryLeft + 1 == qp.retryLimit;
-  suspectPath(context, qp, isSecond || qp.retryLeft <= 1 ? Aside.PROBE : Aside.TRIAL);
+  if (qp.retryLeft == qp.retryLimit) suspectPath(context, qp, Aside.TRIAL);
+  // A path that takes less than a trial. Not each time: a link with periodic losses loses one of
+  // three packets if the period divides their number.
+  else if (qp.retryLeft + 1 == qp.retryLimit || qp.retryLeft <= 1) {
+    suspectPath(context, qp, Aside.PROBE);
+  }
 }
 
 /** The oldest packet was sent more than once, without an answer: is a shorter one answered? */
