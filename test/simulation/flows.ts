@@ -248,7 +248,8 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
     } else void queue.task(queue.argument)();
     const since = (queue.now - start) / 1e6;
     const slice = Math.floor((queue.now - start) / SLICE_MICROS);
-    for (const flow of flows[host]!) slices[slice] = (slices[slice] ?? 0) + turn(flow, options, since);
+    for (const flow of flows[host]!)
+      slices[slice] = (slices[slice] ?? 0) + turn(flow, options, since);
   }
   const { counters } = network;
   let [packets, retransmitted, cnps] = [0, 0, 0];

@@ -90,7 +90,14 @@ interface Port {
 }
 
 export class Switch {
-  readonly counters: SwitchCounters = { sent: 0, dropped: 0, lost: 0, marked: 0, queueMax: 0, tooLong: 0 };
+  readonly counters: SwitchCounters = {
+    sent: 0,
+    dropped: 0,
+    lost: 0,
+    marked: 0,
+    queueMax: 0,
+    tooLong: 0,
+  };
   readonly queue: EventQueue;
   readonly line: Line;
   /** Nothing passes. */

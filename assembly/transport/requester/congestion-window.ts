@@ -167,7 +167,13 @@ export function hastenTimer(context: Context, qp: QueuePair): void {
   const wait = untilLost(context, qp);
   const timer = timerOf(qp);
   // Trials of the path MTU have intervals of their own.
-  if (wait == 0 || qp.mtuTrials != 0 || timer.deadline == 0 || timer.deadline <= context.now + <u64>wait) return;
+  if (
+    wait == 0 ||
+    qp.mtuTrials != 0 ||
+    timer.deadline == 0 ||
+    timer.deadline <= context.now + <u64>wait
+  )
+    return;
   armTimer(context.timers, timer, context.now, wait);
 }
 

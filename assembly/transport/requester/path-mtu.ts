@@ -18,7 +18,7 @@ import { QueuePair, outstanding, sendRequestAt, timerOf } from '../shared/queue-
 import { QpType, VendorError } from '../shared/status';
 import { armTimer } from '../shared/timer-wheel';
 import { SendRequest } from '../shared/work-request';
-import { sendAlone } from './congestion-window';
+import { sendAlone, timeoutOf } from './congestion-window';
 import { repairOldest } from './retransmit';
 
 /** An interface may refuse packets for this time. */
@@ -126,6 +126,8 @@ export function noteShortAnswer(context: Context, qp: QueuePair): void {
   qp.mtuSigns |= <u8>(Sign.SHORT_ANSWERED | Sign.TRIAL_ANSWERED);
   if (qp.mtuTrials != 0 || qp.refusedMicros != 0) return;
   if (qp.mtuSigns & (<u8>Sign.UNPROVEN)) return;
+  // The retries are exhausted before the round is.
+  if (timeoutOf(qp) * (qp.retryLeft + 1) < <u64>(ANSWERS * pauseOf(qp))) return;
   qp.mtuTrials = 1;
   qp.mtuAnswers = 0;
   // The long packet before it may be late.
