@@ -176,6 +176,20 @@ test('one long packet that arrives during the trials proves the path MTU', () =>
     assert.ok(wire.clock.now() - before >= 400_000);
   }));
 
+test('acknowledgements with a forged MSN answer no trial', () =>
+  onWire({ ...OWN_KIND, ...PATIENT }, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 4 * MTU, SIGNALED);
+    const forged = { opcode: Opcode.RC_ACKNOWLEDGE, psn: FIRST - 1, syndrome: 0x1f, msn: 5000 };
+    let found: WorkCompletion | undefined;
+    for (let millis = 0; millis < 10_000 && !found; millis += 10) {
+      wire.clock.advance(10_000);
+      wire.takePackets();
+      wire.sendPacket(forged);
+      [found] = wire.cq.poll(1);
+    }
+    assert.equal([found?.status, found?.vendorErr], [WcStatus.RETRY_EXC_ERR, 0]);
+  }));
+
 test('a peer that is not ready ends the trials', () =>
   onWire({ ...OWN_KIND, ...PATIENT }, (wire) => {
     wire.post(WrOpcode.SEND, 2 * MTU, SIGNALED);
