@@ -71,7 +71,7 @@ export interface FlowResult {
   readonly events: number;
 }
 
-/** The first completion of a queue pair that is none of success. */
+/** The first completion of a queue pair with an error. */
 export interface FlowEnd {
   readonly seconds: number;
   readonly status: string;

@@ -502,7 +502,7 @@ function proofOf(context: Context): u32 {
   return (<u32>(context.now >> PROOF_BITS)) << MTU_BITS;
 }
 
-/** The path MTU of this queue pair is too large: others of the path need not wait to find it out. */
+/** The path MTU of this queue pair is too large: others of the path may find it out at once. */
 export function notePathMtu(context: Context, qp: QueuePair): void {
   const state = stateOf(qp);
   if (state == null) return;
