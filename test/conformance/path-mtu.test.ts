@@ -13,11 +13,16 @@ const SIGNALED = { wrId: 1, sendFlags: SendFlag.SIGNALED };
 const OWN_KIND: WireOptions = { reorderPackets: 64, ownKind: true };
 
 /** Time passes until the request completes; `answers`: short packets are acknowledged. */
-function wait(wire: Wire, answers: boolean, limitMicros = 10e6): WorkCompletion | undefined {
+function wait(
+  wire: Wire,
+  answers: boolean,
+  limitMicros = 10e6,
+  last = FIRST - 1,
+): WorkCompletion | undefined {
   for (const began = wire.clock.now(); wire.clock.now() - began < limitMicros;) {
     wire.clock.advance(1000);
-    const isShort = wire.takePackets().some(({ payload }) => payload.length === 0);
-    if (isShort && answers) wire.acknowledge(FIRST - 1);
+    const isShort = wire.takePackets().some(({ payload }) => payload.length < MTU);
+    if (isShort && answers) wire.acknowledge(last);
     const [completion] = wire.cq.poll(1);
     if (completion) return completion;
   }
@@ -99,6 +104,102 @@ test('a request of just the path MTU is a long one', () =>
   onWire(OWN_KIND, (wire) => {
     wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
     assert.is(wait(wire, true)!.vendorErr, VendorError.PATH_MTU + MTU);
+  }));
+
+/** Half a second until a timeout. */
+const PATIENT = { attributes: { timeout: 17 } };
+
+for (const [kind, options] of [
+  ['of our own kind', OWN_KIND],
+  ['of another kind', {}],
+] as const) {
+  test(`a path MTU that drops during a connection to a peer ${kind} is named soon`, () =>
+    onWire({ ...options, ...PATIENT }, (wire) => {
+      wire.post(WrOpcode.RDMA_WRITE, 8);
+      wire.clock.advance(10_000);
+      wire.takePackets();
+      wire.acknowledge(FIRST);
+      const began = wire.clock.now();
+      wire.post(WrOpcode.RDMA_WRITE, 4 * MTU, SIGNALED);
+      const { status, vendorErr } = wait(wire, true, 10e6, FIRST)!;
+      assert.equal([status, vendorErr], [WcStatus.RETRY_EXC_ERR, VendorError.PATH_MTU + MTU]);
+      const millis = (wire.clock.now() - began) / 1000;
+      // A peer of another kind repeats nothing before the first timeout.
+      const most = kind === 'of another kind' ? 1300 : 800;
+      assert.ok(millis >= 550 && millis <= most, `${millis} ms`);
+    }));
+}
+
+test('trials are two long packets, and a WRITE of the next smaller path MTU that is not new', () =>
+  onWire({ ...OWN_KIND, ...PATIENT }, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 4 * MTU, SIGNALED);
+    wire.takePackets();
+    let trials = 0;
+    for (let millis = 0; millis < 900; millis++) {
+      wire.clock.advance(1000);
+      const sent = wire.takePackets();
+      if (sent.length === 0) continue;
+      const lengths = sent.map(({ payload }) => payload.length);
+      if (trials > 0) assert.equal(lengths, [MTU, MTU, MTU / 2]);
+      const { opcode, psn, virtualAddress, ackRequest } = sent.at(-1)!;
+      if (opcode !== Opcode.RC_RDMA_WRITE_ONLY) continue;
+      assert.equal([psn, virtualAddress, ackRequest], [FIRST - 1, 0n, 1]);
+      trials++;
+      wire.acknowledge(FIRST - 1);
+    }
+    assert.ok(trials > 10, `${trials} trials`);
+  }));
+
+test('a queue that has room for most of the shorter packets is no proof', () =>
+  onWire({ ...OWN_KIND, ...PATIENT }, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 4 * MTU, SIGNALED);
+    const began = wire.clock.now();
+    let trials = 0;
+    while (wire.clock.now() - began < 3e6) {
+      wire.clock.advance(1000);
+      const isTrial = wire.takePackets().some(({ payload }) => payload.length === MTU / 2);
+      if (isTrial && trials++ % 8 !== 7) wire.acknowledge(FIRST - 1);
+    }
+    assert.ok(trials >= 36, `${trials} trials`);
+    assert.equal(wire.completions(), []);
+    wire.acknowledge(FIRST + 3);
+    assert.equal(wire.completions(), ['1 SUCCESS']);
+  }));
+
+test('one long packet that arrives during the trials proves the path MTU', () =>
+  onWire({ ...OWN_KIND, ...PATIENT }, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 4 * MTU, SIGNALED);
+    assert.is(wait(wire, true, 900_000), undefined);
+    wire.acknowledge(FIRST);
+    const before = wire.clock.now();
+    assert.is(wait(wire, true, 400_000), undefined, 'a round begins anew');
+    assert.ok(wire.clock.now() - before >= 400_000);
+  }));
+
+test('acknowledgements with a forged MSN answer no trial', () =>
+  onWire({ ...OWN_KIND, ...PATIENT }, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 4 * MTU, SIGNALED);
+    const forged = { opcode: Opcode.RC_ACKNOWLEDGE, psn: FIRST - 1, syndrome: 0x1f, msn: 5000 };
+    let found: WorkCompletion | undefined;
+    for (let millis = 0; millis < 10_000 && !found; millis += 10) {
+      wire.clock.advance(10_000);
+      wire.takePackets();
+      wire.sendPacket(forged);
+      [found] = wire.cq.poll(1);
+    }
+    assert.equal([found?.status, found?.vendorErr], [WcStatus.RETRY_EXC_ERR, 0]);
+  }));
+
+test('a peer that is not ready ends the trials', () =>
+  onWire({ ...OWN_KIND, ...PATIENT }, (wire) => {
+    wire.post(WrOpcode.SEND, 2 * MTU, SIGNALED);
+    assert.is(wait(wire, true, 900_000), undefined);
+    const rnr = 0x20 | 1;
+    for (let turn = 0; turn < 40; turn++) {
+      wire.acknowledge(FIRST, rnr);
+      assert.is(wait(wire, true, 50_000), undefined);
+    }
+    assert.is(wire.context.counters().pathMtuErr, 0n);
   }));
 
 test.run();

@@ -58,6 +58,18 @@ if (missingForNetwork() === undefined) {
     assert.is(errors.length, 1);
     assert.match(errors[0]!, /system refused packets of path MTU 4096/);
   });
+  test('a network whose MTU drops during a stream ends it by name long before its retries', async () => {
+    network.setHostMtu(JUMBO);
+    network.set(LINK);
+    const receiver = await startReceiver(network, 2);
+    const stream = runStream(network, 1, 2, { seconds: 4 });
+    await network.untilCarried(BYTES, stream);
+    network.setMtu(1500, false);
+    const { errors } = await stream;
+    receiver.kill();
+    assert.is(errors.length, 1);
+    assert.match(errors[0]!, /none of path MTU 4096/);
+  });
 } else {
   console.log(`not run: ${missingForNetwork()}`);
 }

@@ -1,13 +1,17 @@
 /** Streams through networks with delay, loss and queues, in virtual time: `npm run sim -- --net`. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { VendorError } from '#build/abi.js';
+import { Mtu } from '../../host/index.js';
 import { sample } from '../support/sample.js';
 import { simulateFlows } from './flow-seeds.js';
 import { jain, runFlows, type FlowOptions, type FlowResult } from './flows.js';
+import { simulatePathMtu } from './path-mtu-seeds.js';
 import { STREAMS, recordedLine, streamLine } from './recorded-runs.js';
 import type { Line } from './switch.js';
 
 const SEEDS = sample(2, 12);
+const MTU_SEEDS = sample(8, 60);
 /** Of the links with one stream of WRITEs, of READs, and with a switch that marks packets. */
 const [WRITTEN, READ, MARKING] = sample([3, 3, 2], [5, 6, 4]);
 
@@ -123,6 +127,25 @@ test('a stream goes on after an outage of 3 s', async () => {
   assert.equal(result.errors, []);
   const after = result.slices.slice(70).reduce((sum, mbps) => sum + mbps, 0) / 10;
   assert.ok(after >= 0.8 * METRO.rate * PAYLOAD_SHARE, `${after.toFixed(0)} Mbit/s afterwards`);
+});
+
+for (const verb of ['write', 'read'] as const) {
+  test(`a path MTU that drops ends a stream of ${verb}s by name within a second`, async () => {
+    const options = { ...OPTIONS, line: METRO, verb, seconds: 2, pathMtu: Mtu.MTU_4096, depth: 32 };
+    const { ends } = await runFlows({ ...options, packetMax: [1, 1472] });
+    assert.is(ends.length, 1);
+    const { seconds, vendorErr } = ends[0]!;
+    assert.is(vendorErr, VendorError.PATH_MTU + 4096);
+    assert.ok(seconds <= 2, `${seconds} s`);
+  });
+}
+
+test(`path MTUs of ${MTU_SEEDS} seeds`, async () => {
+  for (let seed = 1; seed <= MTU_SEEDS; seed++) {
+    await simulatePathMtu(seed).catch((error: Error) =>
+      assert.unreachable(`${seed}: ${error.message}`),
+    );
+  }
 });
 
 test('a run repeats to the last packet', async () => {

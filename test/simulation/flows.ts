@@ -43,6 +43,10 @@ export interface FlowOptions {
   readonly reorderBytes?: number;
   /** Seconds during which nothing passes. */
   readonly outage?: readonly [from: number, to: number];
+  /** Default: MTU_1024. */
+  readonly pathMtu?: Mtu;
+  /** From when on packets of more bytes, from BTH to ICRC, vanish. */
+  readonly packetMax?: readonly [seconds: number, bytes: number];
 }
 
 export interface FlowResult {
@@ -53,6 +57,8 @@ export interface FlowResult {
   /** Of all, in each tenth of a second. */
   readonly slices: readonly number[];
   readonly errors: readonly string[];
+  /** The same, with when. */
+  readonly ends: readonly FlowEnd[];
   /** Of all devices. */
   readonly packets: number;
   readonly retransmitted: number;
@@ -63,6 +69,15 @@ export interface FlowResult {
   readonly responded: number;
   readonly counters: SwitchCounters;
   readonly events: number;
+}
+
+/** The first completion of a queue pair with an error. */
+export interface FlowEnd {
+  readonly seconds: number;
+  readonly status: string;
+  readonly vendorErr: number;
+  /** Seconds since the last request of the queue pair was completed. */
+  readonly silence: number;
 }
 
 interface Host {
@@ -78,7 +93,9 @@ interface Flow {
   bytes: number;
   /** When half of the time had passed. */
   halfBytes: number;
-  error: string | undefined;
+  /** Seconds. */
+  completed: number;
+  end: FlowEnd | undefined;
 }
 
 async function openHost(network: Switch, index: number, options: FlowOptions): Promise<Host> {
@@ -117,7 +134,7 @@ function connect(qp: QueuePair, peer: Host, destQpNum: number, options: FlowOpti
   qp.modify({
     qpState: QpState.RTR,
     ahAttr: { dgid: gid, port, ownKind: true, receiveBufferBytes, reorderPackets },
-    pathMtu: Mtu.MTU_1024,
+    pathMtu: options.pathMtu ?? Mtu.MTU_1024,
     destQpNum,
     rqPsn: 0,
     maxDestRdAtomic: 16,
@@ -153,16 +170,21 @@ function makeFlow(here: Host, there: Host, options: FlowOptions): Flow {
     if (verb === 'send') for (const _ of peer.recvCq.poll(depth)) peer.postRecv(receive);
     qp.postSend(asPosted(request));
   };
-  return { qp, post, bytes: 0, halfBytes: 0, error: undefined };
+  return { qp, post, bytes: 0, halfBytes: 0, completed: 0, end: undefined };
 }
 
 /** Looks at what has completed, and posts as much again. Returns the bytes. */
-function turn(flow: Flow, options: FlowOptions): number {
+function turn(flow: Flow, options: FlowOptions, seconds: number): number {
   let bytes = 0;
-  for (const { status } of flow.qp.sendCq.poll(options.depth)) {
-    if (status !== WcStatus.SUCCESS) flow.error ??= WcStatusName[status];
-    else bytes += options.size;
-    if (flow.error === undefined) flow.post();
+  for (const { status, vendorErr } of flow.qp.sendCq.poll(options.depth)) {
+    if (status === WcStatus.SUCCESS) {
+      bytes += options.size;
+      flow.completed = seconds;
+    } else if (!flow.end) {
+      const silence = seconds - flow.completed;
+      flow.end = { seconds, status: WcStatusName[status]!, vendorErr, silence };
+    }
+    if (flow.end === undefined) flow.post();
   }
   flow.bytes += bytes;
   return bytes;
@@ -201,6 +223,10 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
   for (const at of outage ?? []) {
     queue.plan(start + at * 1e6, () => void (network.isDown = !network.isDown));
   }
+  if (options.packetMax) {
+    const [at, bytes] = options.packetMax;
+    queue.plan(start + at * 1e6, () => void (network.packetMax = bytes));
+  }
   let earlyQueue = 0;
   queue.plan(start + seconds * 5e5, () => {
     earlyQueue = network.counters.queueMax;
@@ -220,8 +246,10 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
       host = queue.argument;
       hosts[host]!.clock.due();
     } else void queue.task(queue.argument)();
+    const since = (queue.now - start) / 1e6;
     const slice = Math.floor((queue.now - start) / SLICE_MICROS);
-    for (const flow of flows[host]!) slices[slice] = (slices[slice] ?? 0) + turn(flow, options);
+    for (const flow of flows[host]!)
+      slices[slice] = (slices[slice] ?? 0) + turn(flow, options, since);
   }
   const { counters } = network;
   let [packets, retransmitted, cnps] = [0, 0, 0];
@@ -235,7 +263,8 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
     mbps: all.map(({ bytes }) => (bytes * 8) / 1e6 / seconds),
     later: all.map(({ bytes, halfBytes }) => ((bytes - halfBytes) * 16) / 1e6 / seconds),
     slices: Array.from(slices, (bytes) => ((bytes ?? 0) * 8) / SLICE_MICROS),
-    errors: all.flatMap(({ error }) => (error === undefined ? [] : [error])),
+    errors: all.flatMap(({ end }) => (end === undefined ? [] : [end.status])),
+    ends: all.flatMap(({ end }) => (end === undefined ? [] : [end])),
     packets,
     retransmitted,
     cnps,

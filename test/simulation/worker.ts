@@ -3,6 +3,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { simulateFlows } from './flow-seeds.js';
 import { optionsOf } from './options.js';
 import { simulateLayouts } from './layouts.js';
+import { simulatePathMtu } from './path-mtu-seeds.js';
 import { simulate } from './world.js';
 
 /** Devices and their traffic, memory layouts, or streams through a network. */
@@ -31,7 +32,8 @@ async function run(seed: number): Promise<SeedResult> {
   try {
     if (kind === 'net') {
       const { packets } = await simulateFlows(seed);
-      return { seed, packets, completions: 0, excused: false, failure: undefined };
+      const more = (await simulatePathMtu(seed)).packets;
+      return { seed, packets: packets + more, completions: 0, excused: false, failure: undefined };
     }
     if (kind === 'layouts') {
       await simulateLayouts(seed);

@@ -12,6 +12,7 @@ import {
 } from '../../wire/syndrome';
 import { completeSend, enterSendError, failOldest } from '../queue/completion';
 import { Context, EventKind, pushEvent, schedule } from '../shared/context';
+import { Aside } from '../shared/keep-alive';
 import { Operation, awaitsData, isOf } from '../shared/operation';
 import {
   QueuePair,
@@ -23,7 +24,7 @@ import {
   timerOf,
 } from '../shared/queue-pair';
 import { AsyncEvent, QpState, QpType, WcStatus } from '../shared/status';
-import { collapsePath } from '../shared/path-control';
+import { collapsePath, isPathMtuDoubted } from '../shared/path-control';
 import { armTimer, cancelTimer } from '../shared/timer-wheel';
 import { SendRequest, SendState } from '../shared/work-request';
 import {
@@ -61,7 +62,16 @@ import {
   noteLostEarly,
   untilLost,
 } from './in-flight';
-import { askShortly, isRefused, noteShortAnswer, passesPath, silenceOf } from './path-mtu';
+import {
+  TrialState,
+  isRefused,
+  noteShortAnswer,
+  noteTimeout,
+  passesPath,
+  silenceOf,
+  suspectPath,
+  tryPath,
+} from './path-mtu';
 import { chunkFrom, covers, placedFrom } from './read-chunks';
 import { noteDrained } from './requester';
 import { allIsLost, goBack, repairLosses, repairOldest, takeMissing } from './retransmit';
@@ -276,7 +286,7 @@ export function receiveAcknowledge(
   if (!inFlight(qp, psn)) {
     if (isPlausible(qp, msn)) {
       qp.heardOldNews = 1;
-      noteShortAnswer(qp);
+      noteShortAnswer(context, qp);
     }
     if (psnCompare(psn, qp.psnUnacked) > 0) context.counters.dropGhost++;
     else noteSecondAnswer(qp, psn);
@@ -313,6 +323,7 @@ export function receiveAcknowledge(
 }
 
 function receiveRnrNak(context: Context, qp: QueuePair, psn: u32, code: u32): void {
+  passesPath(qp);
   context.counters.rcvdRnrErr++;
   const reached = completeBefore(context, qp, psn);
   settle(context, qp);
@@ -397,6 +408,7 @@ export function receiveSelectiveAck(
       if (qp.psnExecuted == qp.psnUnacked || isBeyond(qp, psn, qp.psnNext)) return;
     }
   }
+  noteShortAnswer(context, qp);
   takeMissing(context, qp, psn, map, words);
 }
 
@@ -439,7 +451,9 @@ export function timerFired(context: Context, qp: QueuePair): void {
     return;
   }
   if (!outstanding(qp)) return;
-  if (isRefused(qp)) {
+  const trial = tryPath(context, qp);
+  if (trial == <u32>TrialState.BEGUN) return;
+  if (isRefused(qp) || trial == <u32>TrialState.PROVEN) {
     context.counters.retryExceededErr++;
     failUnanswered(context, qp, WcStatus.RETRY_EXC_ERR);
     return;
@@ -462,11 +476,14 @@ export function timerFired(context: Context, qp: QueuePair): void {
   const alone = answeredAlone(qp);
   if (repeatEarly(context, qp)) {
     repairOldest(qp, alone || qp.earlyRepeats > 1);
+    if (qp.earlyRepeats > 1 || isPathMtuDoubted(context, qp)) {
+      suspectPath(context, qp, Aside.TRIAL);
+    }
     schedule(context, qp);
     return;
   }
   context.counters.timeouts++;
-  askShortly(context, qp);
+  noteTimeout(context, qp);
   collapsePath(context, qp, <u32>timeoutOf(qp));
   qp.nakHandled = 0;
   retry(context, qp, WcStatus.RETRY_EXC_ERR, selective);

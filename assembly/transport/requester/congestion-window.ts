@@ -171,7 +171,14 @@ export function armRetransmit(context: Context, qp: QueuePair): void {
 export function hastenTimer(context: Context, qp: QueuePair): void {
   const wait = untilLost(context, qp);
   const timer = timerOf(qp);
-  if (wait == 0 || timer.deadline == 0 || timer.deadline <= context.now + <u64>wait) return;
+  // Trials of the path MTU have intervals of their own.
+  if (
+    wait == 0 ||
+    qp.mtuTrials != 0 ||
+    timer.deadline == 0 ||
+    timer.deadline <= context.now + <u64>wait
+  )
+    return;
   armTimer(context.timers, timer, context.now, wait);
 }
 

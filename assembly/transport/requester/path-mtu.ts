@@ -1,16 +1,25 @@
 /**
  * A path MTU that is larger than the path takes. Two signs: the system refuses to send packets of
- * that length (the interface is smaller), or the peer answers short packets while long ones stay
- * unanswered (a network on the way drops them). The queue pair then ends with RETRY_EXC_ERR and a
- * VendorError that names the path MTU.
+ * that length (the interface is smaller), or the peer answers shorter packets while long ones stay
+ * unanswered (a network on the way drops them, with or without an ICMP message). The queue pair
+ * then ends with RETRY_EXC_ERR and a VendorError that names the path MTU.
+ *
+ * Congestion looks alike: a queue that counts bytes has room for short packets only. So silence
+ * alone starts a round of trials, each of two long packets and one of the path MTU that the next
+ * connection would use. The round proves a dropped path MTU if nearly all of the shorter packets
+ * are answered and no long one is.
  */
+import { psnDistance } from '../../wire/psn';
 import { Context, schedule } from '../shared/context';
-import { Aside, canProbe } from '../shared/keep-alive';
+import { Aside, canProbe, trialBytes } from '../shared/keep-alive';
 import { Operation, isOf } from '../shared/operation';
+import { isPathMtuDoubted, notePathMtu, usualRoundTripMost } from '../shared/path-control';
 import { QueuePair, outstanding, sendRequestAt, timerOf } from '../shared/queue-pair';
 import { QpType, VendorError } from '../shared/status';
 import { armTimer } from '../shared/timer-wheel';
 import { SendRequest } from '../shared/work-request';
+import { sendAlone, timeoutOf } from './congestion-window';
+import { repairOldest } from './retransmit';
 
 /** An interface may refuse packets for this time. */
 const REFUSED_MICROS: u32 = 500_000;
@@ -22,19 +31,46 @@ enum Sign {
   SHORT_ANSWERED = 2,
   /** The system still refuses packets after REFUSED_MICROS. */
   REFUSED = 4,
+  /** A shorter packet was answered since the last trial. */
+  TRIAL_ANSWERED = 8,
+  /** A round of trials proved nothing; the next one waits for a timeout. */
+  UNPROVEN = 16,
+}
+
+/**
+ * Trials of a round, and answers that prove a dropped path MTU: a full queue that counts bytes has
+ * room for three of four trials (test/simulation/path-mtu-seeds.ts).
+ */
+const TRIALS: u16 = 36;
+const ANSWERS: u16 = 34;
+/** Answers after the proof of another queue pair of the path. */
+const MORE_ANSWERS: u16 = 4;
+/** Trials without an answer that end a round: eight of them may be on their way. */
+const UNANSWERED_MAX: u16 = 12;
+/** Between trials: at least this, and a part of the longest usual round trip, as a shift. */
+const TRIAL_MICROS: u32 = 16_000;
+const TRIAL_PART: u32 = 4;
+
+/** Result of `tryPath`. */
+export enum TrialState {
+  NONE = 0,
+  BEGUN = 1,
+  PROVEN = 2,
 }
 
 /** Everything before a packet is acknowledged: both signs are gone. */
 export function passesPath(qp: QueuePair): void {
   qp.refusedMicros = 0;
   qp.mtuSigns = 0;
+  qp.mtuTrials = 0;
 }
 
-/** The oldest request, if it has a packet of the path MTU; else null. */
+/** The oldest request, if its oldest packet or response is longer than that of a trial. */
 function longOldest(qp: QueuePair): SendRequest | null {
   if (!outstanding(qp) || qp.sendTail == qp.sendFetched) return null;
   const request = sendRequestAt(qp, qp.sendTail);
-  return request.length >= qp.mtu ? request : null;
+  const before = psnDistance(request.psnFirst, qp.psnUnacked) * qp.mtu;
+  return request.length > trialBytes(qp) + before ? request : null;
 }
 
 /** The system refused a packet of this queue pair, because of its length. */
@@ -65,23 +101,72 @@ export function isRefused(qp: QueuePair): bool {
   return (qp.mtuSigns & (<u8>Sign.REFUSED)) != 0;
 }
 
-/**
- * No answer arrived in time, again: would a short packet be answered? Asked after the second
- * timeout and before the last: a link with periodic losses loses one of three packets each time, if
- * the period divides their number.
- */
-export function askShortly(context: Context, qp: QueuePair): void {
-  const isSecond = qp.retryLeft + 1 == qp.retryLimit;
-  if (!isSecond && qp.retryLeft > 1) return;
+/** A timeout: a round of trials may begin anew. */
+export function noteTimeout(context: Context, qp: QueuePair): void {
+  qp.mtuSigns &= ~(<u8>Sign.UNPROVEN);
+  if (qp.retryLeft == qp.retryLimit) suspectPath(context, qp, Aside.TRIAL);
+  // A path that takes less than a trial. Not each time: a link with periodic losses loses one of
+  // three packets if the period divides their number.
+  else if (qp.retryLeft + 1 == qp.retryLimit || qp.retryLeft <= 1) {
+    suspectPath(context, qp, Aside.PROBE);
+  }
+}
+
+/** The oldest packet was sent more than once, without an answer: is a shorter one answered? */
+export function suspectPath(context: Context, qp: QueuePair, aside: u32): void {
   if (longOldest(qp) == null || !canProbe(context, qp)) return;
-  qp.asidePending |= <u8>Aside.PROBE;
+  qp.asidePending |= <u8>aside;
   qp.mtuSigns |= <u8>Sign.SHORT_ASKED;
   schedule(context, qp);
 }
 
-/** An acknowledgement of what was acknowledged before: of a probe, if one was sent. */
-export function noteShortAnswer(qp: QueuePair): void {
-  if (qp.mtuSigns & (<u8>Sign.SHORT_ASKED)) qp.mtuSigns |= <u8>Sign.SHORT_ANSWERED;
+/** What was acknowledged before is acknowledged again: the answer to a probe, if one was sent. */
+export function noteShortAnswer(context: Context, qp: QueuePair): void {
+  if ((qp.mtuSigns & (<u8>Sign.SHORT_ASKED)) == 0) return;
+  qp.mtuSigns |= <u8>(Sign.SHORT_ANSWERED | Sign.TRIAL_ANSWERED);
+  if (qp.mtuTrials != 0 || qp.refusedMicros != 0) return;
+  if (qp.mtuSigns & (<u8>Sign.UNPROVEN)) return;
+  // The retries are exhausted before the round is.
+  if (timeoutOf(qp) * (qp.retryLeft + 1) < <u64>(ANSWERS * pauseOf(qp))) return;
+  qp.mtuTrials = 1;
+  qp.mtuAnswers = 0;
+  // The long packet before it may be late.
+  hasten(context, qp, pauseOf(qp));
+}
+
+function pauseOf(qp: QueuePair): u32 {
+  return max<u32>(TRIAL_MICROS, usualRoundTripMost(qp) >> TRIAL_PART);
+}
+
+/**
+ * The timer fired. Returns TrialState.NONE if no round of trials is under way any more; else the
+ * next trial has begun, or the path MTU is proven to be too large.
+ */
+export function tryPath(context: Context, qp: QueuePair): u32 {
+  if (qp.mtuTrials == 0) return TrialState.NONE;
+  const request = longOldest(qp);
+  if (qp.mtuSigns & (<u8>Sign.TRIAL_ANSWERED)) qp.mtuAnswers++;
+  qp.mtuSigns &= ~(<u8>Sign.TRIAL_ANSWERED);
+  const trial = qp.mtuTrials;
+  const answers = qp.mtuAnswers;
+  if (request == null || trial - answers > UNANSWERED_MAX) {
+    qp.mtuTrials = 0;
+    qp.mtuSigns |= <u8>Sign.UNPROVEN;
+    return TrialState.NONE;
+  }
+  if (answers >= (isPathMtuDoubted(context, qp) ? MORE_ANSWERS : ANSWERS)) {
+    notePathMtu(context, qp);
+    return TrialState.PROVEN;
+  }
+  qp.mtuTrials++;
+  armTimer(context.timers, timerOf(qp), context.now, pauseOf(qp));
+  if (trial < TRIALS) {
+    // The oldest packet alone, twice: a link with periodic losses loses one of them at most.
+    sendAlone(qp);
+    repairOldest(qp, false);
+    suspectPath(context, qp, Aside.TRIAL);
+  }
+  return TrialState.BEGUN;
 }
 
 /** Why is there no answer? A VendorError with the path MTU; 0: the peer is silent. */

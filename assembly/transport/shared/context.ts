@@ -330,6 +330,8 @@ export class PathState {
   seedMicros: u32;
   /** When the variation was last doubled, since an early repetition was needless. */
   hastyMicros: u32;
+  /** The last path MTU that was proven too large, and when (`notePathMtu`); 0: none. */
+  provenMtu: u32;
   /** Queue pairs with this path; those with packets in flight, and all of these packets. */
   users: u32;
   busy: u32;
@@ -343,7 +345,6 @@ export class PathState {
   /** A List of the queue pairs that wait for pacing or for the window. */
   heldFirst: usize;
   heldLast: usize;
-  reserved: u32;
 }
 /** The struct above, then a timer. */
 export const PATH_TIMER: u32 = 216;

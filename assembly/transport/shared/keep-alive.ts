@@ -35,6 +35,16 @@ export enum PeerState {
 export enum Aside {
   CONGESTION = 1,
   PROBE = 2,
+  /** A probe with payload: a trial of the path (requester/path-mtu.ts). */
+  TRIAL = 4,
+}
+
+/** A path MTU that nearly every path takes. The host falls back to it (host/cm/path-mtus.ts). */
+const FALLBACK_MTU: u32 = 1024;
+
+/** Payload of a trial: fits the path MTU that the next connection would have. */
+export function trialBytes(qp: QueuePair): u32 {
+  return min<u32>(FALLBACK_MTU, qp.mtu >> 1);
 }
 
 /** The highest PSN: the one in Linux rxe's ACK of a duplicate before it has executed anything. */
@@ -73,17 +83,20 @@ export function canProbe(context: Context, qp: QueuePair): bool {
   return requests(qp.state) && !isAmbiguous(context, qp);
 }
 
-/** Sends the probe. */
+/** Sends the probe, with the payload of a trial or none. */
 export function sendProbe(context: Context, qp: QueuePair): void {
-  qp.asidePending &= ~(<u8>Aside.PROBE);
+  const isTrial = (qp.asidePending & (<u8>Aside.TRIAL)) != 0;
+  qp.asidePending &= ~(<u8>(Aside.PROBE | Aside.TRIAL));
   if (!requests(qp.state)) return;
   // The ACK of a probe must not count as a second ACK of a retransmission (`noteSecondAnswer`).
   if (!outstanding(qp)) qp.repeatedEarly = 0;
   const packet = packetStart(context);
   const psn = psnAdd(qp.psnUnacked, <u32>-1);
   storeBth(packet, Opcode.RC_RDMA_WRITE_ONLY, 0, context.pkey, qp.targetQp, 1, psn);
-  storeReth(packet + 12, 0, 0, 0);
-  finishPacket(context, pathOf(qp), qp.qpn, 28 + ICRC_SIZE);
+  const size = isTrial ? trialBytes(qp) : 0;
+  storeReth(packet + 12, 0, 0, size);
+  memory.fill(packet + 28, 0, size);
+  finishPacket(context, pathOf(qp), qp.qpn, 28 + size + ICRC_SIZE);
 }
 
 /** Packets. */

@@ -494,6 +494,31 @@ export function usualRoundTripLeast(qp: QueuePair): u32 {
   return state == null ? 0 : state.roundTripMicros - (state.roundTripMicros >> 2);
 }
 
+/** Bits of a path MTU in `PathState.provenMtu`; the rest is the time in units of 4 s. */
+const MTU_BITS: u32 = 13;
+const PROOF_BITS: u32 = 22;
+
+function proofOf(context: Context): u32 {
+  return (<u32>(context.now >> PROOF_BITS)) << MTU_BITS;
+}
+
+/** The path MTU of this queue pair is too large: others of the path may find it out at once. */
+export function notePathMtu(context: Context, qp: QueuePair): void {
+  const state = stateOf(qp);
+  if (state == null) return;
+  state.provenMtu = proofOf(context) | qp.mtu;
+  while (state.heldFirst != 0) grantTurn(context, state);
+}
+
+/** Was that of another queue pair, no larger than this one's, within some seconds? */
+export function isPathMtuDoubted(context: Context, qp: QueuePair): bool {
+  const state = stateOf(qp);
+  if (state == null || state.provenMtu == 0) return false;
+  const mtu = state.provenMtu & ((1 << MTU_BITS) - 1);
+  const age = (proofOf(context) - (state.provenMtu - mtu)) >> MTU_BITS;
+  return age <= 1 && qp.mtu >= mtu;
+}
+
 /** `packets` packets of this queue pair have arrived. */
 export function growPath(context: Context, qp: QueuePair, packets: u32): void {
   const state = stateOf(qp);

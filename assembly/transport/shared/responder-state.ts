@@ -68,4 +68,7 @@ export class ResponderState extends RequesterState {
   notifiedMicros: u32;
   /** When the system first refused the oldest packet for its length; 0: never (path-mtu.ts). */
   refusedMicros: u32;
+  /** Requester: trials of the path MTU since its round began, and how many were answered. */
+  mtuTrials: u16;
+  mtuAnswers: u16;
 }
