@@ -45,9 +45,12 @@ function isSeldomEnough(context: Context, qp: QueuePair, packets: u32, charge: u
   return packets * 4 < windowPackets(context, qp) && fitsBuffer(qp, 4 * charge);
 }
 
-/** Charge of what was sent since the last AckReq bit. */
+/**
+ * Charge of what was sent since the last AckReq bit. Where packets get lost all count as full: the
+ * acknowledgements tell which.
+ */
 function chargeSinceAsked(qp: QueuePair): u32 {
-  return qp.chargeSent - qp.chargeAsked;
+  return qp.lossy ? qp.packetsSinceAckRequest * qp.chargeFull : qp.chargeSent - qp.chargeAsked;
 }
 
 /**
@@ -58,6 +61,7 @@ function chargeSinceAsked(qp: QueuePair): u32 {
 export function opensForAll(context: Context, qp: QueuePair, packets: u32): bool {
   const charge = packets * SHORT_CHARGE;
   return (
+    !qp.lossy &&
     opensBehind(context, qp, packets, charge) &&
     isSeldomEnough(context, qp, qp.packetsSinceAckRequest + packets, chargeSinceAsked(qp) + charge)
   );
