@@ -27,6 +27,7 @@ import {
   memoryOf,
   type MrInitAttributes,
 } from '../regions/registrable-buffer.js';
+import { publishDomain, type NamedDomain, type PublishOptions } from './named-domain.js';
 import { allocShpd } from './shared-domain.js';
 import { SharedReceiveQueue, type SrqInitAttributes } from '../queues/shared-receive-queue.js';
 import type { Sge } from '../queues/work-request.js';
@@ -222,6 +223,16 @@ export class ProtectionDomain {
   allocShpd(shareKey: bigint | number, area?: Uint8Array): Uint8Array {
     this.check('allocShpd');
     return allocShpd(this, shareKey, area);
+  }
+
+  /**
+   * Names this domain (1 to 64 bytes), for `context.openDomain` of other threads and processes;
+   * this process is its owner. As `allocShpd`, it is possible once per domain. Throws MisuseError;
+   * RefusalError EEXIST (the name is taken), EBUSY (it has a handle or name), ENOMEM (no free root).
+   */
+  publish(name: string, options: PublishOptions): NamedDomain {
+    this.check('publish');
+    return publishDomain(this, name, options);
   }
 
   /**
