@@ -28,7 +28,12 @@ export type { DomainUser, NamedDomain, PublishOptions } from './verbs/domains/na
 export type { ParentDomain, ParentDomainInitAttributes } from './verbs/domains/parent-domain.js';
 export type { ThreadDomain } from './verbs/domains/thread-domain.js';
 export type { QpInitAttributesEx, QueuePairEx } from './verbs/queues/queue-pair-ex.js';
-export type { DomainHeap, HeapAllocOptions, HeapOptions } from './verbs/heap/domain-heap.js';
+export type {
+  DomainHeap,
+  HeapAllocOptions,
+  HeapLack,
+  HeapOptions,
+} from './verbs/heap/domain-heap.js';
 export type { HeapProcessUsage, HeapUsage } from './verbs/heap/heap-usage.js';
 export type { Root, RootOptions, Roots } from './verbs/domains/roots.js';
 export type { MrInitAttributes, RegistrableBuffer } from './verbs/regions/registrable-buffer.js';

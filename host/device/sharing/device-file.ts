@@ -29,7 +29,7 @@ import { engineFile } from '../../engine/load.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { systemRefusal } from '../../errors/system-refusal.js';
-import type { Posix, PosixError } from '../../link/posix.js';
+import { PosixError, type Posix } from '../../link/posix.js';
 
 /** Prefix of the names of device files. */
 const PREFIX = 'verbena-';
@@ -119,6 +119,15 @@ export class DeviceFile {
    */
   commit(offset: number, bytes: number): void {
     this.#grow(bytes, () => undefined, offset);
+  }
+
+  /** Gives the storage of a range back, if the file system can: it is zeros. */
+  release(offset: number, bytes: number): void {
+    try {
+      this.posix.punchHole(this.#fd, offset, bytes);
+    } catch (error) {
+      if (!(error instanceof PosixError)) throw error;
+    }
   }
 
   #grow(bytes: number, before: () => void, offset = 0): void {

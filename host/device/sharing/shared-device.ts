@@ -12,7 +12,7 @@ import {
 } from '#build/abi.js';
 import { ArenaMemory, type SharedLimits } from '../../engine/arena.js';
 import { EngineMemory, MEMORY_BYTES_MAX, type BackMemory } from '../../engine/memory.js';
-import { SharedHeap } from '../../engine/shared-heap.js';
+import { SharedHeap, type FileStorage } from '../../engine/shared-heap.js';
 import { structAt } from '../../engine/struct.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { RefusalError } from '../../errors/errors.js';
@@ -109,8 +109,7 @@ export class SharedDevice {
   readonly #file: DeviceFile;
   readonly #found: Found;
   readonly #lock: ArenaLock;
-  /** Undefined: the whole file has storage. */
-  readonly #commit: ((address: number, bytes: number) => void) | undefined;
+  readonly #storage: FileStorage;
   #lookedMillis = 0;
 
   private constructor(file: DeviceFile, name: string, memory: EngineMemory, found: Found) {
@@ -123,7 +122,16 @@ export class SharedDevice {
     this.slot = takeSlot(file, found);
     const commit = (address: number, bytes: number): void =>
       file.commit(address - sharedAddress, bytes);
-    this.#commit = file.isSparse ? commit : undefined;
+    const release = (address: number, bytes: number): void =>
+      file.release(address - sharedAddress, bytes);
+    this.#storage = {
+      commit,
+      release,
+      // It changes: heaps give storage back.
+      get isSparse() {
+        return file.isSparse;
+      },
+    };
     this.arena = ArenaMemory.attach(
       memory,
       sharedAddress,
@@ -232,7 +240,7 @@ export class SharedDevice {
     if (this.#found.isNew) this.#writeHeader(local);
     this.members.enter(socket, wakePort);
     this.arena.exports = this.#lock.guard(this.arena.exports);
-    this.arena.userHeap = new SharedHeap(this.arena, context, this.#commit);
+    this.arena.userHeap = new SharedHeap(this.arena, context, this.#storage);
     this.members.start();
     this.#file.leave();
   }

@@ -17,7 +17,7 @@ import { LayoutMemoryRegion } from '../layouts/layout-memory-region.js';
 import { MemoryRegion, type RegisterOptions } from '../regions/memory-region.js';
 import { MemoryWindow } from '../regions/memory-window.js';
 import { NullMemoryRegion } from '../regions/null-memory-region.js';
-import { DomainHeap, type HeapOptions } from '../heap/domain-heap.js';
+import { DomainHeap, limitHeaps, type HeapOptions } from '../heap/domain-heap.js';
 import { heapMemory, type QueueMemory } from '../queues/queue-memory.js';
 import { checkInit } from '../queues/queue-pair-attributes.js';
 import { QueuePair, type QpInitAttributes } from '../queues/queue-pair.js';
@@ -244,6 +244,16 @@ export class ProtectionDomain {
   heap(options: HeapOptions = {}): DomainHeap {
     this.check('heap');
     return DomainHeap.open(this, options);
+  }
+
+  /**
+   * Bytes with storage that all heaps of this domain may have together; 0: no limit. A heap that
+   * lacks storage then gets that of free segments of the others (`HeapOptions.priority`). Segments
+   * in use stay, and later heaps are limited as well. Throws MisuseError; RefusalError ENOMEM.
+   */
+  limitHeaps(bytes: number): void {
+    this.check('limitHeaps');
+    limitHeaps(this, bytes);
   }
 
   /**

@@ -25,6 +25,8 @@ import type { ProtectionDomain } from './protection-domain.js';
 
 /** @internal Beside RootKind: a domain with an owner (named-domain.ts). */
 export const NAMED_DOMAIN = 2;
+/** @internal Of a domain: storage that its heaps may have together (verbs/heap). */
+export const HEAP_BUDGET = 3;
 const NAME_BYTES = 64;
 const HANDLE_BYTES = 32;
 
@@ -158,8 +160,7 @@ export class Roots {
     const bytes = nameBytes(name);
     const { device } = this.#context;
     device.locked(() => {
-      // Domains may have heaps of the same name.
-      this.checkFree(name, values.kind, values.kind === RootKind.HEAP ? values.pd : undefined);
+      this.checkFree(name, values.kind, isOfDomain(values.kind) ? values.pd : undefined);
       const entry = this.#entries(true).find(
         (one) => one.state !== RootState.SET || !this.#isLive(one),
       );
@@ -183,6 +184,13 @@ export class Roots {
   checkFree(name: string, kind: number, pd?: number): void {
     if (!this.entry(name, kind, pd)) return;
     throw new RefusalError('EEXIST', `put: the root "${name}" exists; remove it first`);
+  }
+
+  /** @internal Live entries of a kind, of one domain. */
+  entriesOf(kind: number, pd: number): Entry[] {
+    return this.#context.device.locked(() =>
+      this.#entries().filter((one) => one.kind === kind && one.pd === pd && this.#isLive(one)),
+    );
   }
 
   /** @internal The handle of its domain; undefined: it was stored without. */
@@ -264,6 +272,11 @@ export class Roots {
     const { contextSlots } = structAt(memory, ArenaLayout, address);
     return structAt(memory, ContextSlotLayout, contextSlots + slot * CONTEXT_SLOT_SIZE).incarnation;
   }
+}
+
+/** Domains may have heaps, and budgets, of the same name. */
+function isOfDomain(kind: number): boolean {
+  return kind === RootKind.HEAP || kind === HEAP_BUDGET;
 }
 
 const HANDLE = RootLayout.fields.handle0[0];
