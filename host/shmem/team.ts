@@ -9,7 +9,7 @@ import type { World } from './world.js';
 
 /** A rank that has no place in a team. */
 const NO_PE = -1;
-/** Teams of one machine up to this size look at the words of all their PEs; larger ones take rounds. */
+/** Up to this size PEs of one machine look at the words of all others; larger teams take rounds. */
 const FLAT_PES_MAX = 64;
 
 /**

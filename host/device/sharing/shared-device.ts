@@ -27,6 +27,7 @@ import type { UdpOptions } from '../../link/udp/udp-options.js';
 import { ArenaLock, FileLock } from './arena-lock.js';
 import { deviceDirectory } from './device-directory.js';
 import { DeviceFile, buildHash, headerChecksum, removeDeadFiles } from './device-file.js';
+import { hugePagesOf, requireHugePages, type HugePages } from './huge-pages.js';
 import { openPacketInbox, type PacketInbox } from './packet-inbox.js';
 import { Members, type Member } from './members.js';
 
@@ -41,6 +42,8 @@ export interface SharedOptions {
   readonly localMemoryBytes?: number | undefined;
   /** The creator's choice of how far the device's memory may grow. Default: memoryBytes. */
   readonly memoryBytesMax?: number | undefined;
+  /** True: only with huge pages. Default: as the file system does. */
+  readonly hugePages?: boolean | undefined;
   /** Where it is thought to be; left out, wherever it is. */
   readonly address?: string | undefined;
   readonly port?: number | undefined;
@@ -179,12 +182,15 @@ export class SharedDevice {
       );
     }
     const { directory = deviceDirectory(posix.effectiveUser) } = options;
+    if (options.hugePages) requireHugePages(directory);
     const file = await DeviceFile.open(posix, name, directory);
+    const pages = hugePagesIn(directory);
     removeDeadFiles(posix, directory);
     try {
-      const found = file.size === 0 ? describe(defaults, options) : read(file, sizes, options);
+      const found =
+        file.size === 0 ? describe(defaults, options, pages) : read(file, sizes, options);
       if (found.isNew) file.allocate(found.sharedBytes, found.committedBytes);
-      const memory = makeMemory(posix, file, found, options.back);
+      const memory = makeMemory(posix, file, found, options.back, pages);
       const shared = new SharedDevice(file, name, memory, found);
       for (let attempt = 0; attempt < BEGIN_ATTEMPTS; attempt++) {
         if (shared.members.begin(since)) return shared;
@@ -344,7 +350,7 @@ async function checkAddress(address: string, port: number): Promise<void> {
   }
 }
 
-function describe(sizes: SharedSizes, options: SharedOptions): Found {
+function describe(sizes: SharedSizes, options: SharedOptions, pages?: HugePages): Found {
   const limits = {
     regionsMax: sizes.regionsMax,
     protectionDomainsMax: sizes.protectionDomainsMax,
@@ -357,13 +363,15 @@ function describe(sizes: SharedSizes, options: SharedOptions): Found {
   checkWhole('regionsMax', limits.regionsMax, 1, LIMITS.regionsMax);
   checkWhole('protectionDomainsMax', limits.protectionDomainsMax, 1, LIMITS.protectionDomainsMax);
   const { deviceId, localMemoryBytes = LOCAL_MEMORY_BYTES } = options;
-  const sharedAddress = Math.ceil(localMemoryBytes / PAGE) * PAGE;
+  // A huge page begins at a multiple of its size, and so does the memory of an engine.
+  const page = pages?.bytes ?? PAGE;
+  const sharedAddress = Math.ceil(localMemoryBytes / page) * page;
   const most = MEMORY_BYTES_MAX - PAGE - sharedAddress;
   checkWhole('memoryBytes', sizes.memoryBytes, PAGE, most);
   const { memoryBytesMax = sizes.memoryBytes } = options;
   checkWhole('memoryBytesMax', memoryBytesMax, sizes.memoryBytes, most);
-  const committedBytes = Math.ceil(sizes.memoryBytes / PAGE) * PAGE;
-  const sharedBytes = Math.ceil(memoryBytesMax / PAGE) * PAGE;
+  const committedBytes = Math.ceil(sizes.memoryBytes / page) * page;
+  const sharedBytes = Math.ceil(memoryBytesMax / page) * page;
   const place = { limits, sharedAddress, sharedBytes, committedBytes };
   return { ...place, isNew: true, local: undefined, deviceId };
 }
@@ -415,12 +423,24 @@ function read(
   return { ...place, isNew: false, local, deviceId };
 }
 
+/** Huge pages that the file system of a device's file has; undefined: none, or unknown. */
+function hugePagesIn(directory: string): HugePages | undefined {
+  try {
+    const pages = hugePagesOf(directory);
+    return typeof pages === 'string' ? undefined : pages;
+  } catch {
+    // The directory went meanwhile: the next call on the file says so.
+    return undefined;
+  }
+}
+
 /** Memory of our own, and the file behind it. */
 function makeMemory(
   posix: Posix,
   file: DeviceFile,
-  { sharedAddress, sharedBytes }: Found,
+  { sharedAddress, sharedBytes, committedBytes }: Found,
   back: BackMemory | undefined,
+  pages: HugePages | undefined,
 ): EngineMemory {
   const bytes = sharedAddress + sharedBytes;
   let memory: EngineMemory;
@@ -430,7 +450,7 @@ function makeMemory(
     const sentence = `the system gives no ${bytes} bytes of WebAssembly memory`;
     throw new RefusalError('ENOMEM', sentence, { cause: error });
   }
-  file.map(posix.addressOf(memory.buffer) + sharedAddress, sharedBytes);
+  file.map(posix.addressOf(memory.buffer) + sharedAddress, sharedBytes, committedBytes, pages);
   return memory;
 }
 

@@ -92,7 +92,7 @@ export class NamedDomain {
     });
   }
 
-  /** This process becomes the owner. Throws RefusalError EBUSY (the domain has an owner), ENOENT. */
+  /** This process becomes the owner. Throws RefusalError EBUSY (it has an owner), ENOENT. */
   claim(): void {
     this.#lookForDead();
     this.#change('claim', (entry) => {

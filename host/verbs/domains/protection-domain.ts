@@ -228,7 +228,7 @@ export class ProtectionDomain {
   /**
    * Names this domain (1 to 64 bytes), for `context.openDomain` of other threads and processes;
    * this process is its owner. As `allocShpd`, it is possible once per domain. Throws MisuseError;
-   * RefusalError EEXIST (the name is taken), EBUSY (it has a handle or name), ENOMEM (no free root).
+   * RefusalError EEXIST (the name is taken), EBUSY (it has a handle or name), ENOMEM (no root).
    */
   publish(name: string, options: PublishOptions): NamedDomain {
     this.check('publish');

@@ -268,15 +268,16 @@ export class SlabHeap {
       return new RefusalError(
         'ENOMEM',
         `heap: ${length} bytes exceed what the heaps of the domain may have together: ` +
-          `${budget * SPAN_BYTES} bytes, of which this heap has ${stored} (${used} in use), and no ` +
-          'heap above its minimum has a free segment; free some, or raise the budget (pd.limitHeaps)',
+          `${budget * SPAN_BYTES} bytes, of which this heap has ${stored} (${used} in use), and ` +
+          'no heap above its minimum has a free segment; free some, or raise the budget ' +
+          '(pd.limitHeaps)',
       );
     }
     const why = cause ? `; it cannot grow beyond ${grown * SPAN_BYTES}: ${cause.message}` : '';
     return new RefusalError(
       'ENOMEM',
-      `heap: no ${length} bytes are free of its ${spans * SPAN_BYTES} (${used} in use)${why}; free ` +
-        'some, or create it with a larger reserve',
+      `heap: no ${length} bytes are free of its ${spans * SPAN_BYTES} (${used} in use)${why}; ` +
+        'free some, or create it with a larger reserve',
     );
   }
 
