@@ -4,9 +4,9 @@
  *
  * Misses a second are misses a fetch (of the replayed traces) times fetches a second, which the
  * seed does not have: fetches under way, divided by the time to receive (Little's law). That time
- * is a base, plus a number of microseconds for each miss, on either side. Everything else that makes
- * a machine slow (processors, queues before the servers) is not in it: the residuals show that. The
- * sum of all waits is not modelled: with a fixed number under way it would be a constant.
+ * is a base, plus a number of microseconds for each miss, on either side. Everything else that
+ * makes a machine slow (processors, queues before the servers) is not in it: the residuals show
+ * that. The sum of all waits is not modelled: with a fixed number under way it is a constant.
  */
 import { replay, type Adapter } from './cache-replay.js';
 import type { BlockServiceResult } from './block-service.js';

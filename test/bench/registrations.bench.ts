@@ -15,16 +15,17 @@ import {
 } from '../../host/index.js';
 import { Member, freshName } from '../support/member.js';
 import { ALL_ACCESS, connect, type Side } from '../support/pair.js';
-import { atMost, interleave, medianOf, medians } from './harness.js';
+import { Stopwatch, atMost, interleave, medianOf, medians } from './harness.js';
 import type { Bench, BenchResult, Figures, Pace } from './harness.js';
 
 const PROCESSES = 4;
 const COUNTS = [PROCESSES, 1000, 10_000, 100_000, 1_000_000];
 const SECONDS = 0.4;
-const BATCH = 32;
+const BATCH = 64;
 const WRITE_BYTES = 64;
 const BUFFER_BYTES = 65536;
-const KEYS_DRAWN = 1 << 16;
+/** As many as the largest number of keys: fewer would stay in the caches. */
+const KEYS_DRAWN = 1 << 20;
 
 interface World {
   readonly context: Context;
@@ -108,17 +109,16 @@ function connectPair(
   return { qp, cq, side };
 }
 
-/** Nanoseconds per request, with keys in random order. */
+/** Nanoseconds of processor time per request, with keys in random order. */
 function measure({ qp, cq, side }: World, keys: readonly number[], seconds: number): number {
   const drawn = Array.from(
     { length: KEYS_DRAWN },
     (_, index) => keys[Math.floor(((index * 0x9e3779b1) >>> 0) * (keys.length / 2 ** 32))]!,
   );
   const { mr } = side;
-  const end = performance.now() + seconds * 1000;
+  const watch = new Stopwatch();
   let [count, at] = [0, 0];
-  const from = performance.now();
-  while (performance.now() < end) {
+  while (watch.cpuSeconds() < seconds) {
     for (let posted = 0; posted < BATCH; posted++) {
       qp.postSend({
         opcode: WrOpcode.RDMA_WRITE,
@@ -136,7 +136,7 @@ function measure({ qp, cq, side }: World, keys: readonly number[], seconds: numb
     }
     count += BATCH;
   }
-  return ((performance.now() - from) * 1e6) / count;
+  return (watch.cpuSeconds() * 1e9) / count;
 }
 
 async function run(pace: Pace): Promise<BenchResult> {
@@ -152,6 +152,7 @@ async function run(pace: Pace): Promise<BenchResult> {
     const rounds = await interleave('registrations', variants, pace);
     const most = COUNTS.at(-1)!;
     const growth = medianOf(rounds, (f) => f[`own_${most}_ns`]! / f['shared_1_ns']!);
+    const few = medianOf(rounds, (f) => f['shared_1_ns']! / f[`own_${PROCESSES}_ns`]!);
     return {
       rounds,
       figures: { ...medians(rounds), processes: PROCESSES, own_1000000_of_shared: growth },
@@ -166,7 +167,11 @@ async function run(pace: Pace): Promise<BenchResult> {
           },
         },
       ],
-      bars: [atMost('a request, 10^6 own registrations against one shared', growth, 1.25)],
+      bars: [
+        atMost('a request by one shared registration against one of four own', few, 1.1),
+        // What shared domains save; more would mean that a lookup walks.
+        atMost('a request by one of 10^6 own registrations against one shared', growth, 3),
+      ],
     };
   } finally {
     for (const member of world.members) await member.close();

@@ -16,13 +16,7 @@ import {
   type Figures,
   type Pace,
 } from './harness.js';
-import {
-  CLIENTS,
-  DOMAINS,
-  SEED,
-  type Column,
-  type ModelTables,
-} from './seed-tables.js';
+import { CLIENTS, DOMAINS, SEED, type Column, type ModelTables } from './seed-tables.js';
 
 const FETCHES = 10_000;
 const SERVERS = 30;
