@@ -24,10 +24,16 @@ export type { CompletionQueueEx, CqInitAttributesEx } from './verbs/queues/compl
 export type { AllocDmAttributes, DeviceMemory } from './verbs/regions/device-memory.js';
 export type { DmaHandle, DmahInitAttributes } from './verbs/regions/dma-handle.js';
 export type { ResourceType } from './verbs/queues/queue-memory.js';
+export type { DomainUser, NamedDomain, PublishOptions } from './verbs/domains/named-domain.js';
 export type { ParentDomain, ParentDomainInitAttributes } from './verbs/domains/parent-domain.js';
 export type { ThreadDomain } from './verbs/domains/thread-domain.js';
 export type { QpInitAttributesEx, QueuePairEx } from './verbs/queues/queue-pair-ex.js';
-export type { DomainHeap, HeapAllocOptions, HeapOptions } from './verbs/heap/domain-heap.js';
+export type {
+  DomainHeap,
+  HeapAllocOptions,
+  HeapLack,
+  HeapOptions,
+} from './verbs/heap/domain-heap.js';
 export type { HeapProcessUsage, HeapUsage } from './verbs/heap/heap-usage.js';
 export type { Root, RootOptions, Roots } from './verbs/domains/roots.js';
 export type { MrInitAttributes, RegistrableBuffer } from './verbs/regions/registrable-buffer.js';

@@ -10,11 +10,18 @@ import { structAt, type Struct } from './struct.js';
 
 const ALIGNMENT = 64;
 
-/** Gives memory storage before it is used. Throws RefusalError ENOSPC. */
-type Commit = (address: number, bytes: number) => void;
+/** Storage of the device's file. */
+export interface FileStorage {
+  /** Gives memory storage before it is used. Throws RefusalError ENOSPC. */
+  readonly commit: (address: number, bytes: number) => void;
+  /** Gives storage back: the memory is zero, and `commit` comes before its next use. */
+  readonly release: (address: number, bytes: number) => void;
+  /** False: all memory has storage now, and keeps it. */
+  readonly isSparse: boolean;
+}
 
 export class SharedHeap implements UserHeap {
-  readonly #commit: Commit | undefined;
+  readonly #storage: FileStorage | undefined;
   readonly #arena: ArenaMemory;
   readonly #context: number;
   readonly #parameters: number;
@@ -23,11 +30,11 @@ export class SharedHeap implements UserHeap {
   readonly #held = new Map<number, number>();
 
   /**
-   * `context`: the address of the one that holds what is handed out. `commit`: gives a range
-   * storage; undefined: all memory has it.
+   * `context`: the address of the one that holds what is handed out. `storage`: undefined: all
+   * memory has storage, always.
    */
-  constructor(arena: ArenaMemory, context: number, commit?: Commit) {
-    this.#commit = commit;
+  constructor(arena: ArenaMemory, context: number, storage?: FileStorage) {
+    this.#storage = storage;
     this.#arena = arena;
     this.#context = context;
     this.#parameters = arena.heap.alloc(BlockParametersLayout.size);
@@ -42,7 +49,7 @@ export class SharedHeap implements UserHeap {
     const address = this.#take(size);
     const { dirty } = this.#struct;
     try {
-      this.#commit?.(address, size);
+      this.commit(address, size);
     } catch (error) {
       this.free(address);
       throw error;
@@ -65,7 +72,12 @@ export class SharedHeap implements UserHeap {
 
   /** Gives a range storage, where memory has none before. Throws RefusalError ENOSPC. */
   commit(address: number, bytes: number): void {
-    if (bytes > 0) this.#commit?.(address, bytes);
+    if (bytes > 0 && this.#storage?.isSparse) this.#storage.commit(address, bytes);
+  }
+
+  /** Gives storage back, of a device that grows: the memory is zero, `commit` before its use. */
+  release(address: number, bytes: number): void {
+    if (this.#storage?.isSparse) this.#storage.release(address, bytes);
   }
 
   #take(size: number): number {

@@ -71,6 +71,8 @@ const EFD_CLOEXEC = 0o2000000;
 
 const PROT_READ = 1;
 const PROT_READ_WRITE = 3;
+const MADV_HUGEPAGE = 14;
+const MADV_COLLAPSE = 25;
 const MAP_SHARED = 0x01;
 const MAP_PRIVATE = 0x02;
 const MAP_FIXED = 0x10;
@@ -170,6 +172,7 @@ export class Posix {
     addressLength: Uint8Array,
   ) => number;
   readonly #ioctl: (fd: number, request: number, argument: Uint8Array) => number;
+  readonly #madvise: (address: number, length: number, advice: number) => number;
   readonly #mmap: (
     address: number,
     length: number,
@@ -217,6 +220,7 @@ export class Posix {
     );
     this.#receiveFrom = libc.func('int64_t recvfrom(int, void *, uint64_t, int, void *, void *)');
     this.#ioctl = libc.func('int ioctl(int, uint64_t, void *)');
+    this.#madvise = libc.func('int madvise(uint64_t, uint64_t, int)');
     this.#mmap = libc.func('int64_t mmap(uint64_t, uint64_t, int, int, int, int64_t)');
     this.#munmap = libc.func('int munmap(uint64_t, uint64_t)');
     this.#msync = libc.func('int msync(uint64_t, uint64_t, int)');
@@ -464,6 +468,16 @@ export class Posix {
     const flags = MAP_SHARED | MAP_FIXED;
     const mapped = this.#mmap(address, length, PROT_READ_WRITE, flags, fd, offset);
     this.#checked('mmap', mapped === address ? 0 : -1);
+  }
+
+  /** madvise(MADV_HUGEPAGE): the kernel backs a mapping by huge pages where it can. */
+  adviseHugePages(address: number, length: number): void {
+    this.#checked('madvise', this.#madvise(address, length, MADV_HUGEPAGE));
+  }
+
+  /** madvise(MADV_COLLAPSE), Linux 6.1: pages that are there become huge pages. False: refused. */
+  collapsePages(address: number, length: number): boolean {
+    return this.#madvise(address, length, MADV_COLLAPSE) === 0;
   }
 
   /** Zero memory again where a file was mapped. */

@@ -4,11 +4,13 @@ import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { reducers, type Reducer } from './reduce.js';
 import { bytesOf, copyOf, offsetOf, type Element, type SymmetricArray } from './symmetric.js';
-import { AGREEMENT_OFFSET, TEAMS_MAX, TEAM_BYTES } from './offsets.js';
+import { AGREEMENT_OFFSET, ARRIVED_OFFSET, TEAMS_MAX, TEAM_BYTES } from './offsets.js';
 import type { World } from './world.js';
 
 /** A rank that has no place in a team. */
 const NO_PE = -1;
+/** Up to this size PEs of one machine look at the words of all others; larger teams take rounds. */
+const FLAT_PES_MAX = 64;
 
 /**
  * Each PE of a team calls its collectives, in the same order. They reject with RefusalError
@@ -23,6 +25,8 @@ export class ShmemTeam {
   readonly #ranks: readonly number[];
   readonly #number: number;
   readonly #teams: Map<number, ShmemTeam>;
+  /** Words in which the PEs of a team of one machine say how many syncs they have come to. */
+  readonly #arrivals: readonly number[] | undefined;
   #turn: number;
 
   /** @internal Use `shmem.world` and `splitStrided`. `ranks`: of the team, in its order. */
@@ -40,6 +44,7 @@ export class ShmemTeam {
     this.nPes = ranks.length;
     // A team that had the number before has left its flags.
     this.#turn = world.turns.get(number) ?? 0;
+    this.#arrivals = arrivalsOf(world, ranks, number);
     teams.set(number, this);
   }
 
@@ -58,6 +63,7 @@ export class ShmemTeam {
   async sync(limits: WaitLimits = {}): Promise<void> {
     this.#world.checkOpen();
     const turn = ++this.#turn;
+    if (this.#arrivals) return this.#meet(this.#arrivals, turn, limits);
     const { nPes } = this;
     const flags = this.#flags();
     for (let round = 0, distance = 1; distance < nPes; round++, distance *= 2) {
@@ -66,6 +72,24 @@ export class ShmemTeam {
       const arrived = (): boolean => Atomics.load(flags, round) - turn >= 0;
       await this.#world.until('sync', arrived, limits, this.#ranks);
     }
+  }
+
+  /**
+   * On one machine a PE stores its arrival and looks at those of all others: each PE waits once.
+   * The rounds of a dissemination barrier would need the processor once per round, which is what
+   * time goes to if PEs outnumber processors.
+   */
+  async #meet(arrivals: readonly number[], turn: number, limits: WaitLimits): Promise<void> {
+    const { words } = this.#world.node;
+    let next = 0;
+    const complete = (): boolean => {
+      while (next < arrivals.length && Atomics.load(words, arrivals[next]!) - turn >= 0) next++;
+      return next === arrivals.length;
+    };
+    Atomics.store(words, arrivals[this.myPe]!, turn);
+    if (!complete()) return this.#world.until('sync', complete, limits, this.#ranks);
+    // The last PE wakes those that sleep.
+    for (const rank of this.#ranks) this.#world.wake(rank);
   }
 
   /** `shmem_broadcast`: `source` of the PE `root` goes to `dest` of all. */
@@ -344,6 +368,18 @@ export class ShmemTeam {
     Atomics.store(this.#world.node.words, (peer.base + offset) >>> 2, turn);
     this.#world.wake(rank);
   }
+}
+
+/** Undefined: the team has PEs of other machines, or is large. */
+function arrivalsOf(world: World, ranks: readonly number[], number: number): number[] | undefined {
+  if (ranks.length > FLAT_PES_MAX) return undefined;
+  const words: number[] = [];
+  for (const rank of ranks) {
+    const base = world.peers[rank]!.base;
+    if (base === undefined) return undefined;
+    words.push((base + number * TEAM_BYTES + ARRIVED_OFFSET) >>> 2);
+  }
+  return words;
 }
 
 function checkLength(name: string, array: SymmetricArray, length: number): void {

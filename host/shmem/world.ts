@@ -1,4 +1,5 @@
 /** What all calls of a PE share: the memory of all PEs, waits, and which PEs have failed. */
+import { availableParallelism } from 'node:os';
 import { loadPosix } from '../link/posix.js';
 import type { WaitLimits } from '../base/wait-limits.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -10,8 +11,10 @@ import type { SymmetricRange } from './symmetric.js';
 
 /** The first PE has left `finalize`: the others, which have begun it, leave within that time. */
 const FINALIZED_MILLIS = 2000;
-/** Looks at once, looks with the processor given up in between, and then sleep. */
-const SPINS = 200;
+/** Looks at once; looks with the processor yielded in between; then sleep. */
+const SPINS = 100;
+/** If PEs outnumber processors, each look delays the PE that is waited for. */
+const SPINS_CROWDED = 20;
 const YIELDS = 40;
 /** How often a wait looks whose word a PE of another machine may write. */
 const REMOTE_LOOK_MILLIS = 1;
@@ -51,6 +54,7 @@ export class World {
   readonly #onFailure: (rank: number) => void;
   readonly #isAlone: boolean;
   readonly #yield: () => void;
+  readonly #spins: number;
 
   private constructor(options: WorldOptions, yieldProcessor: () => void) {
     const { rank, size, node, local, remote, onFailure } = options;
@@ -60,6 +64,7 @@ export class World {
     this.local = local;
     this.#onFailure = onFailure;
     this.#yield = yieldProcessor;
+    this.#spins = local.length > availableParallelism() ? SPINS_CROWDED : SPINS;
     this.#isAlone = remote.size === 0;
     local.forEach((one, index) => this.#indexOf.set(one, index));
     const { waits } = node.context.device;
@@ -137,7 +142,7 @@ export class World {
     members: readonly number[] = [],
   ): Promise<void> {
     this.checkOpen();
-    for (let turn = 0; turn < SPINS; turn++) if (test()) return;
+    for (let turn = 0; turn < this.#spins; turn++) if (test()) return;
     for (let turn = 0; turn < YIELDS; turn++) {
       this.#yield();
       if (test()) return;

@@ -28,6 +28,7 @@ import { FastMemoryRegion } from './regions/fast-memory-region.js';
 import { attachMemory, importPd, notShared } from './domains/import.js';
 import { NUM_COMP_VECTORS } from './limits.js';
 import { openPmem } from './regions/open-pmem.js';
+import { openNamedDomain, type NamedDomain } from './domains/named-domain.js';
 import { ParentDomain, type ParentDomainInitAttributes } from './domains/parent-domain.js';
 import { ProtectionDomain } from './domains/protection-domain.js';
 import { queryPort, type PortAttributes } from './queries/query-port.js';
@@ -42,6 +43,7 @@ import {
 import type { DeviceAttributes, DeviceAttributesEx } from './queries/query-device.js';
 import { QueuePair } from './queues/queue-pair.js';
 import { QueuePairEx, type QpInitAttributesEx } from './queues/queue-pair-ex.js';
+import type { WaitLimits } from '../base/wait-limits.js';
 import { Roots } from './domains/roots.js';
 import { attachShpd } from './domains/shared-domain.js';
 import type { SharedReceiveQueue } from './queues/shared-receive-queue.js';
@@ -274,6 +276,19 @@ export class Context {
   sharePd(shpd: Uint8Array, shareKey: bigint | number): ProtectionDomain {
     this.checkOpen();
     return ProtectionDomain.of(this, attachShpd(this, shpd, shareKey));
+  }
+
+  /**
+   * Takes part in the domain that a process has named (`pd.publish`). `limits`: waits until the name
+   * exists. Rejects with MisuseError; RefusalError ENOENT (no such name), ETIMEDOUT, and as `sharePd`.
+   */
+  async openDomain(
+    name: string,
+    shareKey: bigint | number,
+    limits?: WaitLimits,
+  ): Promise<NamedDomain> {
+    this.checkOpen();
+    return openNamedDomain(this, name, shareKey, limits);
   }
 
   /**

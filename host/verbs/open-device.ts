@@ -1,6 +1,7 @@
 /** `ibv_open_device`: chooses the link and the progress mode. */
 import { checkKeys } from '../base/options.js';
 import { DEVICE_OPTIONS, Device, type DeviceOptions } from '../device/device.js';
+import { checkFlag } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
@@ -58,6 +59,12 @@ export interface UdpOpenOptions extends Limits {
    * (ENOSPC), by heaps segment by segment. Default: memoryBytes, which has storage from the begin.
    */
   memoryBytesMax?: number;
+  /**
+   * With `name`: true refuses (EOPNOTSUPP) a `directory` without huge pages, which is one that is
+   * neither on hugetlbfs nor on tmpfs with huge=always, within_size or advise. Default false: pages
+   * are huge where the file system makes them so. `memoryBytes` is rounded up to whole pages.
+   */
+  hugePages?: boolean;
   /** With `name`: memory of each process alone, for its queues. Default 64 MiB. */
   localMemoryBytes?: number;
   /**
@@ -99,8 +106,8 @@ const SPIN_MICROS = 100;
  * (damaged), ENOSPC (no room: names the remedy), EBUSY (all slots in use), ENOENT (no directory).
  */
 export async function openDevice(options: OpenOptions = {}): Promise<Context> {
-  const udp = 'address port name directory processesMax localMemoryBytes memoryBytesMax progress';
-  const known = `${DEVICE_OPTIONS} ${udp} spinMicros socketBufferBytes sendSockets dscp keepsAlive`;
+  const udp = 'address port name directory processesMax localMemoryBytes memoryBytesMax';
+  const known = `${DEVICE_OPTIONS} ${udp} hugePages progress spinMicros socketBufferBytes sendSockets dscp keepsAlive`;
   checkKeys('openDevice', options, known);
   try {
     if (options.link) return new Context(await Device.open(options));
@@ -133,14 +140,15 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   const thread = { udp, spinMicros, keepsAlive, isLent, programDescriptor };
   if (options.name !== undefined) {
     const { progress = 'thread', name, directory, processesMax } = options;
-    const { localMemoryBytes, memoryBytesMax } = options;
+    const { localMemoryBytes, memoryBytesMax, hugePages } = options;
+    checkFlag('hugePages', hugePages ?? false);
     if (progress !== 'thread' && progress !== 'poll') {
       // The kernel steers packets to each process's socket, which node:dgram does not expose.
       throw new MisuseError('progress', "must be 'thread' or 'poll' for a device with a name");
     }
     const { address, port } = options;
     const place = { name, directory, address, port };
-    const sizes = { processesMax, localMemoryBytes, memoryBytesMax };
+    const sizes = { processesMax, localMemoryBytes, memoryBytesMax, hugePages };
     const processShare = { ...place, ...sizes, deviceId: randomId() };
     if (progress === 'thread') return { ...options, thread, processShare };
     const makeLink = (where: UdpOptions): UdpBatchLink => new UdpBatchLink(where);

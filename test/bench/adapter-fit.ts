@@ -4,14 +4,13 @@
  *
  * Misses a second are misses a fetch (of the replayed traces) times fetches a second, which the
  * seed does not have: fetches under way, divided by the time to receive (Little's law). That time
- * is a base, plus a number of microseconds for each miss, on either side; the sum of all waits is
- * the number under way, for as long as the run lasts. So the times have three parameters for four
- * figures, and everything else that makes a machine slow (processors, queues before the servers) is
- * not in them: their residuals show it.
+ * is a base, plus a number of microseconds for each miss, on either side. Everything else that
+ * makes a machine slow (processors, queues before the servers) is not in it: the residuals show
+ * that. The sum of all waits is not modelled: with a fixed number under way it is a constant.
  */
 import { replay, type Adapter } from './cache-replay.js';
 import type { BlockServiceResult } from './block-service.js';
-import { CLIENTS, DOMAINS, SEED, type Row, type Tables } from './seed-tables.js';
+import { CLIENTS, DOMAINS, SEED, type ModelRow, type ModelTables } from './seed-tables.js';
 
 /** Runs of the protocol, by clients and kind of domain. */
 export type Runs = Readonly<Record<100 | 2000, Readonly<Record<'own' | 'shared', Run>>>>;
@@ -21,8 +20,6 @@ export interface Fit {
   readonly adapter: Adapter;
   readonly baseMicros: number;
   readonly missMicros: number;
-  /** How long the seed's run was. */
-  readonly seconds: number;
 }
 
 /** How much was run: fetches that count, and how many at a time. */
@@ -32,7 +29,7 @@ export interface Load {
 }
 
 /** Misses a fetch. */
-type Misses = Omit<Row, 'receiveMicros' | 'waitSeconds'>;
+type Misses = Omit<ModelRow, 'receiveMicros'>;
 
 const COLUMNS = ['serverMpt', 'serverMtt', 'clientMpt', 'clientMtt'] as const;
 /** A figure of the seed below this many misses a second counts as if it were that large. */
@@ -104,7 +101,6 @@ export function fit(runs: Runs[100], load: Load): Fit {
     adapter,
     missMicros,
     baseMicros: seed.own.receiveMicros - missMicros * own,
-    seconds: (seed.own.waitSeconds + seed.shared.waitSeconds) / 2 / load.underWay,
   };
 }
 
@@ -113,14 +109,13 @@ function total(misses: Misses): number {
 }
 
 /** The seed's tables as the model has them. */
-export function tablesOf(runs: Runs, fitted: Fit, load: Load): Tables {
-  const rowOf = (run: Run): Row => {
+export function tablesOf(runs: Runs, fitted: Fit, load: Load): ModelTables {
+  const rowOf = (run: Run): ModelRow => {
     const misses = missesOf(run, fitted.adapter, load.fetches);
     const receiveMicros = fitted.baseMicros + fitted.missMicros * total(misses);
     const perSecond = (load.underWay * 1e6) / receiveMicros;
     return {
       receiveMicros,
-      waitSeconds: load.underWay * fitted.seconds,
       serverMpt: misses.serverMpt * perSecond,
       serverMtt: misses.serverMtt * perSecond,
       clientMpt: misses.clientMpt * perSecond,
@@ -131,5 +126,5 @@ export function tablesOf(runs: Runs, fitted: Fit, load: Load): Tables {
     clients,
     Object.fromEntries(DOMAINS.map((domain) => [domain, rowOf(runs[clients][domain])])),
   ]);
-  return Object.fromEntries(tables) as Tables;
+  return Object.fromEntries(tables) as ModelTables;
 }

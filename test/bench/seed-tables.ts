@@ -21,6 +21,11 @@ export interface Row {
 }
 
 export type Column = keyof Row;
+/** What the model has: not the waits, which a fixed number of fetches under way makes constant. */
+export type ModelRow = Omit<Row, 'waitSeconds'>;
+export type ModelTables = Readonly<
+  Record<100 | 2000, Readonly<Record<'own' | 'shared', ModelRow>>>
+>;
 export type Tables = Readonly<Record<100 | 2000, Readonly<Record<'own' | 'shared', Row>>>>;
 
 export const SEED: Tables = {

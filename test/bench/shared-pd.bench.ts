@@ -16,7 +16,7 @@ import {
   type Figures,
   type Pace,
 } from './harness.js';
-import { CLIENTS, DOMAINS, SEED, type Column, type Tables } from './seed-tables.js';
+import { CLIENTS, DOMAINS, SEED, type Column, type ModelTables } from './seed-tables.js';
 
 const FETCHES = 10_000;
 const SERVERS = 30;
@@ -50,21 +50,42 @@ const COLUMNS = Object.keys(UNITS) as Column[];
 
 type Results = Record<100 | 2000, Record<'own' | 'shared', BlockServiceResult>>;
 
-/** The seed's 24 figures, the model's, and by how much they differ. */
-function compare(ours: Tables): Figures {
+/** How far a predicted ratio may be from the seed's. */
+const RATIO_PERCENT_MAX = 25;
+
+/** The seed's 24 figures, the model's 20, and by how much they differ. */
+function compare(ours: ModelTables): Figures {
   const figures: Figures = {};
   for (const column of COLUMNS) {
     const [name, unit] = UNITS[column];
     for (const clients of CLIENTS) {
       for (const domain of DOMAINS) {
-        const [theirs, model] = [SEED, ours].map((tables) => tables[clients][domain][column]);
+        const theirs = SEED[clients][domain][column];
         const what = `${name}_${clients}_${domain}`;
-        figures[`seed_${what}_${unit}`] = theirs!;
+        figures[`seed_${what}_${unit}`] = theirs;
+        if (column === 'waitSeconds') continue;
+        const model = ours[clients][domain][column];
         // The rows of 100 clients were fitted, those of 2,000 were not looked at.
-        figures[`${clients === 100 ? 'fitted' : 'predicted'}_${what}_${unit}`] = model!;
-        figures[`residual_${what}_percent`] = (model! / theirs! - 1) * 100;
+        figures[`${clients === 100 ? 'fitted' : 'predicted'}_${what}_${unit}`] = model;
+        figures[`residual_${what}_percent`] = (model / theirs - 1) * 100;
       }
     }
+  }
+  return figures;
+}
+
+/** Shared against own domains at 2,000 clients: the seed's ratios, and how far the model's are. */
+function ratiosOf(ours: ModelTables): Figures {
+  const figures: Figures = {};
+  for (const column of COLUMNS) {
+    const [name] = UNITS[column];
+    const theirs = SEED[2000].shared[column] / SEED[2000].own[column];
+    figures[`ratio_seed_${name}`] = theirs;
+    // No ratio of nothing: the servers' keys fit the modelled cache.
+    if (column === 'waitSeconds' || ours[2000].own[column] === 0) continue;
+    const model = ours[2000].shared[column] / ours[2000].own[column];
+    figures[`ratio_predicted_${name}`] = model;
+    figures[`ratio_error_${name}_percent`] = (model / theirs - 1) * 100;
   }
   return figures;
 }
@@ -76,7 +97,6 @@ function parameters({ adapter, ...times }: Fit): Figures {
     parameter_mtt_entries: adapter.mttEntries,
     parameter_mtt_ways: adapter.mttWays,
     parameter_page_bytes: adapter.pageBytes,
-    parameter_run_s: times.seconds,
     parameter_base_us: times.baseMicros,
     parameter_miss_us: times.missMicros,
     parameter_under_way: UNDER_WAY,
@@ -172,17 +192,20 @@ async function run(pace: Pace): Promise<BenchResult> {
       counted[`entries_lms_${clients}_${domain}`] = entries(clients, domain, 'server');
     }
   }
-  const less = (column: Column): number => ours[2000].shared[column] / ours[2000].own[column];
+  const ratios = ratiosOf(ours);
+  const within = Object.entries(ratios).filter(
+    ([name, error]) => name.startsWith('ratio_error') && Math.abs(error) <= RATIO_PERCENT_MAX,
+  );
+  // Not a bar: the page says which ratios the model misses, and why.
+  ratios['ratios_within_25_percent'] = within.length;
   return {
     rounds,
-    figures: { ...compare(ours), ...parameters(fitted), ...counted, ...medians(rounds) },
+    figures: { ...compare(ours), ...ratios, ...parameters(fitted), ...counted, ...medians(rounds) },
     curves: sensitivity(results, fitted, load),
     bars: [
       atMost('entries for the common memory, 100 clients', entries(100, 'shared', 'client'), 1),
       atMost('entries for the common memory, 2,000 clients', entries(2000, 'shared', 'client'), 1),
       atMost('entries for the common memory, 30 servers', entries(2000, 'shared', 'server'), 1),
-      atMost('predicted, 2,000 clients: MPT misses, shared against own', less('clientMpt'), 1),
-      atMost('predicted, 2,000 clients: MTT misses, shared against own', less('clientMtt'), 1),
     ],
   };
 }
@@ -190,7 +213,8 @@ async function run(pace: Pace): Promise<BenchResult> {
 export const bench: Bench = {
   name: 'shared-pd',
   description:
-    'Blocks of 8 KiB from 30 servers to 100 and 2,000 clients, with and without a shared domain: ' +
-    'the misses of a modelled adapter beside the tables of seed 000',
+    'A model of adapter caches that does not predict the times and MPT ratios of seed 000 within ' +
+    '25 %: blocks of 8 KiB from 30 servers to 100 and 2,000 clients, with and without a shared ' +
+    'domain, beside the tables of the seed',
   run,
 };

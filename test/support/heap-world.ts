@@ -1,5 +1,6 @@
 /** A heap of several processes, whose parts all run in this one, on a memory of its own. */
 import { RefusalError } from '../../host/errors/errors.js';
+import type { HeapMembers } from '../../host/verbs/heap/heap-lock.js';
 import {
   Header,
   HeapTable,
@@ -11,7 +12,7 @@ import {
   spanNumberOf,
 } from '../../host/verbs/heap/heap-table.js';
 import { CLASS_UNITS, SPAN_UNITS, objectsOf } from '../../host/verbs/heap/size-classes.js';
-import { SlabHeap } from '../../host/verbs/heap/slab-heap.js';
+import { SlabHeap, type SlabHeapOptions } from '../../host/verbs/heap/slab-heap.js';
 import { usageOf } from '../../host/verbs/heap/heap-usage.js';
 
 const ADDRESS = 64;
@@ -24,6 +25,8 @@ export class HeapWorld {
   readonly table: HeapTable;
   readonly incarnations: number[] = Array.from({ length: SLOTS }, () => 0);
   readonly committed: [address: number, bytes: number][] = [];
+  /** What gives the heaps that join later storage of others. */
+  room: SlabHeapOptions['room'];
   /** Bytes that `commit` gives storage at most. */
   bytesMax = Infinity;
 
@@ -32,23 +35,29 @@ export class HeapWorld {
     this.table = new HeapTable(memory, ADDRESS, spans);
   }
 
+  /** What the process of a slot knows of the others. */
+  members(slot: number): HeapMembers {
+    return {
+      slot,
+      slotsMax: SLOTS,
+      incarnation: (of) => this.incarnations[of]!,
+      look: () => undefined,
+      describe: (of) => `process of slot ${of}`,
+    };
+  }
+
   /** The part of a process that has joined. */
   join(slot: number): SlabHeap {
     const heap = new SlabHeap({
       table: this.table,
-      members: {
-        slot,
-        slotsMax: SLOTS,
-        incarnation: (of) => this.incarnations[of]!,
-        look: () => undefined,
-        describe: (of) => `process of slot ${of}`,
-      },
+      members: this.members(slot),
       commit: (address, bytes) => {
         if (address + bytes > this.table.data + this.bytesMax) {
           throw new RefusalError('ENOSPC', 'no room here');
         }
         this.committed.push([address, bytes]);
       },
+      ...(this.room && { room: this.room }),
     });
     heap.join();
     return heap;

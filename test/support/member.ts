@@ -15,6 +15,7 @@ export interface Kept {
   memory: Uint8Array;
   pd: verbena.ProtectionDomain;
   other: verbena.ProtectionDomain;
+  named: verbena.NamedDomain;
   mr: verbena.MemoryRegion;
   cq: verbena.CompletionQueue;
   qp: verbena.QueuePair;

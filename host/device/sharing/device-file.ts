@@ -29,7 +29,8 @@ import { engineFile } from '../../engine/load.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { systemRefusal } from '../../errors/system-refusal.js';
-import type { Posix, PosixError } from '../../link/posix.js';
+import type { HugePages } from './huge-pages.js';
+import { PosixError, type Posix } from '../../link/posix.js';
 
 /** Prefix of the names of device files. */
 const PREFIX = 'verbena-';
@@ -121,6 +122,15 @@ export class DeviceFile {
     this.#grow(bytes, () => undefined, offset);
   }
 
+  /** Gives the storage of a range back, if the file system can: it is zeros. */
+  release(offset: number, bytes: number): void {
+    try {
+      this.posix.punchHole(this.#fd, offset, bytes);
+    } catch (error) {
+      if (!(error instanceof PosixError)) throw error;
+    }
+  }
+
   #grow(bytes: number, before: () => void, offset = 0): void {
     try {
       before();
@@ -132,18 +142,36 @@ export class DeviceFile {
       throw new RefusalError(
         'ENOSPC',
         `no room for ${bytes} bytes at ${this.path}: use fewer (memoryBytes), another ` +
-          'directory (directory), or a larger /dev/shm (docker run --shm-size)',
+          'directory (directory), a larger /dev/shm (docker run --shm-size), or more huge pages ' +
+          '(vm.nr_hugepages) if it is on hugetlbfs',
         { cause: error },
       );
     }
   }
 
-  /** Maps the whole file over memory that begins at this address of the process. */
-  map(address: number, bytes: number): void {
+  /**
+   * Maps the whole file over memory that begins at this address of the process. `stored`: bytes that
+   * this process has allocated. Throws RefusalError ENOMEM: no huge pages are free, or the address
+   * is not a multiple of their size.
+   */
+  map(address: number, bytes: number, stored: number, pages?: HugePages): void {
     // Opened once more: a mapping keeps its descriptor's locks as long as it lasts itself.
     const fd = openSync(`/proc/self/fd/${this.#fd}`, constants.O_RDWR);
     try {
       this.posix.mapFile(fd, address, bytes);
+      if (pages?.isAdvised) {
+        this.posix.adviseHugePages(address, bytes);
+        // They were allocated without a mapping that is advised. An older kernel collapses later.
+        if (stored > 0) this.posix.collapsePages(address, stored);
+      }
+    } catch (error) {
+      if (!pages || !(error instanceof PosixError)) throw error;
+      throw new RefusalError(
+        'ENOMEM',
+        `hugePages: ${bytes} bytes at ${this.path} in pages of ${pages.bytes} were refused ` +
+          `(${error.code}): use fewer (memoryBytes), or raise vm.nr_hugepages`,
+        { cause: error },
+      );
     } finally {
       closeSync(fd);
     }

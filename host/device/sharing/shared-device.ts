@@ -12,7 +12,7 @@ import {
 } from '#build/abi.js';
 import { ArenaMemory, type SharedLimits } from '../../engine/arena.js';
 import { EngineMemory, MEMORY_BYTES_MAX, type BackMemory } from '../../engine/memory.js';
-import { SharedHeap } from '../../engine/shared-heap.js';
+import { SharedHeap, type FileStorage } from '../../engine/shared-heap.js';
 import { structAt } from '../../engine/struct.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { RefusalError } from '../../errors/errors.js';
@@ -27,6 +27,7 @@ import type { UdpOptions } from '../../link/udp/udp-options.js';
 import { ArenaLock, FileLock } from './arena-lock.js';
 import { deviceDirectory } from './device-directory.js';
 import { DeviceFile, buildHash, headerChecksum, removeDeadFiles } from './device-file.js';
+import { hugePagesOf, requireHugePages, type HugePages } from './huge-pages.js';
 import { openPacketInbox, type PacketInbox } from './packet-inbox.js';
 import { Members, type Member } from './members.js';
 
@@ -41,6 +42,8 @@ export interface SharedOptions {
   readonly localMemoryBytes?: number | undefined;
   /** The creator's choice of how far the device's memory may grow. Default: memoryBytes. */
   readonly memoryBytesMax?: number | undefined;
+  /** True: only with huge pages. Default: as the file system does. */
+  readonly hugePages?: boolean | undefined;
   /** Where it is thought to be; left out, wherever it is. */
   readonly address?: string | undefined;
   readonly port?: number | undefined;
@@ -109,8 +112,7 @@ export class SharedDevice {
   readonly #file: DeviceFile;
   readonly #found: Found;
   readonly #lock: ArenaLock;
-  /** Undefined: the whole file has storage. */
-  readonly #commit: ((address: number, bytes: number) => void) | undefined;
+  readonly #storage: FileStorage;
   #lookedMillis = 0;
 
   private constructor(file: DeviceFile, name: string, memory: EngineMemory, found: Found) {
@@ -123,7 +125,16 @@ export class SharedDevice {
     this.slot = takeSlot(file, found);
     const commit = (address: number, bytes: number): void =>
       file.commit(address - sharedAddress, bytes);
-    this.#commit = file.isSparse ? commit : undefined;
+    const release = (address: number, bytes: number): void =>
+      file.release(address - sharedAddress, bytes);
+    this.#storage = {
+      commit,
+      release,
+      // It changes: heaps give storage back.
+      get isSparse() {
+        return file.isSparse;
+      },
+    };
     this.arena = ArenaMemory.attach(
       memory,
       sharedAddress,
@@ -171,12 +182,15 @@ export class SharedDevice {
       );
     }
     const { directory = deviceDirectory(posix.effectiveUser) } = options;
+    if (options.hugePages) requireHugePages(directory);
     const file = await DeviceFile.open(posix, name, directory);
+    const pages = hugePagesIn(directory);
     removeDeadFiles(posix, directory);
     try {
-      const found = file.size === 0 ? describe(defaults, options) : read(file, sizes, options);
+      const found =
+        file.size === 0 ? describe(defaults, options, pages) : read(file, sizes, options);
       if (found.isNew) file.allocate(found.sharedBytes, found.committedBytes);
-      const memory = makeMemory(posix, file, found, options.back);
+      const memory = makeMemory(posix, file, found, options.back, pages);
       const shared = new SharedDevice(file, name, memory, found);
       for (let attempt = 0; attempt < BEGIN_ATTEMPTS; attempt++) {
         if (shared.members.begin(since)) return shared;
@@ -232,7 +246,7 @@ export class SharedDevice {
     if (this.#found.isNew) this.#writeHeader(local);
     this.members.enter(socket, wakePort);
     this.arena.exports = this.#lock.guard(this.arena.exports);
-    this.arena.userHeap = new SharedHeap(this.arena, context, this.#commit);
+    this.arena.userHeap = new SharedHeap(this.arena, context, this.#storage);
     this.members.start();
     this.#file.leave();
   }
@@ -336,7 +350,7 @@ async function checkAddress(address: string, port: number): Promise<void> {
   }
 }
 
-function describe(sizes: SharedSizes, options: SharedOptions): Found {
+function describe(sizes: SharedSizes, options: SharedOptions, pages?: HugePages): Found {
   const limits = {
     regionsMax: sizes.regionsMax,
     protectionDomainsMax: sizes.protectionDomainsMax,
@@ -349,13 +363,15 @@ function describe(sizes: SharedSizes, options: SharedOptions): Found {
   checkWhole('regionsMax', limits.regionsMax, 1, LIMITS.regionsMax);
   checkWhole('protectionDomainsMax', limits.protectionDomainsMax, 1, LIMITS.protectionDomainsMax);
   const { deviceId, localMemoryBytes = LOCAL_MEMORY_BYTES } = options;
-  const sharedAddress = Math.ceil(localMemoryBytes / PAGE) * PAGE;
+  // A huge page begins at a multiple of its size, and so does the memory of an engine.
+  const page = pages?.bytes ?? PAGE;
+  const sharedAddress = Math.ceil(localMemoryBytes / page) * page;
   const most = MEMORY_BYTES_MAX - PAGE - sharedAddress;
   checkWhole('memoryBytes', sizes.memoryBytes, PAGE, most);
   const { memoryBytesMax = sizes.memoryBytes } = options;
   checkWhole('memoryBytesMax', memoryBytesMax, sizes.memoryBytes, most);
-  const committedBytes = Math.ceil(sizes.memoryBytes / PAGE) * PAGE;
-  const sharedBytes = Math.ceil(memoryBytesMax / PAGE) * PAGE;
+  const committedBytes = Math.ceil(sizes.memoryBytes / page) * page;
+  const sharedBytes = Math.ceil(memoryBytesMax / page) * page;
   const place = { limits, sharedAddress, sharedBytes, committedBytes };
   return { ...place, isNew: true, local: undefined, deviceId };
 }
@@ -407,12 +423,24 @@ function read(
   return { ...place, isNew: false, local, deviceId };
 }
 
+/** Huge pages that the file system of a device's file has; undefined: none, or unknown. */
+function hugePagesIn(directory: string): HugePages | undefined {
+  try {
+    const pages = hugePagesOf(directory);
+    return typeof pages === 'string' ? undefined : pages;
+  } catch {
+    // The directory went meanwhile: the next call on the file says so.
+    return undefined;
+  }
+}
+
 /** Memory of our own, and the file behind it. */
 function makeMemory(
   posix: Posix,
   file: DeviceFile,
-  { sharedAddress, sharedBytes }: Found,
+  { sharedAddress, sharedBytes, committedBytes }: Found,
   back: BackMemory | undefined,
+  pages: HugePages | undefined,
 ): EngineMemory {
   const bytes = sharedAddress + sharedBytes;
   let memory: EngineMemory;
@@ -422,7 +450,7 @@ function makeMemory(
     const sentence = `the system gives no ${bytes} bytes of WebAssembly memory`;
     throw new RefusalError('ENOMEM', sentence, { cause: error });
   }
-  file.map(posix.addressOf(memory.buffer) + sharedAddress, sharedBytes);
+  file.map(posix.addressOf(memory.buffer) + sharedAddress, sharedBytes, committedBytes, pages);
   return memory;
 }
 

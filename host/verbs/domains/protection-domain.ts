@@ -17,7 +17,7 @@ import { LayoutMemoryRegion } from '../layouts/layout-memory-region.js';
 import { MemoryRegion, type RegisterOptions } from '../regions/memory-region.js';
 import { MemoryWindow } from '../regions/memory-window.js';
 import { NullMemoryRegion } from '../regions/null-memory-region.js';
-import { DomainHeap, type HeapOptions } from '../heap/domain-heap.js';
+import { DomainHeap, limitHeaps, type HeapOptions } from '../heap/domain-heap.js';
 import { heapMemory, type QueueMemory } from '../queues/queue-memory.js';
 import { checkInit } from '../queues/queue-pair-attributes.js';
 import { QueuePair, type QpInitAttributes } from '../queues/queue-pair.js';
@@ -27,6 +27,7 @@ import {
   memoryOf,
   type MrInitAttributes,
 } from '../regions/registrable-buffer.js';
+import { publishDomain, type NamedDomain, type PublishOptions } from './named-domain.js';
 import { allocShpd } from './shared-domain.js';
 import { SharedReceiveQueue, type SrqInitAttributes } from '../queues/shared-receive-queue.js';
 import type { Sge } from '../queues/work-request.js';
@@ -225,6 +226,16 @@ export class ProtectionDomain {
   }
 
   /**
+   * Names this domain (1 to 64 bytes), for `context.openDomain` of other threads and processes;
+   * this process is its owner. As `allocShpd`, it is possible once per domain. Throws MisuseError;
+   * RefusalError EEXIST (the name is taken), EBUSY (it has a handle or name), ENOMEM (no root).
+   */
+  publish(name: string, options: PublishOptions): NamedDomain {
+    this.check('publish');
+    return publishDomain(this, name, options);
+  }
+
+  /**
    * A heap of this domain (seed 000): creates it, or opens the one of that name that another thread
    * or process of the device has created. One key for all its memory, the same addresses in all
    * processes; it ends with the last process that has opened it. Throws MisuseError; RefusalError
@@ -233,6 +244,16 @@ export class ProtectionDomain {
   heap(options: HeapOptions = {}): DomainHeap {
     this.check('heap');
     return DomainHeap.open(this, options);
+  }
+
+  /**
+   * Bytes with storage that all heaps of this domain may have together; 0: no limit. A heap that
+   * lacks storage then gets that of free segments of the others (`HeapOptions.priority`). Segments
+   * in use stay, and later heaps are limited as well. Throws MisuseError; RefusalError ENOMEM.
+   */
+  limitHeaps(bytes: number): void {
+    this.check('limitHeaps');
+    limitHeaps(this, bytes);
   }
 
   /**

@@ -23,6 +23,10 @@ import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
 
+/** @internal Beside RootKind: a domain with an owner (named-domain.ts). */
+export const NAMED_DOMAIN = 2;
+/** @internal Of a domain: storage that its heaps may have together (verbs/heap). */
+export const HEAP_BUDGET = 3;
 const NAME_BYTES = 64;
 const HANDLE_BYTES = 32;
 
@@ -125,8 +129,13 @@ export class Roots {
 
   /** Removes a root of any process. Returns false if it does not exist. */
   remove(name: string): boolean {
+    return this.removeEntry(name, RootKind.HANDLE);
+  }
+
+  /** @internal */
+  removeEntry(name: string, kind: number): boolean {
     return this.#context.device.locked(() => {
-      const entry = this.entry(name, RootKind.HANDLE);
+      const entry = this.entry(name, kind);
       if (entry) entry.state = RootState.FREE;
       return entry !== undefined;
     });
@@ -151,11 +160,7 @@ export class Roots {
     const bytes = nameBytes(name);
     const { device } = this.#context;
     device.locked(() => {
-      // Domains may have heaps of the same name.
-      const pd = values.kind === RootKind.HEAP ? values.pd : undefined;
-      if (this.entry(name, values.kind, pd)) {
-        throw new RefusalError('EEXIST', `put: the root "${name}" exists; remove it first`);
-      }
+      this.checkFree(name, values.kind, isOfDomain(values.kind) ? values.pd : undefined);
       const entry = this.#entries(true).find(
         (one) => one.state !== RootState.SET || !this.#isLive(one),
       );
@@ -173,6 +178,26 @@ export class Roots {
       Object.assign(entry, values, { owner, incarnation: this.#incarnation(device.slot) });
       entry.state = RootState.SET;
     });
+  }
+
+  /** @internal Throws RefusalError EEXIST. */
+  checkFree(name: string, kind: number, pd?: number): void {
+    if (!this.entry(name, kind, pd)) return;
+    throw new RefusalError('EEXIST', `put: the root "${name}" exists; remove it first`);
+  }
+
+  /** @internal Live entries of a kind, of one domain. */
+  entriesOf(kind: number, pd: number): Entry[] {
+    return this.#context.device.locked(() =>
+      this.#entries().filter((one) => one.kind === kind && one.pd === pd && this.#isLive(one)),
+    );
+  }
+
+  /** @internal The handle of its domain; undefined: it was stored without. */
+  handleOf(entry: Entry): Uint8Array | undefined {
+    const at = this.#addressOf(entry) + HANDLE;
+    const handle = this.#context.device.arena.memory.bytes.slice(at, at + HANDLE_BYTES);
+    return handle.some((byte) => byte !== 0) ? handle : undefined;
   }
 
   /** @internal The live entry of that name and kind, with the lock if it is to be changed. */
@@ -216,14 +241,11 @@ export class Roots {
 
   #read(entry: Entry, name: string): Root {
     const { address, length, key, pd } = entry;
-    const at = this.#addressOf(entry) + HANDLE;
-    const handle = this.#context.device.arena.memory.bytes.slice(at, at + HANDLE_BYTES);
-    const shpd = handle.some((byte) => byte !== 0) ? handle : undefined;
-    return { name, address, length, key, pd, shpd };
+    return { name, address, length, key, pd, shpd: this.handleOf(entry) };
   }
 
   /** Does its process live, if it ends with one, and its domain? */
-  #isLive({ owner, incarnation, pd }: Entry): boolean {
+  #isLive({ owner, incarnation, pd, kind, length, key }: Entry): boolean {
     const { memory, address } = this.#context.device.arena;
     const { protectionDomains, protectionDomainsMax, contextsMax } = structAt(
       memory,
@@ -232,6 +254,12 @@ export class Roots {
     );
     if (owner > contextsMax) return false;
     if (owner !== 0 && this.#incarnation(owner - 1) !== incarnation) return false;
+    // The name of a domain that does not outlive its owner.
+    if (kind === NAMED_DOMAIN && length === 0) {
+      const slot = (key & 0xffff) - 1;
+      if (slot < 0 || slot >= contextsMax) return false;
+      if ((this.#incarnation(slot) & 0xffff) !== key >>> 16) return false;
+    }
     const index = (pd & 0xffff) - 1;
     if (index < 0 || index >= protectionDomainsMax) return false;
     const at = protectionDomains + index * PROTECTION_DOMAIN_SIZE;
@@ -244,6 +272,11 @@ export class Roots {
     const { contextSlots } = structAt(memory, ArenaLayout, address);
     return structAt(memory, ContextSlotLayout, contextSlots + slot * CONTEXT_SLOT_SIZE).incarnation;
   }
+}
+
+/** Domains may have heaps, and budgets, of the same name. */
+function isOfDomain(kind: number): boolean {
+  return kind === RootKind.HEAP || kind === HEAP_BUDGET;
 }
 
 const HANDLE = RootLayout.fields.handle0[0];

@@ -8,3 +8,8 @@ export class DomainHeap {
     throw new RefusalError('EOPNOTSUPP', sentence);
   }
 }
+
+/** Throws RefusalError EOPNOTSUPP. */
+export function limitHeaps(): void {
+  DomainHeap.open();
+}

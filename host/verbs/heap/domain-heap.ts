@@ -22,10 +22,18 @@ import { checkFlag, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
+import { HEAP_BUDGET } from '../domains/roots.js';
 import { Key } from '../regions/key.js';
 import { refuse } from '../refuse.js';
 import type { HeapMembers } from './heap-lock.js';
-import { HeapTable, heapBytes, spansIn, tableBytes } from './heap-table.js';
+import {
+  fitBudget,
+  makeRoom,
+  trimHeap,
+  type PressureOptions,
+  type Shortage,
+} from './heap-pressure.js';
+import { Header, HeapTable, MEMBERS_MAX, heapBytes, spansIn, tableBytes } from './heap-table.js';
 import { usageOf, type HeapUsage } from './heap-usage.js';
 import { SPAN_BYTES, UNIT_BYTES } from './size-classes.js';
 import { SlabHeap } from './slab-heap.js';
@@ -42,6 +50,27 @@ export interface HeapOptions {
   readonly reserve?: number;
   /** Rights of its key, made of AccessFlag. The creator decides. Default: all but FLUSH. */
   readonly access?: AccessFlags;
+  /** Bytes that each process may hold and cache. The creator decides. Default 0: no limit. */
+  readonly quota?: number;
+  /**
+   * From 0 to 255: if a heap of the domain lacks storage, the heap of the lowest number gives free
+   * segments first; of several, the one with most of them. The creator decides. Default 0.
+   */
+  readonly priority?: number;
+  /** Bytes whose storage other heaps do not get. The creator decides. Default 0. */
+  readonly minimum?: number;
+  /**
+   * Called in this process before an allocation is refused because other heaps give no storage: it
+   * may free memory of any heap, and the allocation is tried once more.
+   */
+  readonly onPressure?: (lack: HeapLack) => void;
+}
+
+/** Storage that a heap lacks. */
+export interface HeapLack {
+  /** Of the heap that lacks it. */
+  readonly name: string;
+  readonly bytes: number;
 }
 
 /** Options of an allocation. */
@@ -53,6 +82,8 @@ export interface HeapAllocOptions {
 }
 
 const RESERVE = 16 * 2 ** 20;
+/** Of the root of a domain's budget. */
+const BUDGET_NAME = 'heaps';
 const ACCESS =
   AccessFlag.LOCAL_WRITE |
   AccessFlag.REMOTE_WRITE |
@@ -77,15 +108,30 @@ export class DomainHeap {
   readonly #context: Context;
   readonly #slabs: SlabHeap;
   readonly #words: Int32Array;
+  readonly #pd: ProtectionDomain;
 
-  private constructor(context: Context, { address, length, key }: Place) {
-    const { memory } = context.device.arena;
-    const table = new HeapTable(new Int32Array(memory.buffer), address, spansIn(length));
+  private constructor(pd: ProtectionDomain, place: Place, options: HeapOptions) {
+    const { context } = pd;
+    const { key } = place;
+    const table = tableOf(context, place);
+    this.#pd = pd;
     this.#context = context;
     this.#words = table.words;
     const commit = (start: number, bytes: number): void =>
       commitParts(context, table, start, bytes);
-    this.#slabs = new SlabHeap({ table, members: membersOf(context), commit });
+    const members = membersOf(context);
+    const { name = 'heap', onPressure } = options;
+    const tryRoom = (spans: number): Shortage | undefined =>
+      context.device.locked(() => makeRoom(table, spans, pressureOf(pd)));
+    const room = (spans: number): Shortage | undefined => {
+      const shortage = tryRoom(spans);
+      if (shortage === undefined || shortage === 'reserve') return shortage;
+      context.device.waits.wakeAll();
+      if (!onPressure) return shortage;
+      onPressure({ name, bytes: spans * SPAN_BYTES });
+      return tryRoom(spans);
+    };
+    this.#slabs = new SlabHeap({ table, members, commit, room });
     this.key = key;
     this.address = table.data;
     this.length = table.spans * SPAN_BYTES;
@@ -94,17 +140,18 @@ export class DomainHeap {
 
   /** @internal Use `pd.heap()`. */
   static open(pd: ProtectionDomain, options: HeapOptions): DomainHeap {
-    checkKeys('heap', options, 'name reserve access');
+    checkKeys('heap', options, 'name reserve access quota priority minimum onPressure');
     const { name = 'heap', reserve = RESERVE, access = ACCESS } = options;
     checkWhole('reserve', reserve, 1, 2 ** 32 - 2 ** 20);
+    checkPolicy(options);
     const { context } = pd;
     const { heaps } = context.siblings;
     const id = `${pd.handle} ${name}`;
     const known = heaps.get(id);
     if (known) return known;
     const heap = context.device.locked(() => {
-      const place = findPlace(pd, name) ?? createPlace(pd, name, reserve, access);
-      return new DomainHeap(context, place);
+      const place = findPlace(pd, name) ?? createPlace(pd, name, reserve, access, options);
+      return new DomainHeap(pd, place, options);
     });
     heaps.set(id, heap);
     return heap;
@@ -181,6 +228,50 @@ export class DomainHeap {
     return usageOf(this.#slabs.table);
   }
 
+  /**
+   * Bytes that the process of a slot (`usage().processes`) may hold and cache; 0: what the heap
+   * says. Without a slot: of each process. An allocation beyond it is refused (ENOMEM); what a
+   * process has already stays. Throws MisuseError.
+   */
+  setQuota(bytes: number, slot?: number): void {
+    this.#context.checkOpen();
+    checkWhole('bytes', bytes, 0, 2 ** 32 - 1);
+    if (slot !== undefined) checkWhole('slot', slot, 0, MEMBERS_MAX - 1);
+    const { table } = this.#slabs;
+    if (slot === undefined) table.set(Header.QUOTA, bytes);
+    else table.setQuotaOf(slot, bytes);
+  }
+
+  /** Gives the storage of free segments back to the device's file. Returns the bytes. */
+  trim(): number {
+    this.#context.checkOpen();
+    return this.#context.device.locked(() => trimHeap(this.#slabs.table, pressureOf(this.#pd)));
+  }
+
+  /**
+   * Resolves when an allocation of another heap of the domain was refused for lack of storage, to
+   * the bytes that it lacked: time to free memory of this one. Rejects with MisuseError;
+   * RefusalError ETIMEDOUT; the reason of the signal.
+   */
+  async waitPressure(limits: WaitLimits = {}): Promise<number> {
+    const { table } = this.#slabs;
+    const before = table.get(Header.PRESSURE);
+    const late = (): Error =>
+      new RefusalError(
+        'ETIMEDOUT',
+        `waitPressure: no heap lacked storage for ${limits.timeout} ms`,
+      );
+    await this.#context.device.waits.until(
+      () => {
+        this.#context.checkOpen();
+        return table.get(Header.PRESSURE) !== before;
+      },
+      limits,
+      late,
+    );
+    return table.get(Header.LACKING);
+  }
+
   /** Free objects in the cache of this process are free for all at once. */
   flush(): void {
     this.#context.checkOpen();
@@ -245,6 +336,59 @@ export class DomainHeap {
   }
 }
 
+function checkPolicy({ quota = 0, priority = 0, minimum = 0, onPressure }: HeapOptions): void {
+  checkWhole('quota', quota, 0, 2 ** 32 - 1);
+  checkWhole('priority', priority, 0, 255);
+  checkWhole('minimum', minimum, 0, 2 ** 32 - 1);
+  if (onPressure === undefined || typeof onPressure === 'function') return;
+  throw new MisuseError('onPressure', `must be a function, got ${typeof onPressure}`);
+}
+
+function tableOf({ device }: Context, { address, length }: Place): HeapTable {
+  const words = new Int32Array(device.arena.memory.buffer);
+  return new HeapTable(words, address, spansIn(length));
+}
+
+/** All heaps of the domain, as they are now. */
+function pressureOf(pd: ProtectionDomain): PressureOptions {
+  const { context } = pd;
+  const { userHeap } = context.device.arena;
+  const isShared = userHeap instanceof SharedHeap;
+  const members = membersOf(context);
+  const tables = context.roots
+    .entriesOf(RootKind.HEAP, pd.handle)
+    .filter((one) => isLiveHeap(pd, one))
+    .map((one) => tableOf(context, one));
+  // What dead processes had is free first.
+  const commit = (): void => undefined;
+  for (const table of tables) new SlabHeap({ table, members, commit }).sweepDead();
+  return {
+    tables,
+    members,
+    commit: (table, address, bytes) => commitParts(context, table, address, bytes),
+    release: (address, bytes) => isShared && userHeap.release(address, bytes),
+  };
+}
+
+/** @internal `pd.limitHeaps`. */
+export function limitHeaps(pd: ProtectionDomain, bytes: number): void {
+  checkWhole('bytes', bytes, 0, 2 ** 32 - 1);
+  if (bytes > 0 && bytes < SPAN_BYTES) {
+    throw new MisuseError('bytes', `must be 0 (no limit) or at least ${SPAN_BYTES}, got ${bytes}`);
+  }
+  const { device, roots } = pd.context;
+  const spans = Math.floor(bytes / SPAN_BYTES);
+  device.locked(() => {
+    const known = roots.entry(BUDGET_NAME, HEAP_BUDGET, pd.handle);
+    const values = { pd: pd.handle, address: 0, length: spans, key: 0, kind: HEAP_BUDGET };
+    if (known) known.length = spans;
+    else roots.write(BUDGET_NAME, values, true);
+    const options = pressureOf(pd);
+    for (const table of options.tables) table.set(Header.BUDGET, spans);
+    if (spans > 0) fitBudget(spans, options);
+  });
+}
+
 /** A word of 32 bits, with or without a sign. */
 function checkWord(value: number): void {
   checkWhole('value', value, -(2 ** 31), 2 ** 32 - 1);
@@ -253,14 +397,11 @@ function checkWord(value: number): void {
 /** The heap that a process has created; undefined: it does not exist, or it has ended. */
 function findPlace(pd: ProtectionDomain, name: string): Place | undefined {
   const { context } = pd;
-  const { arena, engine, share } = context.device;
+  const { arena, share } = context.device;
   const entry = context.roots.entry(name, RootKind.HEAP, pd.handle);
   if (!entry) return undefined;
   const { address, length, key } = entry;
-  const at = arena.exports.mrNote(engine.context, key);
-  const note = at === 0 ? undefined : structAt(arena.memory, KeyNoteLayout, at);
-  const isLive = note?.owner === DOMAIN_HOLDER && note.state === KeyState.LIVE;
-  if (!isLive || note.pd !== pd.handle || spansIn(length) < 1) {
+  if (!isLiveHeap(pd, entry)) {
     entry.state = 0;
     return undefined;
   }
@@ -270,7 +411,22 @@ function findPlace(pd: ProtectionDomain, name: string): Place | undefined {
   return { address, length, key };
 }
 
-function createPlace(pd: ProtectionDomain, name: string, reserve: number, access: number): Place {
+/** Has a process it open? Otherwise its memory may be another one's. */
+function isLiveHeap({ context, handle }: ProtectionDomain, { length, key }: Place): boolean {
+  const { arena, engine } = context.device;
+  const at = arena.exports.mrNote(engine.context, key);
+  const note = at === 0 ? undefined : structAt(arena.memory, KeyNoteLayout, at);
+  const isLive = note?.owner === DOMAIN_HOLDER && note.state === KeyState.LIVE;
+  return isLive && note.pd === handle && spansIn(length) >= 1;
+}
+
+function createPlace(
+  pd: ProtectionDomain,
+  name: string,
+  reserve: number,
+  access: number,
+  { quota = 0, priority = 0, minimum = 0 }: HeapOptions,
+): Place {
   const { context } = pd;
   const { device } = context;
   const { arena, engine } = device;
@@ -298,6 +454,11 @@ function createPlace(pd: ProtectionDomain, name: string, reserve: number, access
       EINVAL: 'access with REMOTE_WRITE or REMOTE_ATOMIC needs LOCAL_WRITE',
     }).value;
     const place = { address, length, key };
+    table.set(Header.QUOTA, quota);
+    table.set(Header.PRIORITY, priority);
+    table.set(Header.MINIMUM, Math.ceil(minimum / SPAN_BYTES));
+    const budget = context.roots.entry(BUDGET_NAME, HEAP_BUDGET, pd.handle);
+    table.set(Header.BUDGET, budget?.length ?? 0);
     // The root first: if this process dies before the next call, the key ends with it.
     context.roots.write(name, { ...place, pd: pd.handle, kind: RootKind.HEAP }, true);
     refuse(arena.exports.setMrKept(engine.context, key), 'heap', {});

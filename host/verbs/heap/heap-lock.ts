@@ -50,6 +50,25 @@ export class HeapLock {
     }
   }
 
+  /** The same if no living process has the lock now; undefined: one has, and nothing was done. */
+  tryRun<Result>(work: () => Result): Result | undefined {
+    if (this.#depth > 0) return this.run(work);
+    for (let turn = 1; turn <= 2 * SPINS; turn++) {
+      // A holder that died may not have been detected yet.
+      if (turn === SPINS) this.#members.look();
+      const found = Atomics.compareExchange(this.#words, this.#word, 0, this.#own);
+      if (found !== 0 && !(this.#isDead(found) && this.#takeOver(found))) continue;
+      this.#depth++;
+      try {
+        return work();
+      } finally {
+        this.#depth--;
+        Atomics.store(this.#words, this.#word, 0);
+      }
+    }
+    return undefined;
+  }
+
   #take(): void {
     let timeout: LockTimeout | undefined;
     for (let turn = 1; ; turn++) {

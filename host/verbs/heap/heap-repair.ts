@@ -38,7 +38,8 @@ function forSpans(
     const next = span + table.step(span);
     const kind = spanKindOf(word);
     const sizeClass = kind === SpanKind.RUN ? RUN_CLASS : spanNumberOf(word);
-    if (kind !== SpanKind.FREE && (kind === SpanKind.RUN || sizeClass < CLASSES)) {
+    const isUsed = kind !== SpanKind.FREE && kind !== SpanKind.BARE;
+    if (isUsed && (kind === SpanKind.RUN || sizeClass < CLASSES)) {
       each(span, kind, sizeClass);
     }
     span = next;

@@ -18,13 +18,24 @@ export enum Header {
   LOCK = 1,
   /** Spans whose storage is committed. */
   GROWN = 2,
+  /** Spans with storage that all heaps of the domain may have; 0: no limit. */
+  BUDGET = 3,
+  /** Bytes that each process may hold and cache; 0: no limit. */
+  QUOTA = 4,
+  /** Heaps of a low number give back segments first. */
+  PRIORITY = 5,
+  /** Spans that keep their storage. */
+  MINIMUM = 6,
+  /** How often another heap found no storage, and bytes that it lacked the last time. */
+  PRESSURE = 7,
+  LACKING = 8,
   /** Free objects of each class in slabs, nearly: a hint. */
   FREE_OF_CLASS = 16,
 }
 const HEADER_WORDS = 64;
 export const HEAP_MAGIC = 0x70616568;
-/** Of each slot: 1 while its process takes part, and that one's incarnation. */
-const MEMBER_WORDS = 2;
+/** Of each slot: 1 while its process takes part, that one's incarnation, its quota in bytes. */
+const MEMBER_WORDS = 4;
 export const MEMBERS_MAX = 256;
 
 /** Of the word of an object, in its upper 4 bits. Below: slot and class, 8 bits each. */
@@ -68,6 +79,8 @@ export enum SpanKind {
   CHANGING = 2,
   /** The first span of an allocation; the words of the others stay 0. */
   RUN = 3,
+  /** Free, and without storage (heap-segments.ts). */
+  BARE = 4,
 }
 
 export function spanWord(kind: SpanKind, number: number): number {
@@ -109,6 +122,25 @@ export class HeapTable {
 
   set grown(spans: number) {
     Atomics.store(this.words, this.header + Header.GROWN, spans);
+  }
+
+  /** A word of the header. */
+  get(field: Header): number {
+    return Atomics.load(this.words, this.header + field) >>> 0;
+  }
+
+  set(field: Header, value: number): void {
+    Atomics.store(this.words, this.header + field, value);
+  }
+
+  /** Bytes that the process of a slot may hold and cache; 0: no limit. */
+  quotaOf(slot: number): number {
+    const own = Atomics.load(this.words, this.member(slot) + 2) >>> 0;
+    return own === 0 ? this.get(Header.QUOTA) : own;
+  }
+
+  setQuotaOf(slot: number, bytes: number): void {
+    Atomics.store(this.words, this.member(slot) + 2, bytes);
   }
 
   /** Index of a slot's member word; its incarnation follows. */

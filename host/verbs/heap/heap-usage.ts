@@ -1,5 +1,7 @@
 /** What each process has of a heap; counted from the words of its objects, so it is exact. */
+import { storedSpans } from './heap-segments.js';
 import {
+  Header,
   Kind,
   SpanKind,
   kindOf,
@@ -13,8 +15,10 @@ import { CLASS_UNITS, SPAN_BYTES, SPAN_UNITS, UNIT_BYTES } from './size-classes.
 /** Of `heap.usage()`. Bytes of objects, as their sizes are rounded up. */
 export interface HeapUsage {
   readonly reserveBytes: number;
-  /** Bytes whose storage is committed. */
+  /** Bytes that have storage. */
   readonly grownBytes: number;
+  /** Bytes with storage that all heaps of the domain may have; 0: no limit (`pd.limitHeaps`). */
+  readonly budgetBytes: number;
   readonly commonBytes: number;
   readonly commonObjects: number;
   readonly processes: readonly HeapProcessUsage[];
@@ -27,6 +31,8 @@ export interface HeapProcessUsage {
   readonly heldBytes: number;
   /** Free bytes that the process keeps at hand; another one takes them if it finds no others. */
   readonly cachedBytes: number;
+  /** Bytes that it may hold and cache; 0: no limit (`heap.setQuota`). */
+  readonly quotaBytes: number;
   /** Number of allocations. */
   readonly objects: number;
 }
@@ -40,7 +46,7 @@ function forEachObject(table: HeapTable, each: (word: number, bytes: number) => 
     const kind = spanKindOf(word);
     const first = span * SPAN_UNITS;
     if (kind === SpanKind.RUN) each(table.unit(first), step * SPAN_BYTES);
-    else if (kind !== SpanKind.FREE) {
+    else if (kind !== SpanKind.FREE && kind !== SpanKind.BARE) {
       const size = CLASS_UNITS[spanNumberOf(word)] ?? SPAN_UNITS;
       for (let unit = 0; unit + size <= SPAN_UNITS; unit += size) {
         each(table.unit(first + unit), size * UNIT_BYTES);
@@ -48,6 +54,16 @@ function forEachObject(table: HeapTable, each: (word: number, bytes: number) => 
     }
     span += step;
   }
+}
+
+/** Bytes that the process of a slot holds and has cached. */
+export function usedBy(table: HeapTable, slot: number): number {
+  let used = 0;
+  forEachObject(table, (word, bytes) => {
+    const kind = kindOf(word);
+    if ((kind === Kind.HELD || kind === Kind.CACHED) && slotOf(word) === slot) used += bytes;
+  });
+  return used;
 }
 
 export function usageOf(table: HeapTable): HeapUsage {
@@ -72,11 +88,13 @@ export function usageOf(table: HeapTable): HeapUsage {
     slot,
     heldBytes: held,
     cachedBytes: cached,
+    quotaBytes: table.quotaOf(slot),
     objects,
   }));
   return {
     reserveBytes: table.spans * SPAN_BYTES,
-    grownBytes: table.grown * SPAN_BYTES,
+    grownBytes: storedSpans(table) * SPAN_BYTES,
+    budgetBytes: table.get(Header.BUDGET) * SPAN_BYTES,
     commonBytes,
     commonObjects,
     processes: processes.sort((a, b) => a.slot - b.slot),

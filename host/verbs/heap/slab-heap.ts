@@ -9,6 +9,9 @@
  */
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { HeapLock, type HeapMembers } from './heap-lock.js';
+import type { Shortage } from './heap-pressure.js';
+import { findSegment, storeSegment, storedSpans } from './heap-segments.js';
+import { usageOf, usedBy } from './heap-usage.js';
 import {
   HEAP_MAGIC,
   Header,
@@ -18,6 +21,7 @@ import {
   classOf,
   kindOf,
   objectWord,
+  slotOf,
   spanKindOf,
   spanWord,
   type HeapTable,
@@ -49,6 +53,11 @@ export interface SlabHeapOptions {
   readonly members: HeapMembers;
   /** Commits storage of the device's file for these bytes. Throws RefusalError ENOSPC. */
   readonly commit: (address: number, bytes: number) => void;
+  /**
+   * Called without a lock, if the heap lacks that many spans in a row: gives them storage of other
+   * heaps. Returns the reason if it could not. Default: no other heap gives any.
+   */
+  readonly room?: (spans: number) => Shortage | undefined;
 }
 
 /** Free objects of one size that this process found first. */
@@ -69,17 +78,22 @@ export class SlabHeap {
   readonly table: HeapTable;
   readonly #members: HeapMembers;
   readonly #commit: (address: number, bytes: number) => void;
+  readonly #room: ((spans: number) => Shortage | undefined) | undefined;
   readonly #lock: HeapLock;
   readonly #words: Int32Array;
   readonly #unitTable: number;
   readonly #caches: readonly Cache[];
   readonly #slot: number;
   readonly #units: number;
+  /** Bytes that this process may still take before its quota is checked against the table. */
+  #credit = 0;
+  #shortage: Shortage | undefined;
 
-  constructor({ table, members, commit }: SlabHeapOptions) {
+  constructor({ table, members, commit, room }: SlabHeapOptions) {
     this.table = table;
     this.#members = members;
     this.#commit = commit;
+    this.#room = room;
     this.#words = table.words;
     this.#unitTable = table.unitTable;
     this.#slot = members.slot;
@@ -98,8 +112,9 @@ export class SlabHeap {
       const member = this.table.member(this.#slot);
       const incarnation = this.#members.incarnation(this.#slot) | 0;
       const before = Atomics.load(words, member);
-      if (before !== 0 && Atomics.load(words, member + 1) !== incarnation)
-        sweepSlot(this.table, this.#slot);
+      const isSame = before !== 0 && Atomics.load(words, member + 1) === incarnation;
+      if (before !== 0 && !isSame) sweepSlot(this.table, this.#slot);
+      if (!isSame) this.table.setQuotaOf(this.#slot, 0);
       Atomics.store(words, member + 1, incarnation);
       Atomics.store(words, member, 1);
     });
@@ -168,6 +183,10 @@ export class SlabHeap {
     const word = unit === undefined ? 0 : this.table.unit(unit);
     const kind = kindOf(word);
     if (kind !== Kind.HELD && kind !== Kind.COMMON) throw this.#unknown(address);
+    if (!isCommon && !(kind === Kind.HELD && slotOf(word) === this.#slot)) {
+      const bytes = this.sizeOf(address);
+      this.#admit(bytes, 1, bytes);
+    }
     const kindNow = isCommon ? Kind.COMMON : Kind.HELD;
     const next = objectWord(kindNow, isCommon ? 0 : this.#slot, classOf(word));
     if (!this.table.swapUnit(unit!, word, next)) throw this.#unknown(address);
@@ -217,13 +236,16 @@ export class SlabHeap {
   /** The cache is empty: objects of slabs, a new slab, what others have cached. */
   #mallocSlow(cache: Cache, sizeClass: number, length: number): number {
     this.sweepDead();
+    const batch = this.#admit(CLASS_UNITS[sizeClass]! * UNIT_BYTES, cache.batch, length);
     let reason: RefusalError | undefined;
     const ways = [
-      (): boolean => this.table.free(sizeClass) > 0 && this.#refill(cache, sizeClass, Kind.FREE),
-      (): boolean => this.#makeSlab(cache, sizeClass),
-      (): boolean => this.#refill(cache, sizeClass, Kind.FREE),
-      (): boolean => this.#retire() && this.#makeSlab(cache, sizeClass),
-      (): boolean => this.#refill(cache, sizeClass, Kind.CACHED),
+      (): boolean =>
+        this.table.free(sizeClass) > 0 && this.#refill(cache, sizeClass, Kind.FREE, batch),
+      (): boolean => this.#makeSlab(cache, sizeClass, batch),
+      (): boolean => this.#refill(cache, sizeClass, Kind.FREE, batch),
+      (): boolean => this.#retire() && this.#makeSlab(cache, sizeClass, batch),
+      (): boolean => this.#refill(cache, sizeClass, Kind.CACHED, batch),
+      (): boolean => this.#getRoom(1) && this.#makeSlab(cache, sizeClass, batch),
     ];
     for (const way of ways) {
       try {
@@ -238,20 +260,64 @@ export class SlabHeap {
 
   #full(length: number, cause: RefusalError | undefined): RefusalError {
     const { spans, grown } = this.table;
+    const { commonBytes, processes } = usageOf(this.table);
+    const used = processes.reduce((sum, { heldBytes }) => sum + heldBytes, commonBytes);
+    const budget = this.table.get(Header.BUDGET);
+    if (this.#shortage === 'budget') {
+      const stored = storedSpans(this.table) * SPAN_BYTES;
+      return new RefusalError(
+        'ENOMEM',
+        `heap: ${length} bytes exceed what the heaps of the domain may have together: ` +
+          `${budget * SPAN_BYTES} bytes, of which this heap has ${stored} (${used} in use), and ` +
+          'no heap above its minimum has a free segment; free some, or raise the budget ' +
+          '(pd.limitHeaps)',
+      );
+    }
     const why = cause ? `; it cannot grow beyond ${grown * SPAN_BYTES}: ${cause.message}` : '';
     return new RefusalError(
       'ENOMEM',
-      `heap: no ${length} bytes are free of its ${spans * SPAN_BYTES}${why}; free some, or ` +
-        'create it with a larger reserve',
+      `heap: no ${length} bytes are free of its ${spans * SPAN_BYTES} (${used} in use)${why}; ` +
+        'free some, or create it with a larger reserve',
     );
   }
 
+  /** Other heaps give storage for spans in a row. */
+  #getRoom(spans: number): boolean {
+    if (!this.#room) return false;
+    this.#shortage = this.#room(spans);
+    return this.#shortage === undefined;
+  }
+
+  /**
+   * How many objects of `bytes`, up to `wanted`, the quota of this process permits. What it holds
+   * is counted from the table only when that might be too much, so there is no count to repair.
+   * Throws RefusalError ENOMEM.
+   */
+  #admit(bytes: number, wanted: number, length: number): number {
+    const quota = this.table.quotaOf(this.#slot);
+    if (quota === 0) return wanted;
+    if (this.#credit < bytes * wanted) {
+      this.flush();
+      this.#credit = quota - usedBy(this.table, this.#slot);
+    }
+    const permitted = Math.min(wanted, Math.floor(this.#credit / bytes));
+    if (permitted < 1) {
+      throw new RefusalError(
+        'ENOMEM',
+        `heap: ${length} bytes exceed the quota of this process: ${quota - this.#credit} of ` +
+          `${quota} bytes are in use; free some, or raise the quota (heap.setQuota)`,
+      );
+    }
+    this.#credit -= permitted * bytes;
+    return permitted;
+  }
+
   /** Takes a batch of objects of the slabs into the cache. False: found none. */
-  #refill(cache: Cache, sizeClass: number, kind: Kind): boolean {
+  #refill(cache: Cache, sizeClass: number, kind: Kind, batch: number): boolean {
     const { table } = this;
     const grown = table.grown;
     const before = cache.count;
-    const wanted = before + cache.batch;
+    const wanted = before + batch;
     // One more: the rest of the first span comes last.
     for (let turn = 0; turn <= grown && cache.count < wanted; turn++) {
       if (cache.span >= grown) cache.span = cache.object = 0;
@@ -279,7 +345,7 @@ export class SlabHeap {
   }
 
   /** Divides a free span into objects. False: no span is free. */
-  #makeSlab(cache: Cache, sizeClass: number): boolean {
+  #makeSlab(cache: Cache, sizeClass: number, batch: number): boolean {
     const { table } = this;
     return this.#lock.run(() => {
       const span = this.#freeSpans(1);
@@ -287,7 +353,7 @@ export class SlabHeap {
       table.setSpan(span, spanWord(SpanKind.CHANGING, sizeClass));
       const size = CLASS_UNITS[sizeClass]!;
       const objects = objectsOf(sizeClass);
-      const own = Math.min(cache.batch, objects);
+      const own = Math.min(batch, objects);
       for (let object = 0; object < objects; object++) {
         const unit = span * SPAN_UNITS + object * size;
         table.setUnit(unit, object < own ? cache.cached : cache.free);
@@ -308,29 +374,16 @@ export class SlabHeap {
   /** With the lock: the first of `count` free spans in a row; -1: there are not that many. */
   #freeSpans(count: number): number {
     const { table } = this;
-    // Bounded: another process may write the number of spans.
-    for (let attempt = 0; attempt <= table.spans; attempt++) {
-      const grown = table.grown;
-      let first = 0;
-      for (let index = 0; index < grown;) {
-        const isFree = spanKindOf(table.span(index)) === SpanKind.FREE;
-        index += table.step(index);
-        if (!isFree) first = index;
-        if (index - first >= count) return first;
-      }
-      if (!this.#grow(count - (grown - first))) return -1;
-    }
-    return -1;
-  }
-
-  #grow(missing: number): boolean {
-    const { table } = this;
+    const segment = findSegment(table, count);
+    if (!segment) return -1;
+    const { first, missing } = segment;
+    if (missing === 0) return first;
+    // Of a domain with a budget: `room` decides, with the other heaps in view.
+    if (table.get(Header.BUDGET) > 0) return -1;
     const { grown, spans } = table;
-    if (spans - grown < missing) return false;
-    const more = Math.min(Math.max(missing, GROW_SPANS), spans - grown);
-    this.#commit(table.data + grown * SPAN_BYTES, more * SPAN_BYTES);
-    table.grown = grown + more;
-    return true;
+    const end = first + count;
+    const grownEnd = end > grown ? Math.min(Math.max(end, grown + GROW_SPANS), spans) : end;
+    return storeSegment(table, first, grownEnd - first, this.#commit) ? first : -1;
   }
 
   #mallocRun(length: number): number {
@@ -339,17 +392,24 @@ export class SlabHeap {
     }
     const count = Math.ceil(length / SPAN_BYTES);
     this.sweepDead();
+    this.#admit(count * SPAN_BYTES, 1, length);
     const take = (): number => this.#lock.run(() => this.#takeRun(count));
-    let span: number;
-    try {
-      span = take();
-      if (span < 0 && this.#retire()) span = take();
-    } catch (error) {
-      if (error instanceof RefusalError && error.code === 'ENOSPC') throw this.#full(length, error);
-      throw error;
+    let reason: RefusalError | undefined;
+    const ways = [
+      take,
+      (): number => (this.#retire() ? take() : -1),
+      (): number => (this.#getRoom(count) ? take() : -1),
+    ];
+    for (const way of ways) {
+      try {
+        const span = way();
+        if (span >= 0) return this.table.data + span * SPAN_BYTES;
+      } catch (error) {
+        if (!(error instanceof RefusalError) || error.code !== 'ENOSPC') throw error;
+        reason = error;
+      }
     }
-    if (span < 0) throw this.#full(length, undefined);
-    return this.table.data + span * SPAN_BYTES;
+    throw this.#full(length, reason);
   }
 
   #takeRun(count: number): number {

@@ -76,6 +76,7 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
     ({ context }, odd) =>
       verbena.createFmrPool(context, undefined, { maxLength: 64, ...(odd as object) }),
   ],
+  PublishOptions: [({ pd }, odd) => pd.publish('a', odd)],
   HeapOptions: [({ pd }, odd) => pd.heap(odd)],
   HeapAllocOptions: [({ pd }, odd) => pd.heap({ reserve: 65536 }).alloc(8, odd)],
   RootOptions: [(_, odd) => Roots.prototype.put.call(undefined as never, 'a', odd)],

@@ -4,6 +4,12 @@
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import {
+  makeRoom,
+  trimHeap,
+  type PressureOptions,
+} from '../../../host/verbs/heap/heap-pressure.js';
+import { Header } from '../../../host/verbs/heap/heap-table.js';
 import { SPAN_BYTES } from '../../../host/verbs/heap/size-classes.js';
 import type { SlabHeap } from '../../../host/verbs/heap/slab-heap.js';
 import { HeapWorld, killAt, stepping } from '../../support/heap-world.js';
@@ -37,6 +43,19 @@ const CALLS: Readonly<Record<string, (scene: Scene) => void>> = {
   'takes from the cache of another': ({ victim }) => {
     for (let count = 0; count < 4; count++) victim.malloc(SIZE);
   },
+  'gives back free segments, and stores them again': ({ world, victim, own }) => {
+    own.forEach((each) => victim.free(each));
+    victim.flush();
+    give(world, 0);
+    victim.malloc(2 * SPAN_BYTES);
+  },
+  'gets segments under a budget': ({ world, victim, own }) => {
+    own.forEach((each) => victim.free(each));
+    give(world, 0);
+    world.table.set(Header.BUDGET, SPANS);
+    makeRoom(world.table, 2, pressureOf(world, 0));
+    victim.malloc(2 * SPAN_BYTES);
+  },
   'makes memory common, and frees it': ({ victim, own }) => {
     victim.assign(own[0]!, true);
     victim.free(own[0]!);
@@ -53,6 +72,21 @@ const CALLS: Readonly<Record<string, (scene: Scene) => void>> = {
     victim.sweepDead();
   },
 };
+
+/** Options of `makeRoom` for the process of a slot, with this heap as the only one. */
+function pressureOf(world: HeapWorld, slot: number): PressureOptions {
+  return {
+    tables: [world.table],
+    members: world.members(slot),
+    commit: () => undefined,
+    release: () => undefined,
+  };
+}
+
+/** The process of a slot gives back all free segments. */
+function give(world: HeapWorld, slot: number): void {
+  trimHeap(world.table, pressureOf(world, slot));
+}
 
 function begin(): Scene {
   const world = new HeapWorld(SPANS);
@@ -74,6 +108,7 @@ function judge({ world, other, kept, own }: Scene): void {
   world.bury(2);
   world.bury(3);
   other.sweepDead();
+  world.table.set(Header.BUDGET, 0);
   // What is common stays.
   for (const each of [kept, own[0]!]) if (other.sizeOf(each) > 0) other.free(each);
   assert.is(world.used, 0);
