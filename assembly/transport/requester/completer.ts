@@ -12,7 +12,6 @@ import {
 } from '../../wire/syndrome';
 import { completeSend, enterSendError, failOldest } from '../queue/completion';
 import { Context, EventKind, pushEvent, schedule } from '../shared/context';
-import { Aside } from '../shared/keep-alive';
 import { Operation, awaitsData, isOf } from '../shared/operation';
 import {
   QueuePair,
@@ -24,7 +23,7 @@ import {
   timerOf,
 } from '../shared/queue-pair';
 import { AsyncEvent, QpState, QpType, WcStatus } from '../shared/status';
-import { collapsePath, isPathMtuDoubted } from '../shared/path-control';
+import { collapsePath } from '../shared/path-control';
 import { armTimer, cancelTimer } from '../shared/timer-wheel';
 import { SendRequest, SendState } from '../shared/work-request';
 import {
@@ -63,13 +62,12 @@ import {
   untilLost,
 } from './in-flight';
 import {
-  TrialState,
-  isRefused,
+  isPathTooShort,
+  noteEarlyRepeat,
   noteShortAnswer,
   noteTimeout,
   passesPath,
   silenceOf,
-  suspectPath,
   tryPath,
 } from './path-mtu';
 import { chunkFrom, covers, placedFrom } from './read-chunks';
@@ -450,10 +448,8 @@ export function timerFired(context: Context, qp: QueuePair): void {
     schedule(context, qp);
     return;
   }
-  if (!outstanding(qp)) return;
-  const trial = tryPath(context, qp);
-  if (trial == <u32>TrialState.BEGUN) return;
-  if (isRefused(qp) || trial == <u32>TrialState.PROVEN) {
+  if (!outstanding(qp) || tryPath(context, qp)) return;
+  if (isPathTooShort(qp)) {
     context.counters.retryExceededErr++;
     failUnanswered(context, qp, WcStatus.RETRY_EXC_ERR);
     return;
@@ -476,9 +472,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
   const alone = answeredAlone(qp);
   if (repeatEarly(context, qp)) {
     repairOldest(qp, alone || qp.earlyRepeats > 1);
-    if (qp.earlyRepeats > 1 || isPathMtuDoubted(context, qp)) {
-      suspectPath(context, qp, Aside.TRIAL);
-    }
+    noteEarlyRepeat(context, qp);
     schedule(context, qp);
     return;
   }

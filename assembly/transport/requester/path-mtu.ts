@@ -35,6 +35,8 @@ enum Sign {
   TRIAL_ANSWERED = 8,
   /** A round of trials proved nothing; the next one waits for a timeout. */
   UNPROVEN = 16,
+  /** A round of trials proved a dropped path MTU. */
+  PROVEN = 32,
 }
 
 /**
@@ -50,13 +52,6 @@ const UNANSWERED_MAX: u16 = 12;
 /** Between trials: at least this, and a part of the longest usual round trip, as a shift. */
 const TRIAL_MICROS: u32 = 16_000;
 const TRIAL_PART: u32 = 4;
-
-/** Result of `tryPath`. */
-export enum TrialState {
-  NONE = 0,
-  BEGUN = 1,
-  PROVEN = 2,
-}
 
 /** Everything before a packet is acknowledged: both signs are gone. */
 export function passesPath(qp: QueuePair): void {
@@ -96,9 +91,19 @@ function hasten(context: Context, qp: QueuePair, micros: u32): void {
   armTimer(context.timers, timer, context.now, micros);
 }
 
+/** Is the path MTU known to be too large? */
+export function isPathTooShort(qp: QueuePair): bool {
+  return (qp.mtuSigns & (<u8>(Sign.REFUSED | Sign.PROVEN))) != 0;
+}
+
 /** Does the system refuse packets for good? */
-export function isRefused(qp: QueuePair): bool {
+function isRefused(qp: QueuePair): bool {
   return (qp.mtuSigns & (<u8>Sign.REFUSED)) != 0;
+}
+
+/** The oldest packet is repeated early. */
+export function noteEarlyRepeat(context: Context, qp: QueuePair): void {
+  if (qp.earlyRepeats > 1 || isPathMtuDoubted(context, qp)) suspectPath(context, qp, Aside.TRIAL);
 }
 
 /** A timeout: a round of trials may begin anew. */
@@ -113,7 +118,7 @@ export function noteTimeout(context: Context, qp: QueuePair): void {
 }
 
 /** The oldest packet was sent more than once, without an answer: is a shorter one answered? */
-export function suspectPath(context: Context, qp: QueuePair, aside: u32): void {
+function suspectPath(context: Context, qp: QueuePair, aside: u32): void {
   if (longOldest(qp) == null || !canProbe(context, qp)) return;
   qp.asidePending |= <u8>aside;
   qp.mtuSigns |= <u8>Sign.SHORT_ASKED;
@@ -139,11 +144,11 @@ function pauseOf(qp: QueuePair): u32 {
 }
 
 /**
- * The timer fired. Returns TrialState.NONE if no round of trials is under way any more; else the
- * next trial has begun, or the path MTU is proven to be too large.
+ * The timer fired. True: the next trial has begun. False: no round of trials is under way any more,
+ * or it has proven that the path MTU is too large.
  */
-export function tryPath(context: Context, qp: QueuePair): u32 {
-  if (qp.mtuTrials == 0) return TrialState.NONE;
+export function tryPath(context: Context, qp: QueuePair): bool {
+  if (isRefused(qp) || qp.mtuTrials == 0) return false;
   const request = longOldest(qp);
   if (qp.mtuSigns & (<u8>Sign.TRIAL_ANSWERED)) qp.mtuAnswers++;
   qp.mtuSigns &= ~(<u8>Sign.TRIAL_ANSWERED);
@@ -152,11 +157,12 @@ export function tryPath(context: Context, qp: QueuePair): u32 {
   if (request == null || trial - answers > UNANSWERED_MAX) {
     qp.mtuTrials = 0;
     qp.mtuSigns |= <u8>Sign.UNPROVEN;
-    return TrialState.NONE;
+    return false;
   }
   if (answers >= (isPathMtuDoubted(context, qp) ? MORE_ANSWERS : ANSWERS)) {
     notePathMtu(context, qp);
-    return TrialState.PROVEN;
+    qp.mtuSigns |= <u8>Sign.PROVEN;
+    return false;
   }
   qp.mtuTrials++;
   armTimer(context.timers, timerOf(qp), context.now, pauseOf(qp));
@@ -166,7 +172,7 @@ export function tryPath(context: Context, qp: QueuePair): u32 {
     repairOldest(qp, false);
     suspectPath(context, qp, Aside.TRIAL);
   }
-  return TrialState.BEGUN;
+  return true;
 }
 
 /** Why is there no answer? A VendorError with the path MTU; 0: the peer is silent. */
