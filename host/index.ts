@@ -66,6 +66,8 @@ export { createFmrPool, fmrPools } from './pool/create-fmr-pool.js';
 export type { FmrPool } from './pool/fmr-pool.js';
 export type { FmrPoolUser, FmrPoolUserOptions, FmrPoolUserStats } from './pool/fmr-pool.js';
 export type { FmrDesc } from './pool/fmr-desc.js';
+export { measureLink } from './pool/measure-link.js';
+export type { LinkProbe, LinkSpeed } from './pool/measure-link.js';
 export { regionsFor } from './pool/params.js';
 export type {
   CheckedParams,
