@@ -1,6 +1,6 @@
 /** The speed of a connection, measured: from it `regionsFor` has the number of regions. */
 import { checkMillis } from '../base/timer.js';
-import { checkKeys } from '../base/options.js';
+import { checkKeys, checkObject } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { SendFlag, WcStatus, WrOpcode } from '../verbs/enums.js';
@@ -39,9 +39,11 @@ const SINGLE = 15;
  */
 export async function measureLink(probe: LinkProbe): Promise<LinkSpeed> {
   checkKeys('measureLink', probe, 'qp source remote depth millis');
-  const { qp, source, depth = 16, millis = 100 } = probe;
-  const requestBytes = Number(source.length);
+  const { qp, source, remote, depth = 16, millis = 100 } = probe;
   if (!(qp instanceof QueuePair)) throw new MisuseError('qp', 'must be a queue pair');
+  checkObject('measureLink', source, 'source');
+  checkObject('measureLink', remote, 'remote');
+  const requestBytes = Number(source.length);
   checkWhole('depth', depth, 1, 2 ** 16);
   checkMillis('millis', millis, 1);
   const alone: number[] = [];

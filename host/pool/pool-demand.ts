@@ -34,7 +34,7 @@ export class PoolDemand {
     this.#sinceMicros = clock.now();
   }
 
-  /** The largest recent burst, less what is forgotten of it. */
+  /** The largest recent burst, reduced by its age. */
   get mark(): number {
     if (this.peak === 0) return 0;
     const age = (this.#clock.now() - this.#peakMicros) / Math.max(1, this.#halfLifeMicros);
