@@ -651,9 +651,9 @@ export function poolGive(context: Context, pool: u32, user: u32, bucket: u32, in
   return giveNode(context.arena, context.slotIndex, pool, user, bucket, index);
 }
 
-/** What a bucket has goes to the pool. */
-export function poolDrain(context: Context, pool: u32, bucket: u32): void {
-  drainBucket(context.arena, context.slotIndex, pool, bucket);
+/** Up to `count` regions of a bucket go to the pool. */
+export function poolDrain(context: Context, pool: u32, bucket: u32, count: u32): void {
+  drainBucket(context.arena, context.slotIndex, pool, bucket, count);
 }
 
 /** Free regions. */

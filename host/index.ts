@@ -69,11 +69,19 @@ export type {
 export type { Capture, ReadPcapOptions, SkipReason } from './link/capture/pcap-reader.js';
 export type { CancelTimer } from './device/clock.js';
 export { createFmrPool, fmrPools } from './pool/create-fmr-pool.js';
-export type { FmrPool, FmrPoolStats } from './pool/fmr-pool.js';
+export type { FmrPool } from './pool/fmr-pool.js';
 export type { FmrPoolUser, FmrPoolUserOptions, FmrPoolUserStats } from './pool/fmr-pool.js';
 export type { FmrDesc } from './pool/fmr-desc.js';
+export { measureLink } from './pool/measure-link.js';
+export type { LinkProbe, LinkSpeed } from './pool/measure-link.js';
 export { regionsFor } from './pool/params.js';
-export type { CheckedParams, FmrPoolEvent, FmrPoolParams, Workload } from './pool/params.js';
+export type {
+  CheckedParams,
+  FmrPoolEvent,
+  FmrPoolParams,
+  FmrPoolStats,
+  Workload,
+} from './pool/params.js';
 export type { CmEventFields, UdParam } from './cm/event-channel.js';
 export { RaiFlag, getaddrinfo } from './cm/address-info.js';
 export type { AddressHints, AddressInfo } from './cm/address-info.js';

@@ -66,6 +66,8 @@ export class Pool {
 }
 const MEMBERS: usize = 80;
 const LIST_SIZE: usize = 64;
+/** In a bucket, behind its head: as `least` of the pool. */
+const LEAST: usize = 8;
 
 /** A connection that takes from a pool: 96 bytes. Its process writes the counters, for others. */
 @unmanaged
@@ -230,7 +232,8 @@ function takeFrom(arena: Arena, slot: u32, pool: Pool, list: u32, holder: u32): 
     if (note.state != KeyState.INVALID || poolOf(arena, node) != pool) continue;
     if (atomic.cmpxchg<u32>(changetype<usize>(node) + HOLDER, 0, holder) != 0) continue;
     note.owner = slot;
-    if (list == 0 && node.depth <= pool.least) pool.least = node.depth - 1;
+    const least = list == 0 ? changetype<usize>(pool) + offsetof<Pool>('least') : place + LEAST;
+    if (node.depth <= load<u32>(least)) store<u32>(least, node.depth - 1);
     return top;
   }
   return 0;
@@ -296,8 +299,9 @@ export function takeNode(
 }
 
 /**
- * Gives a region back, to the bucket if it has room, else to the pool. EINVAL: it is not in this
- * hand; EBUSY: it is registered; EAGAIN: the lists are being made anew, and nothing has changed.
+ * Gives a region back, to the bucket if it has room, else to the pool. The pool's own hand may
+ * exceed the room. EINVAL: it is not in this hand; EBUSY: it is registered; EAGAIN: the lists are
+ * being made anew, and nothing has changed.
  */
 export function giveNode(
   arena: Arena,
@@ -321,18 +325,19 @@ export function giveNode(
   note.owner = POOL_HOLDER;
   // From now on the region has no holder, whether it is in a list or not.
   atomic.store<u32>(holder, 0);
-  const fits = user != 0 && depthOf(arena, pool, bucket + 1) < pool.bucketMrs;
+  const fits =
+    bucket < pool.buckets && (user == 0 || depthOf(arena, pool, bucket + 1) < pool.bucketMrs);
   push(arena, listOf(pool, fits ? bucket + 1 : 0), at);
   end(place);
   return Errno.OK;
 }
 
-/** What a bucket has goes to the pool. */
-export function drainBucket(arena: Arena, slot: u32, index: u32, bucket: u32): void {
+/** Up to `count` regions of a bucket go to the pool, one at a time: the others stay available. */
+export function drainBucket(arena: Arena, slot: u32, index: u32, bucket: u32, count: u32): void {
   const pool = poolAt(arena, index);
   const place = contextSlot(arena, slot);
   if (!begin(place, pool)) return;
-  for (let count = min<u32>(pool.mrsMax, arena.keyMask + 1); count > 0; count--) {
+  for (count = min<u32>(count, arena.keyMask + 1); count > 0; count--) {
     const top = pop(arena, listOf(pool, bucket + 1));
     if (top == 0) break;
     push(arena, listOf(pool, 0), top - 1);

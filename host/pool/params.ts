@@ -35,6 +35,11 @@ export interface FmrPoolParams {
   readonly bucketMrs?: number;
   /** Idle time after which regions are returned and freed. Default 100,000. */
   readonly idleMicros?: number;
+  /**
+   * Half-life of remembered demand: the pool keeps as many regions free as the largest recent burst
+   * took. Default: twice `idleMicros`.
+   */
+  readonly demandMicros?: number;
   /** Interval of the monitor while it has work. Default 1000. */
   readonly monitorMicros?: number;
   /** Receives events. An exception is counted and does not propagate. */
@@ -44,6 +49,28 @@ export interface FmrPoolParams {
 /** Checked parameters of a pool. */
 export type CheckedParams = Required<Omit<FmrPoolParams, 'onEvent'>> &
   Pick<FmrPoolParams, 'onEvent'>;
+
+/** Counters since the pool was created. */
+export interface FmrPoolStats {
+  /** All regions of all processes, users' own included. */
+  readonly total: number;
+  /** Regions in the global pool. */
+  readonly free: number;
+  /** Regions in the buckets. */
+  readonly inBuckets: number;
+  /** Of all processes, as the next two counters. */
+  readonly users: number;
+  readonly created: number;
+  readonly freed: number;
+  /** Lent by users of this process. */
+  readonly reclaimed: number;
+  /** Exceptions of callbacks. */
+  readonly callbackErrors: number;
+  /** Regions that the device could not create. */
+  readonly refused: number;
+  /** Free regions below which the monitor creates more: `lowWater`, or the largest recent burst. */
+  readonly mark: number;
+}
 
 /** A workload. */
 export interface Workload {
@@ -77,7 +104,11 @@ export function regionsFor(workload: Workload): number {
 /** Throws MisuseError. */
 export function checkParams(params: FmrPoolParams): CheckedParams {
   const sizes = 'maxLength mrsMax mrsMin lowWater growBlock shrinkBlock buckets bucketMrs';
-  checkKeys('createFmrPool', params, `${sizes} ulp idleMicros monitorMicros onEvent` as const);
+  checkKeys(
+    'createFmrPool',
+    params,
+    `${sizes} ulp idleMicros demandMicros monitorMicros onEvent` as const,
+  );
   const {
     maxLength,
     ulp = 'default',
@@ -89,6 +120,7 @@ export function checkParams(params: FmrPoolParams): CheckedParams {
     buckets = 4,
     bucketMrs = 16,
     idleMicros = 100_000,
+    demandMicros = 2 * idleMicros,
     monitorMicros = 1000,
     onEvent,
   } = params;
@@ -101,6 +133,7 @@ export function checkParams(params: FmrPoolParams): CheckedParams {
   checkWhole('buckets', buckets, 4, 8);
   checkWhole('bucketMrs', bucketMrs, 0, 2 ** 16);
   checkWhole('idleMicros', idleMicros, 0, 2 ** 40);
+  checkWhole('demandMicros', demandMicros, 0, 2 ** 41);
   checkWhole('monitorMicros', monitorMicros, 1, 2 ** 40);
   return {
     maxLength,
@@ -113,6 +146,7 @@ export function checkParams(params: FmrPoolParams): CheckedParams {
     buckets,
     bucketMrs,
     idleMicros,
+    demandMicros,
     monitorMicros,
     ...(onEvent && { onEvent }),
   };

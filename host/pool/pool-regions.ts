@@ -5,7 +5,10 @@ import type { Context } from '../verbs/context.js';
 import { FastMemoryRegion } from '../verbs/regions/fast-memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { FmrDesc } from './fmr-desc.js';
-import { ITS_OWN, NO_BUCKET, POOLS_HAND, type PoolTable } from './pool-table.js';
+import { ALL, ITS_OWN, NO_BUCKET, POOLS_HAND, type PoolTable } from './pool-table.js';
+
+/** A region that moves meanwhile is looked for again. */
+const TAKE_OUT_ATTEMPTS = 8;
 
 export class PoolRegions {
   /** Regions that the device had no room for. */
@@ -76,6 +79,8 @@ export class PoolRegions {
         mr.dereg();
         break;
       }
+      // Other processes may hold it when this context is closed.
+      if (!this.#pd) this.#context.resources.delete(mr);
     }
     if (made > 0) this.#table.count('created', made);
     return { made, isFull };
@@ -94,18 +99,44 @@ export class PoolRegions {
     return Errno.OK;
   }
 
-  /** The region is whose it was before. False: a user has it, of another process. */
-  takeOut({ mr, index: wanted }: FmrDesc, buckets: number): boolean {
-    const inWay: number[] = [];
+  /**
+   * Takes a free region out of the pool. False: a user holds it. At most one region is in no list
+   * at a time: those above it in the global pool move to a bucket, and back.
+   */
+  takeOut({ mr, index: wanted }: FmrDesc): boolean {
+    for (let attempt = 0; attempt < TAKE_OUT_ATTEMPTS; attempt++) {
+      const place = this.#table.placeOf(wanted);
+      if (place === undefined) return false;
+      // It is then the last that the global pool got.
+      if (place.list > 0) this.#table.drain(place.list - 1, place.position);
+      if (!this.#uncover(wanted)) continue;
+      this.#drop(mr, wanted);
+      return true;
+    }
+    return false;
+  }
+
+  /** The application's region becomes the pool's: its context is closed. */
+  adopt(mr: FastMemoryRegion): void {
+    this.#brought.delete(mr);
+    mr.context.resources.delete(mr);
+  }
+
+  #uncover(wanted: number): boolean {
+    let moved = 0;
     let found = false;
-    for (let bucket = 0; bucket < buckets; bucket++) this.#table.drain(bucket);
-    for (let index = this.#inHand(); index !== undefined; index = this.#inHand()) {
+    for (let left = this.#table.keyMask + 1; left > 0 && !found; left--) {
+      const index = this.#inHand();
+      if (index === undefined) break;
       found = index === wanted && this.#table.remove(index) === Errno.OK;
       if (found) break;
-      inWay.push(index);
+      if (this.#table.give(POOLS_HAND, 0, index) !== Errno.OK) {
+        this.#late.push(index);
+        break;
+      }
+      moved++;
     }
-    for (const index of inWay.reverse()) this.#give(index);
-    if (found) this.#drop(mr, wanted);
+    if (moved > 0) this.#table.drain(0, moved);
     return found;
   }
 
@@ -143,10 +174,10 @@ export class PoolRegions {
       );
     for (const mr of [...this.#brought]) {
       const desc = this.find(mr);
-      if (desc && !this.takeOut(desc, buckets)) throw busy();
+      if (desc && !this.takeOut(desc)) throw busy();
     }
     while (!this.#table.close()) {
-      for (let bucket = 0; bucket < buckets; bucket++) this.#table.drain(bucket);
+      for (let bucket = 0; bucket < buckets; bucket++) this.#table.drain(bucket, ALL);
       this.giveLate();
       const index = this.#inHand();
       if (index === undefined || !this.#free(index)) throw busy();

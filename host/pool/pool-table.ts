@@ -30,6 +30,8 @@ export const NO_BUCKET = -1;
 export const ITS_OWN = -1;
 /** In place of a user: the pool's own hand in this process. */
 export const POOLS_HAND = 0;
+/** All regions of a bucket. */
+export const ALL = -1;
 
 const STRIDE = POOL_SIZE + POOL_LISTS_SIZE;
 const NAME_BYTES = 24;
@@ -140,9 +142,27 @@ export class PoolTable {
     return this.#words[this.#nodes - 2 + ((top - 1) * POOL_NODE_SIZE) / 4]!;
   }
 
-  /** Moves on whenever the list changes. */
-  version(list: number): number {
-    return this.#words[this.#lists + list * 16 + 1]!;
+  /** The fewest regions that a bucket had since `beginAgain`. */
+  leastOf(bucket: number): number {
+    return this.#words[this.#lists + (bucket + 1) * 16 + 2]!;
+  }
+
+  /** Restarts the count of a bucket's unused regions. */
+  beginAgain(bucket: number): void {
+    this.#words[this.#lists + (bucket + 1) * 16 + 2] = this.depth(bucket + 1);
+  }
+
+  /** The list of a region and its position from the top, from 1; a hint while others change it. */
+  placeOf(index: number): { readonly list: number; readonly position: number } | undefined {
+    for (let list = 0; list <= this.params.buckets; list++) {
+      let next = this.#words[this.#lists + list * 16]!;
+      for (let position = 1; position <= this.keyMask + 1; position++) {
+        if (next === 0 || next > this.keyMask + 1) break;
+        if (next === index + 1) return { list, position };
+        next = this.#words[this.#nodes - 3 + ((next - 1) * POOL_NODE_SIZE) / 4]!;
+      }
+    }
+    return undefined;
   }
 
   /** The key of a region, as it is now. */
@@ -186,8 +206,9 @@ export class PoolTable {
     return this.#exports.poolRemove(this.#engine, this.#index, index);
   }
 
-  drain(bucket: number): void {
-    this.#exports.poolDrain(this.#engine, this.#index, bucket);
+  /** Moves up to `count` regions of a bucket to the pool, one at a time. */
+  drain(bucket: number, count: number): void {
+    this.#exports.poolDrain(this.#engine, this.#index, bucket, count);
   }
 
   /** Throws RefusalError ENOMEM. */

@@ -56,7 +56,7 @@ export function poolGive(arena: usize, slot: u32, user: u32, bucket: u32, at: u3
   return pool.giveNode(changetype<Arena>(arena), slot, 0, user, bucket, at);
 }
 export function poolDrain(arena: usize, slot: u32, bucket: u32): u32 {
-  pool.drainBucket(changetype<Arena>(arena), slot, 0, bucket);
+  pool.drainBucket(changetype<Arena>(arena), slot, 0, bucket, 64);
   return 0;
 }
 export function bindLayout(arena: usize, slot: u32, pd: u32, key: u32, program: usize): u32 {
@@ -113,6 +113,8 @@ const ARENA = 2048;
 const END = 65536;
 /** The slots of the process that dies, of the one that reclaims (and may die too), of a third. */
 export const VICTIM = 1;
+/** In place of a bucket: the pool alone. */
+export const NO_BUCKET = -1;
 export const REAPER = 2;
 export const SURVIVOR = 0;
 export const LIMITS = {
@@ -259,7 +261,7 @@ export class World {
   pool(slot: number, key: number): void {
     const node = this.index(this.register(slot, 0, key, KeyKind.MOBILE_REGION));
     this.ok(slot, 'poolAdd', key);
-    this.ok(slot, 'poolGive', 0, 0, node);
+    this.ok(slot, 'poolGive', 0, NO_BUCKET, node);
   }
 
   /** The survivor has a pool of two regions, and a user; the victim takes part. */

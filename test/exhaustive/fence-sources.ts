@@ -223,7 +223,7 @@ export function poolGive(arena: usize, slot: u32, user: u32, bucket: u32, at: u3
   return pool.giveNode(changetype<Arena>(arena), slot, 0, user, bucket, at);
 }
 export function poolDrain(arena: usize, slot: u32, bucket: u32): u32 {
-  pool.drainBucket(changetype<Arena>(arena), slot, 0, bucket);
+  pool.drainBucket(changetype<Arena>(arena), slot, 0, bucket, 64);
   return 0;
 }
 /** Reclaims a dead slot, as the owner of the lock does (host/device/sharing/members.ts). */

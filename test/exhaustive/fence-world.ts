@@ -482,7 +482,7 @@ export class FenceWorld implements Explored {
       if (registered) this.#register(key, registered);
       if (!pooled) continue;
       const added = machine.call('poolAdd', ARENA, slot, key);
-      const given = machine.call('poolGive', ARENA, slot, 0, 0, this.#slotOf(key));
+      const given = machine.call('poolGive', ARENA, slot, 0, -1, this.#slotOf(key));
       if (added !== 0 || given !== 0) throw new Error(`${scenario.name}: ${added}, ${given}`);
     }
   }

@@ -1,6 +1,6 @@
 /** Deaths in the middle of what is done with pools of regions. */
 import { KeyKind } from '#build/abi.js';
-import { SURVIVOR, VICTIM, type Change, type World } from './death-world.js';
+import { NO_BUCKET, SURVIVOR, VICTIM, type Change, type World } from './death-world.js';
 
 export const POOL_CHANGES: readonly Change[] = [
   { name: 'createFmrPool', change: (w) => w.openPool(VICTIM) },
@@ -40,7 +40,7 @@ export const POOL_CHANGES: readonly Change[] = [
     },
     change: (w) => {
       w.ok(VICTIM, 'poolAdd', w.own.key);
-      w.ok(VICTIM, 'poolGive', 0, 0, w.index(w.own.key));
+      w.ok(VICTIM, 'poolGive', 0, NO_BUCKET, w.index(w.own.key));
     },
   },
   { name: 'getMr', before: (w) => w.sharePool(), change: (w) => void w.take(VICTIM, 1) },
@@ -59,6 +59,14 @@ export const POOL_CHANGES: readonly Change[] = [
       w.ok(VICTIM, 'poolGive', 1, 0, w.take(VICTIM, 1));
     },
     change: (w) => w.ok(VICTIM, 'poolDrain', 0),
+  },
+  {
+    name: 'removeMr moves a region of the pool to a bucket and back',
+    before: (w) => w.sharePool(),
+    change: (w) => {
+      w.ok(VICTIM, 'poolGive', 0, 0, w.take(VICTIM, 0));
+      w.ok(VICTIM, 'poolDrain', 0);
+    },
   },
   {
     name: 'getMr, REG_MR, LOCAL_INV, putMr',

@@ -87,8 +87,8 @@ export const SURVIVORS: readonly Row[] = [
   ['usersOf', '0', '1', 'only the order of the counts matters'],
   [
     'drainBucket',
-    'min<u32>(pool.mrsMax, arena.keyMask + 1)',
-    'max<u32>(pool.mrsMax, arena.keyMask + 1)',
+    'min<u32>(count, arena.keyMask + 1)',
+    'max<u32>(count, arena.keyMask + 1)',
     'the end of the list ends the loop; the limit is for a circle that another process writes',
   ],
   ['drainBucket', 'count > 0', 'count >= 0', 'as above'],

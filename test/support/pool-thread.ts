@@ -66,7 +66,7 @@ if (owners) {
   Atomics.wait(words, 0, 0);
   race();
   parentPort!.postMessage({ wrong, stats: user.stats });
-} else parentPort!.postMessage({ millis: hurry() });
+} else parentPort!.postMessage({ millis: hurry(), stats: user.stats });
 user.destroy();
 pool.destroy();
 await context.close();

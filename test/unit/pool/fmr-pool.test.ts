@@ -389,6 +389,66 @@ test('a burst from idle to eight times the minimum: no stall while there are reg
     },
   ));
 
+test('a burst of one turn is served from the next look on, and finds its regions the next time', () =>
+  withPool({ mrsMax: 4096, mrsMin: 16 }, ({ pool, pass }) => {
+    const user = pool.createUser(0);
+    for (const burst of [512, 2048]) {
+      const descs = take(user, burst);
+      assert.ok(descs.length < burst, 'the first burst finds too few');
+      pass(10_000);
+      descs.push(...take(user, burst - descs.length));
+      assert.is(descs.length, burst, 'ten milliseconds later all are there');
+      putAll(user, descs);
+      pass(1000);
+      const { misses } = user.stats;
+      descs.push(...take(user, burst));
+      assert.is(user.stats.misses, misses, 'the second burst misses none');
+      putAll(user, descs);
+      pass(1000);
+      assert.ok(pool.stats.mark >= burst / 2);
+    }
+    pass(10_000_000);
+    assert.equal([pool.stats.total, pool.stats.mark], [16, 8], 'demand is forgotten');
+  }));
+
+test('a shortage is looked at in a millisecond, although the monitor waits for idle regions', () =>
+  withPool({ mrsMax: 200, mrsMin: 16, idleMicros: 1e6 }, ({ pool, pass }) => {
+    const user = pool.createUser(0);
+    putAll(user, take(user, 9));
+    pass(5000);
+    take(user, 12);
+    pass(1500);
+    assert.ok(pool.stats.total > 16);
+  }));
+
+test('a bucket returns the regions that were idle, and keeps the one in use', () =>
+  withPool({ mrsMax: 64, mrsMin: 16, lowWater: 0, idleMicros: 10_000 }, ({ pool, pass }) => {
+    const user = pool.createUser(0);
+    putAll(user, take(user, 6));
+    for (let millis = 0; millis < 25; millis++) {
+      user.putMr(user.getMr()!);
+      pass(1000);
+    }
+    assert.equal([pool.stats.inBuckets, user.stats.hitsL2], [1, 25]);
+  }));
+
+test('removeMr takes its region out of any list, and leaves the order of the others', () =>
+  withPool({ mrsMax: 64, mrsMin: 16, bucketMrs: 4 }, ({ pool }) => {
+    const user = pool.createUser(0);
+    const descs = take(user, 12);
+    putAll(user, [...descs]);
+    // The first four put are the bucket's.
+    for (const gone of [descs[1]!, descs[6]!]) {
+      pool.removeMr(gone.mr);
+      gone.mr.dereg();
+    }
+    assert.is(pool.stats.total, 14);
+    const left = take(user, 14);
+    assert.is(new Set(left).size, 14);
+    assert.not.ok(left.includes(descs[1]!) || left.includes(descs[6]!));
+    putAll(user, left);
+  }));
+
 test('numbers out of range are misuse', () =>
   withPool({}, ({ context, pool }) => {
     for (const bad of [

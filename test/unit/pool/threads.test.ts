@@ -95,4 +95,40 @@ test('threads that are terminated in the middle of their work lose no regions', 
   await device.close();
 });
 
+test('removeMr of 41 regions leaves the others available to a thread that takes and gives back', async () => {
+  const device = await openDevice({
+    progress: 'inline',
+    address: '127.0.0.1',
+    port: 0,
+    threadsMax: 2,
+    regionsMax: REGIONS_MAX,
+  });
+  const pool = createFmrPool(device, undefined, { ...PARAMS, ulp: 'removals', mrsMin: 64 });
+  const gate = new SharedArrayBuffer(16);
+  const share = device.share({ memoryBytes: 8 * 2 ** 20 });
+  const params = { ...PARAMS, ulp: 'removals' };
+  const worker = start({ share, params, numMr: 0, gate, turns: 200_000, seed: 0 });
+  const words = new Int32Array(gate);
+  while (Atomics.load(words, 1) < 1) await new Promise((go) => setTimeout(go, 5));
+  const user = pool.createUser(0);
+  const descs = Array.from({ length: 50 }, () => user.getMr()!);
+  for (const desc of descs) user.putMr(desc);
+  const told = once(worker, 'message');
+  const ended = once(worker, 'exit');
+  Atomics.store(words, 0, 1);
+  Atomics.notify(words, 0);
+  for (const { mr } of descs.slice(0, 41)) {
+    pool.removeMr(mr);
+    mr.dereg();
+    await new Promise((go) => setTimeout(go, 0));
+  }
+  const [{ stats }] = (await told) as [{ stats: { misses: number } }];
+  await ended;
+  assert.is(stats.misses, 0);
+  device.unshare(share);
+  user.destroy();
+  pool.destroy();
+  await device.close();
+});
+
 test.run();

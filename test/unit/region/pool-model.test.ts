@@ -188,14 +188,15 @@ class World {
   give(): void {
     const random = this.#random;
     const [index, slot, user] = this.#held();
-    const bucket = this.#users[user - 1]?.bucket ?? random.below(this.#buckets);
+    const bucket = this.#users[user - 1]?.bucket ?? random.below(this.#buckets + 1) - 1;
     const isLive = this.#isHolder(index, slot, user) && random.chance(0.1);
     if (isLive) this.#note(index).state = LIVE;
     const errno = this.#exports.poolGive(this.#contexts.get(slot)!, 1, user, bucket, index);
     assert.is(errno, !this.#isHolder(index, slot, user) ? EINVAL : isLive ? EBUSY : OK);
     if (isLive) this.#note(index).state = INVALID;
     if (errno !== OK) return;
-    const fits = user > 0 && this.#lists[bucket + 1]!.length < this.#limits.bucketMrs;
+    const hasRoom = user === 0 || this.#lists[bucket + 1]!.length < this.#limits.bucketMrs;
+    const fits = bucket >= 0 && hasRoom;
     this.#push(fits ? bucket + 1 : 0, index);
     this.#holders.set(index, undefined);
     assert.is(this.#note(index).owner, POOL_HOLDER);
@@ -257,8 +258,11 @@ class World {
 
   drain(): void {
     const bucket = this.#random.below(this.#buckets);
-    this.#exports.poolDrain(this.#contexts.get(SLOTS[0]!)!, 1, bucket);
-    for (let index = this.#pop(bucket + 1); index !== undefined; index = this.#pop(bucket + 1)) {
+    const count = this.#random.pick([-1, 0, 1, 3]);
+    this.#exports.poolDrain(this.#contexts.get(SLOTS[0]!)!, 1, bucket, count);
+    for (let left = count >>> 0; left > 0; left--) {
+      const index = this.#pop(bucket + 1);
+      if (index === undefined) break;
       this.#push(0, index);
     }
   }
@@ -296,7 +300,9 @@ class World {
     const { poolAdd, poolTake, poolGive, poolRemove, poolDrain } = this.#exports;
     this.#pool.closed = 1;
     assert.is(poolTake(context(SLOTS[0]!), 1, 0, 0, OWN), SCARCE);
-    for (let bucket = 0; bucket < this.#buckets; bucket++) poolDrain(context(SLOTS[0]!), 1, bucket);
+    for (let bucket = 0; bucket < this.#buckets; bucket++) {
+      poolDrain(context(SLOTS[0]!), 1, bucket, -1);
+    }
     for (let index = 0; index < KEYS; index++) {
       const slot = SLOTS[index & 1]!;
       const isFree = !this.#holders.has(index) && this.#note(index).owner === slot;

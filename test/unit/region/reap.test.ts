@@ -449,7 +449,7 @@ test('a context that takes part in a pool gets the limits that it was made with'
   // What it takes and gives changes no slot but its own.
   const slots = [0, 1, 2].map((slot) => ({ ...arena.slot(slot) }));
   for (const { context } of [one!, other!]) arena.exports.poolTake(context, 0, 0, 0, -1);
-  arena.exports.poolDrain(other!.context, 0, 0);
+  arena.exports.poolDrain(other!.context, 0, 0, -1);
   for (const slot of [0, 1, 2]) assert.equal({ ...arena.slot(slot) }, slots[slot], `slot ${slot}`);
 });
 
