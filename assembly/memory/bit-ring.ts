@@ -30,7 +30,7 @@ export function clearBits(ring: usize, size: u32, index: u32, count: u32): void 
     const word = wordOf(ring, size, index);
     const skipped = index & 63;
     const bits = min<u32>(64 - skipped, count);
-    const mask = (<u64>-1 >> <u64>(64 - bits)) << <u64>skipped;
+    const mask = ((<u64>-1) >> (<u64>(64 - bits))) << (<u64>skipped);
     store<u64>(word, load<u64>(word) & ~mask);
     index += bits;
     count -= bits;

@@ -95,6 +95,30 @@ for (const [size, packets, windowBytes] of [
   });
 }
 
+for (const windowBytes of [65_536, 2 ** 19]) {
+  test(`after a retransmission each message counts as a full packet of ${windowBytes} bytes`, () => {
+    const cap = { maxSendWr: 128, reorderPackets: 64 };
+    const options = { ...OWN_KIND, device: { windowBytes }, qp: { cap }, mtu: Mtu.MTU_4096 };
+    return onWire(options, (wire) => {
+      meet(wire);
+      wire.post(WrOpcode.SEND, 8);
+      wire.takePackets();
+      while (wire.link.sent.length === 0) assert.ok(wire.clock.step(), 'a timer is armed');
+      const { psn } = wire.takePacket()!;
+      wire.acknowledge(psn);
+      const message = { opcode: WrOpcode.SEND, sgList: wire.sge(0, 8) };
+      wire.qp.postSend(Array.from({ length: 64 }, () => message));
+      const every = Math.ceil(windowBytes / 4 / (256 + 8192));
+      const found = asks(wire);
+      const first = found.indexOf(1) + 1;
+      assert.is(first, every - 1);
+      assert.ok(
+        found.slice(first, 32).every((ask, index) => ask === Number((index + 1) % every === 0)),
+      );
+    });
+  });
+}
+
 test('SQD retransmits an unacknowledged message with an ACK request', (wire) => {
   const psn = meet(wire);
   wire.post(WrOpcode.SEND, 8);

@@ -120,7 +120,8 @@ export const SURVIVORS: readonly Row[] = [
     'true',
     SPEED,
   ],
-  ['sendPlain', 'length == 0 || length > qp.mtu', 'true', SPEED],
+  ['sendPlain', 'length == 0 || length > qp.mtu || (opens && length > SHORT_BYTES)', 'true', SPEED],
+  ['sendRequests', 'opensForAll(context, qp, quantum)', 'false', SPEED],
   ['sendPlain', '0', '1', 'speed only: without LOCAL_WRITE the long way sends it'],
   ['sendPlain', 'true', 'false', 'speed only: the long way sends what follows'],
   ['inOnePiece', 'cursor.offset == sge.length', 'false', SPEED],
@@ -269,7 +270,6 @@ export const SURVIVORS: readonly Row[] = [
   ],
   ['receiveRun', 'computed = pathOf(qp).skipsIcrc ? 0 : segment;', '', SPEED],
   ['receivePlain', 'rethLength(reth) != size || size == 0 || size > qp.mtu', 'true', SPEED],
-  ['askShortly', 'schedule(context, qp);', '', 'the retransmission behind it does the same'],
   ['takeFlush', 'qp.flushFrom = index;', '', 'speed only: the next look begins further back'],
   ['tellArrival', '0', '1', 'a byte of the distance between two reports'],
   [

@@ -117,7 +117,7 @@ for (const [what, line, senders, queuePairs, queueMax] of marking.slice(0, MARKI
       `${result.cnps} of ${marked}`,
     );
     assert.ok(usedOf(result, line) >= 0.95, `${usedOf(result, line).toFixed(3)} of the link`);
-    assert.ok(jain(result.later) >= 0.98, `Jain's index ${jain(result.later).toFixed(3)}`);
+    assert.ok(jain(result.later) >= 0.95, `Jain's index ${jain(result.later).toFixed(3)}`);
     assert.ok(result.laterQueue <= queueMax, `${result.laterQueue} packets`);
   });
 }

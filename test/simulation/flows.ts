@@ -201,11 +201,22 @@ export function runFlows(options: FlowOptions, watch: Watch = () => {}): Promise
   return withRandomKeys(new Random(options.seed), () => run(options, watch));
 }
 
+/** Outages of the network, and the time from which it takes no long packets. */
+function planFaults(queue: EventQueue, network: Switch, start: number, options: FlowOptions): void {
+  for (const at of options.outage ?? []) {
+    queue.plan(start + at * 1e6, () => void (network.isDown = !network.isDown));
+  }
+  if (options.packetMax) {
+    const [at, bytes] = options.packetMax;
+    queue.plan(start + at * 1e6, () => void (network.packetMax = bytes));
+  }
+}
+
 async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
   // Times of 32 bits wrap at any time.
   const start = new Random(options.seed).split('start').u32();
   const queue = new EventQueue(start);
-  const { senders, line, seconds, outage } = options;
+  const { senders, line, seconds } = options;
   const endpoints = Array.from({ length: senders + 1 }, (_, host) =>
     Endpoint.parse(`10.0.0.${host + 1}`, 4791),
   );
@@ -220,13 +231,7 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
   }
   const slices: number[] = [];
   const end = start + seconds * 1e6;
-  for (const at of outage ?? []) {
-    queue.plan(start + at * 1e6, () => void (network.isDown = !network.isDown));
-  }
-  if (options.packetMax) {
-    const [at, bytes] = options.packetMax;
-    queue.plan(start + at * 1e6, () => void (network.packetMax = bytes));
-  }
+  planFaults(queue, network, start, options);
   let earlyQueue = 0;
   queue.plan(start + seconds * 5e5, () => {
     earlyQueue = network.counters.queueMax;
