@@ -397,6 +397,11 @@ function isRepeatedAgain(qp: QueuePair, psn: u32): bool {
   return again;
 }
 
+/** Is it a probe (shared/keep-alive.ts), which repeats no packet? */
+function isProbe(packet: usize): bool {
+  return bthOpcode(packet) == <u32>Opcode.RC_RDMA_WRITE_ONLY && rethKey(packet + 12) == 0;
+}
+
 /** A request that was executed before (IBA 9.7.5.1.4): answered again, never executed again. */
 function receiveDuplicate(
   context: Context,
@@ -413,7 +418,7 @@ function receiveDuplicate(
     if (qp.receiveFenced) noteRepeatedRequest(context, qp, psn);
     // One ACK for the newest executed request answers all that came before.
     qp.ackPending = <u8>times;
-    qp.hadDuplicate = 1;
+    if (!isProbe(packet)) qp.hadDuplicate = 1;
     acknowledgeAgain(qp, psn);
     schedule(context, qp);
     return;
