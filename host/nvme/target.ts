@@ -94,6 +94,8 @@ export class NvmeTarget {
   #listener: RdmaListener | undefined;
   readonly #authenticator: TargetAuthenticator | undefined;
   #refused = 0;
+  /** Connections that hosts are making. */
+  readonly #admissions = new Set<Promise<void>>();
   #isClosed = false;
 
   private constructor(context: Context, options: NvmeTargetOptions) {
@@ -180,6 +182,8 @@ export class NvmeTarget {
     this.#isClosed = true;
     await this.#listener?.close();
     this.disconnectAll('the target is closed');
+    // Their queue pairs use what ends now.
+    await Promise.all(this.#admissions);
     await this.#end();
   }
 
@@ -248,7 +252,10 @@ export class NvmeTarget {
   async #accept(): Promise<void> {
     for await (const request of this.#listener!) {
       // Each for itself: one that is slow keeps no other waiting.
-      void this.#admit(request).catch((error: unknown) => this.#refuse(request, error));
+      const admission = this.#admit(request)
+        .catch((error: unknown) => this.#refuse(request, error))
+        .finally(() => this.#admissions.delete(admission));
+      this.#admissions.add(admission);
     }
   }
 

@@ -23,7 +23,7 @@ export const HABITS: readonly Habit[] = [
 ];
 
 export interface Load {
-  readonly clock: VirtualClock;
+  readonly clock: Pick<VirtualClock, 'now' | 'at'>;
   readonly random: Random;
   /** No request is issued after it. */
   readonly endMicros: number;

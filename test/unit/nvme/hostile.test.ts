@@ -312,4 +312,15 @@ test('an admin queue answers nothing but Fabrics commands until it is enabled', 
   await servesOthers(world);
 });
 
+test('a target that is closed while a host connects ends that connection first', () =>
+  inNvmeWorld({}, async ({ target, connect }) => {
+    const connecting = connect().then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+    while (target.stats.queues === 0) await new Promise((done) => setImmediate(done));
+    await target.close();
+    assert.instance(await connecting, Error);
+  }));
+
 test.run();
