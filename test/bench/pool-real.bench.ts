@@ -94,6 +94,8 @@ class Volumes {
   readonly #context: Context;
   readonly #memory: Uint8Array;
   readonly #free: number[];
+  #joined: Promise<void> = Promise.resolve();
+  #isClosed = false;
 
   constructor(context: Context, mrsMin: number) {
     this.#context = context;
@@ -116,10 +118,16 @@ class Volumes {
     return this.volumes.reduce((sum, { stats }) => sum + stats.regions.inUse, 0);
   }
 
+  /** Connects one more, behind those before: a target admits few silent connections at once. */
   join(address: string, numMr: number, use: (volume: NvmeVolume, index: number) => void): void {
     const fixed = { nqn: NQN, queueDepth: DEPTH, keepAliveMillis: 0 };
-    connectNvme(address, { ...fixed, context: this.#context, pool: this.pool, numMr }).then(
-      (volume) => use(volume, this.volumes.push(volume) - 1),
+    const open = (): Promise<NvmeVolume> =>
+      connectNvme(address, { ...fixed, context: this.#context, pool: this.pool, numMr });
+    this.#joined = this.#joined.then(open).then(
+      (volume) => {
+        if (!this.#isClosed) use(volume, this.volumes.push(volume) - 1);
+        else return volume.close();
+      },
       (error: Error) => {
         this.failed++;
         const isFull = error instanceof RefusalError && error.code === 'ENOMEM';
@@ -153,6 +161,8 @@ class Volumes {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#joined;
     await Promise.all(this.volumes.map((volume) => volume.close()));
     this.pool.destroy();
     this.#context.free(this.#memory);
@@ -281,6 +291,7 @@ if (task !== undefined) {
     store: new NvmeRamStore(device, VOLUMES * PART_BYTES),
     nqn: NQN,
     delayMicros: nvmeResponseTimes(MEDIUM, 7),
+    queuesPerSource: 256,
   });
   process.once('message', async () => {
     await target.close();
