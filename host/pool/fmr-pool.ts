@@ -3,7 +3,7 @@
  * one context; pool-member.ts has what all contexts of a thread share.
  */
 import { Errno } from '#build/abi.js';
-import { checkKeys } from '../base/options.js';
+import { checkKeys, checkObject } from '../base/options.js';
 import { checkOpen } from '../device/device.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -12,7 +12,7 @@ import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { FastMemoryRegion } from '../verbs/regions/fast-memory-region.js';
 import type { FmrDesc } from './fmr-desc.js';
 import type { CheckedParams, FmrPoolStats } from './params.js';
-import type { MemberUser, PoolMember } from './pool-member.js';
+import type { PoolMember } from './pool-member.js';
 import type { UserPlace } from './pool-table.js';
 
 /** `struct ib_fmr_pool`: memory regions that connections share (`createFmrPool`, seed 002). */
@@ -103,6 +103,7 @@ export class FmrPool {
    * user's L1).
    */
   removeMr(mr: FastMemoryRegion): void {
+    checkObject('removeMr', mr, 'mr');
     this.#check();
     const desc = this.#member.regions.find(mr);
     if (!desc) throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool');
@@ -235,7 +236,7 @@ export interface FmrPoolUserStats {
 }
 
 /** `struct ib_fmr_pool_user`: one connection that takes regions from a pool (`pool.createUser`). */
-export class FmrPoolUser implements MemberUser {
+export class FmrPoolUser {
   readonly pool: FmrPool;
   /** Regions of its own. */
   readonly numMr: number;
@@ -336,6 +337,7 @@ export class FmrPoolUser implements MemberUser {
    * registered). A failed call changes nothing.
    */
   putMr(desc: FmrDesc): void {
+    checkObject('putMr', desc, 'desc');
     if (desc.holder !== this) {
       const holder = desc.holder ? 'another user holds the region' : 'the region was put before';
       throw new RefusalError('EINVAL', `putMr: ${holder}; put each region once, by its holder`);

@@ -130,7 +130,7 @@ for (const [kind, options] of [
     }));
 }
 
-test('trials are two long packets, and a WRITE of the next smaller path MTU that is not new', () =>
+test('trials are a WRITE of the next smaller path MTU that is not new, and behind it two long packets', () =>
   onWire({ ...OWN_KIND, ...PATIENT }, (wire) => {
     wire.post(WrOpcode.RDMA_WRITE, 4 * MTU, SIGNALED);
     wire.takePackets();
@@ -140,8 +140,9 @@ test('trials are two long packets, and a WRITE of the next smaller path MTU that
       const sent = wire.takePackets();
       if (sent.length === 0) continue;
       const lengths = sent.map(({ payload }) => payload.length);
-      if (trials > 0) assert.equal(lengths, [MTU, MTU, MTU / 2]);
-      const { opcode, psn, virtualAddress, ackRequest } = sent.at(-1)!;
+      // The link would send a shorter packet behind long ones as one run with them.
+      if (trials > 0) assert.equal(lengths, [MTU / 2, MTU, MTU]);
+      const { opcode, psn, virtualAddress, ackRequest } = sent[0]!;
       if (opcode !== Opcode.RC_RDMA_WRITE_ONLY) continue;
       assert.equal([psn, virtualAddress, ackRequest], [FIRST - 1, 0n, 1]);
       trials++;

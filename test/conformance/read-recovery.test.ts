@@ -393,8 +393,8 @@ test('what is acknowledged twice while it waits to be sent again is sent again a
     wire.takePackets();
     for (let time = 0; time < 2; time++) wire.acknowledge(OURS + 4, NO_CREDITS);
     wire.link.release();
-    // And a probe (path-mtu.test.ts).
-    assert.equal(sent(wire), ['0 x 3', '3', '-1']);
+    // Behind a probe (path-mtu.test.ts).
+    assert.equal(sent(wire), ['-1', '0 x 3', '3']);
     answer(wire, 0, 1, 2);
     wire.acknowledge(OURS + 5, NO_CREDITS);
     assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS']);

@@ -5,8 +5,8 @@
  * then ends with RETRY_EXC_ERR and a VendorError that names the path MTU.
  *
  * Congestion looks alike: a queue that counts bytes has room for short packets only. So silence
- * alone starts a round of trials, each of two long packets and one of the path MTU that the next
- * connection would use. The round proves a dropped path MTU if nearly all of the shorter packets
+ * alone starts a round of trials, each of a packet of the path MTU that the next connection would
+ * use and two long ones. The round proves a dropped path MTU if nearly all of the shorter packets
  * are answered and no long one is.
  */
 import { psnDistance } from '../../wire/psn';

@@ -8,6 +8,7 @@ import { sendDatagram } from '../datagram/datagram';
 import { completeSend, enterSendError, fail } from '../queue/completion';
 import { fetch, waitsForAll } from '../queue/send-queue';
 import { Context, EventKind, hasRoom, pushEvent } from '../shared/context';
+import { Aside, sendProbe } from '../shared/keep-alive';
 import { Operation, awaitsData, isOf } from '../shared/operation';
 import {
   QueuePair,
@@ -98,6 +99,9 @@ function mayRead(context: Context, qp: QueuePair, request: SendRequest): bool {
  */
 export function sendRequests(context: Context, qp: QueuePair, quantum: u32): bool {
   let sent: u32 = 0;
+  // Before what is long: behind it the link would send both as one run, which a router that does not
+  // take long packets drops as a whole.
+  if (qp.asidePending & (<u8>Aside.TRIAL)) sendProbe(context, qp);
   if (anyRepairs(qp) && !qp.rnrWaiting && sending(qp)) {
     sent = sendRepairs(context, qp, quantum);
     if (sent == quantum || !hasRoom(context)) return true;

@@ -188,6 +188,8 @@ async function conclude(
 ): Promise<void> {
   const { bytes, seconds, packetsSent, packetsReceived } = report;
   const again = report.packetsRetransmitted + serverRetransmitted;
+  const isStart = process.env['npm_lifecycle_event'] === 'start';
+  const tour = isStart ? 'npm start --' : 'npx verbena tour';
   const lines = [
     `Every byte is there: ${formatBytes(bytes)} in ${formatSeconds(seconds)}, ` +
       `${formatRate(bytes, seconds)}; synced to disk, read back and compared.`,
@@ -198,8 +200,8 @@ async function conclude(
     'What to try next:',
     ...(pcap === undefined
       ? [
-          '  npm start -- --pcap tour.pcap          the same with a capture of every packet',
-          '  npm start -- --loss 5 --reorder 5      the same over a bad wire',
+          `  ${tour} --pcap tour.pcap            the same with a capture of every packet`,
+          `  ${tour} --loss 5 --reorder 5        the same over a bad wire`,
         ]
       : [
           `  npx verbena decode ${pcap} | head     what the packets say`,

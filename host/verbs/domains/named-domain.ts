@@ -15,7 +15,7 @@ import { checkKeys } from '../../base/options.js';
 import type { WaitLimits } from '../../base/wait-limits.js';
 import { structAt } from '../../engine/struct.js';
 import { checkFlag, checkWhole } from '../../errors/check-whole.js';
-import { RefusalError } from '../../errors/errors.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { NAMED_DOMAIN } from './roots.js';
@@ -144,6 +144,7 @@ export class NamedDomain {
 
   #change(verb: string, work: (entry: { key: number }) => void): void {
     const { device } = this.#context;
+    if (device.closed) throw new MisuseError('context', 'is closed');
     device.locked(() => {
       const entry = this.#entry();
       if (!entry) {
