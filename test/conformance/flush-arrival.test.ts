@@ -277,7 +277,7 @@ test('after a timeout all that is not acknowledged goes again, arrived or not, w
   assert.equal(psns(wire), [0, 1]);
   tell(wire, 2);
   wire.clock.advance(68_000);
-  assert.equal(psns(wire), [0, 1, -1], 'and a probe (path-mtu.test.ts)');
+  assert.equal(psns(wire), [-1, 0, 1], 'a probe first (path-mtu.test.ts)');
   wire.post(WrOpcode.RDMA_WRITE, 20 * MTU, { sendFlags: SendFlag.SIGNALED, wrId: 2 });
   assert.equal(psns(wire), range(2, 4), 'four packets are in flight after a timeout');
   wire.acknowledge(OURS + 3);

@@ -219,6 +219,7 @@ test('after a loss a READ is retried soon after two round trips', (wire) => {
   wire.clock.advance(800);
   wire.expectSilence();
   wire.clock.advance(1500);
+  wire.expectPacket({ opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: OURS + 1 }); // path-mtu.test.ts
   wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 2 });
   // The timeout comes in the end.
   const late = wire.counted(() => wire.clock.advance(200_000));

@@ -122,7 +122,6 @@ export const SURVIVORS: readonly Row[] = [
   ],
   ['sendPlain', 'length == 0 || length > qp.mtu || (opens && length > SHORT_BYTES)', 'true', SPEED],
   ['sendRequests', 'opensForAll(context, qp, quantum)', 'false', SPEED],
-  ['resend', 'qp.chargeAsked = chargeAsked;', '', 'one AckReq bit more where losses were none'],
   ['sendPlain', '0', '1', 'speed only: without LOCAL_WRITE the long way sends it'],
   ['sendPlain', 'true', 'false', 'speed only: the long way sends what follows'],
   ['inOnePiece', 'cursor.offset == sge.length', 'false', SPEED],

@@ -99,8 +99,8 @@ function mayRead(context: Context, qp: QueuePair, request: SendRequest): bool {
  */
 export function sendRequests(context: Context, qp: QueuePair, quantum: u32): bool {
   let sent: u32 = 0;
-  // Before what is long: behind it the link would send both as one run, which a router that does not
-  // take long packets drops as a whole.
+  // Before what is long: behind it the link would send both as one run, which a router that does
+  // not take long packets drops as a whole.
   if (qp.asidePending & (<u8>Aside.TRIAL)) sendProbe(context, qp);
   if (anyRepairs(qp) && !qp.rnrWaiting && sending(qp)) {
     sent = sendRepairs(context, qp, quantum);

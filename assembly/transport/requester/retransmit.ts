@@ -144,7 +144,6 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   const psnNext = qp.psnNext;
   const chargeSent = qp.chargeSent;
   const sinceAckRequest = qp.packetsSinceAckRequest;
-  const chargeAsked = qp.chargeAsked;
   const awaited = qp.awaited;
   qp.sendNext = index;
   qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
@@ -169,7 +168,6 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   qp.psnNext = psnNext;
   qp.chargeSent = chargeSent;
   qp.packetsSinceAckRequest = sinceAckRequest;
-  qp.chargeAsked = chargeAsked;
   qp.awaited = awaited;
 }
 
