@@ -7,24 +7,22 @@ import { fitsBuffer, windowPackets } from '../shared/path-control';
 import { QueuePair } from '../shared/queue-pair';
 import { QpState, SendFlag } from '../shared/status';
 import { SendRequest } from '../shared/work-request';
-import { opensBehind, windowOpen } from './congestion-window';
+import { charge, opensBehind, windowOpen } from './congestion-window';
 
 /** A short packet, for which a check of the window is a noticeable part of its cost. */
 export const SHORT_BYTES: u32 = 1024;
-/** `charge` of one. */
-const SHORT_CHARGE: u32 = 2304;
 
 /**
  * Shall this packet have the AckReq bit? Yes if sending `paused` and a completion depends on it,
- * and often enough that the window never closes for lack of an acknowledgement.
+ * and often enough that the window never closes for lack of an acknowledgement. `opens`: it does not before (`opensForAll`).
  */
-export function wantsAck(context: Context, qp: QueuePair, paused: bool): bool {
+export function wantsAck(context: Context, qp: QueuePair, paused: bool, opens: bool): bool {
   qp.packetsSinceAckRequest++;
   const packets = qp.packetsSinceAckRequest;
   if (
     !(paused && isAwaited(qp)) &&
-    windowOpen(context, qp) &&
-    isSeldomEnough(context, qp, packets, chargeSinceAsked(qp))
+    (opens ||
+      (windowOpen(context, qp) && isSeldomEnough(context, qp, packets, chargeSinceAsked(qp))))
   ) {
     return false;
   }
@@ -32,17 +30,9 @@ export function wantsAck(context: Context, qp: QueuePair, paused: bool): bool {
   return true;
 }
 
-/** The same where the window asks for no acknowledgement (`opensForAll`). */
-export function wantsAckToComplete(qp: QueuePair, paused: bool): bool {
-  qp.packetsSinceAckRequest++;
-  if (!paused || !isAwaited(qp)) return false;
-  askedForAck(qp);
-  return true;
-}
-
 /** May `packets` packets that together have this charge be without an AckReq bit? */
-function isSeldomEnough(context: Context, qp: QueuePair, packets: u32, charge: u32): bool {
-  return packets * 4 < windowPackets(context, qp) && fitsBuffer(qp, 4 * charge);
+function isSeldomEnough(context: Context, qp: QueuePair, packets: u32, sum: u32): bool {
+  return packets * 4 < windowPackets(context, qp) && fitsBuffer(qp, 4 * sum);
 }
 
 /**
@@ -59,11 +49,11 @@ function chargeSinceAsked(qp: QueuePair): u32 {
  * packet, so the last one answers for all.
  */
 export function opensForAll(context: Context, qp: QueuePair, packets: u32): bool {
-  const charge = packets * SHORT_CHARGE;
+  const all = packets * charge(SHORT_BYTES);
   return (
     !qp.lossy &&
-    opensBehind(context, qp, packets, charge) &&
-    isSeldomEnough(context, qp, qp.packetsSinceAckRequest + packets, chargeSinceAsked(qp) + charge)
+    opensBehind(context, qp, packets, all) &&
+    isSeldomEnough(context, qp, qp.packetsSinceAckRequest + packets, chargeSinceAsked(qp) + all)
   );
 }
 

@@ -18,7 +18,7 @@ import { QueuePair, pathOf, sendRequestAt, timerOf, workRequestAt } from '../sha
 import { finishPacket } from '../shared/send-buffer';
 import { QpState, QpType, SendFlag, WcStatus, WrOpcode } from '../shared/status';
 import { SEND_REQUEST_SIZE, SendState, Sge, WORK_REQUEST_SIZE } from '../shared/work-request';
-import { SHORT_BYTES, noteAwaited, wantsAck, wantsAckToComplete } from './ack-request';
+import { SHORT_BYTES, noteAwaited, wantsAck } from './ack-request';
 import { armRetransmit, charge, startProbe, windowOpen } from './congestion-window';
 import { pauses } from './request-packet';
 
@@ -94,8 +94,7 @@ export function sendPlain(context: Context, qp: QueuePair, opens: bool): bool {
   // Only a hint: if the next entry changes or fails, a later packet has the AckReq bit.
   const follows = posted > 1 && workRequestAt(qp, index + 1).opcode <= <u32>WrOpcode.SEND_WITH_IMM;
   noteAwaited(qp, request);
-  const paused = !follows && pauses(qp);
-  const ask = opens ? wantsAckToComplete(qp, paused) : wantsAck(context, qp, paused);
+  const ask = wantsAck(context, qp, !follows && pauses(qp), opens);
   if (ask) startProbe(context, qp, psn);
   const marked = markedPsn(qp, psn);
   storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, ask ? 1 : 0, marked);

@@ -131,7 +131,8 @@ export function sendData(context: Context, qp: QueuePair, request: SendRequest, 
   }
   const solicited: u32 = last && isSolicited(request) ? 1 : 0;
   const reliable = qp.type == <u32>QpType.RC;
-  const ackRequest: u32 = reliable && (wantsAck(context, qp, last && pauses(qp)) || ask) ? 1 : 0;
+  const ackRequest: u32 =
+    reliable && (wantsAck(context, qp, last && pauses(qp), false) || ask) ? 1 : 0;
   if (ackRequest && fresh) startProbe(context, qp, psn);
   const bits = bthBits(solicited, pad);
   storeBth(packet, opcode, bits, context.pkey, qp.targetQp, ackRequest, markedPsn(qp, psn));
