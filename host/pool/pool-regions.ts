@@ -106,7 +106,9 @@ export class PoolRegions {
   takeOut({ mr, index: wanted }: FmrDesc): boolean {
     for (let attempt = 0; attempt < TAKE_OUT_ATTEMPTS; attempt++) {
       const place = this.#table.placeOf(wanted);
-      if (place === undefined) return false;
+      if (place === undefined && this.#table.isHeld(wanted)) return false;
+      // Others changed its list while it was read.
+      if (place === undefined) continue;
       // It is then the last that the global pool got.
       if (place.list > 0) this.#table.drain(place.list - 1, place.position);
       if (!this.#uncover(wanted)) continue;

@@ -185,6 +185,12 @@ export class PoolTable {
     return (this.#words[this.#nodes + (index * POOL_NODE_SIZE) / 4]! & 0xffff) === this.#index + 1;
   }
 
+  /** Does a user of any thread or process hold the region? The lower half of its holder says. */
+  isHeld(index: number): boolean {
+    const holder = Atomics.load(this.#words, this.#nodes - 1 + (index * POOL_NODE_SIZE) / 4);
+    return (holder & 0xffff) !== 0;
+  }
+
   /** A PoolTake. */
   take(hand: number, bucket: number, borrowed: number): number {
     return this.#exports.poolTake(this.#engine, this.#index, hand, bucket, borrowed);

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { createFmrPool, openDevice, type DeviceShare } from '../../../host/index.js';
+import { createFmrPool, openDevice, type DeviceShare, type RefusalError } from '../../../host/index.js';
 import { auditArena } from '../../support/arena-audit.js';
 import type { PoolThreadData } from '../../support/pool-thread.js';
 
@@ -117,9 +117,18 @@ test('removeMr of 41 regions leaves the others available to a thread that takes 
   const ended = once(worker, 'exit');
   Atomics.store(words, 0, 1);
   Atomics.notify(words, 0);
-  for (const { mr } of descs.slice(0, 41)) {
-    pool.removeMr(mr);
-    mr.dereg();
+  let refusals = 0;
+  for (let removed = 0; removed < 41;) {
+    const { mr } = descs.shift()!;
+    try {
+      pool.removeMr(mr);
+      mr.dereg();
+      removed++;
+    } catch (error) {
+      // The thread holds this one just now.
+      assert.is((error as RefusalError).code, 'EBUSY');
+      assert.ok(++refusals < 9, 'the thread holds one region at a time');
+    }
     await new Promise((go) => setTimeout(go, 0));
   }
   const [{ stats }] = (await told) as [{ stats: { misses: number } }];
