@@ -56,11 +56,12 @@ if (missingForNetwork() === undefined) {
   test('an outbox that leaves by UDP does not overflow the receiver', async () => {
     const settings = 'failover=off,heartbeatMillis=600,outageMillis=3000';
     const killed = await run('plain', settings);
-    const { sent, queued, received, isInOrder } = killed;
+    const { sent, queued, received, awayMillis, isInOrder } = killed;
     const said = JSON.stringify(killed);
     assert.ok(queued > 1500, said);
-    // Messages in flight when the path failed are lost: at most 112 to a port.
-    assert.ok(received >= 0.95 * (sent - 112), said);
+    // Messages in flight when the path failed are lost: at most 112 to a port. No rate helps a
+    // server that does not run: 8 a millisecond leave the outbox, and the program sends 1.
+    assert.ok(received >= 0.95 * (sent - 112 - 9 * awayMillis), said);
     assert.ok(isInOrder, said);
   });
 } else {

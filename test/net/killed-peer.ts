@@ -30,6 +30,12 @@ export interface Killed {
   /** Of these and the later ones: how many were sent, and how many the new server has. */
   readonly sent: number;
   readonly received: number;
+  /** Milliseconds in which the new server did not run, each time longer than its buffer takes. */
+  readonly awayMillis: number;
+  /** Milliseconds from the death until the new server receives. */
+  readonly readyMillis: number;
+  /** Runs of numbers that did not arrive: the first, and how many. */
+  readonly lost: readonly (readonly [number, number])[];
   /** Numbers arrive in ascending order. */
   readonly isInOrder: boolean;
   readonly events: readonly string[];
@@ -38,22 +44,37 @@ export interface Killed {
 const [PORT, WIRES, LIMIT_MILLIS] = [5000, 2, 60_000];
 const RATES = { gone: 1, restarted: 1, plain: 10 };
 const TURN_MILLIS = 10;
+/** A receive buffer of 256 small datagrams, at 8 a millisecond of the outbox and 1 of the program. */
+const BUFFER_MILLIS = 28;
+/** Runs of lost datagrams that are reported. */
+const LOST_RUNS = 20;
 /** So long the sender continues after it has returned to UDP. */
 const AFTER_MILLIS = 1000;
 const address = (wire: number, host: number): string => `10.78.${wire}.${host}`;
 const program = fileURLToPath(import.meta.url);
 const offload = fileURLToPath(new URL('build/host/dgram/offload.js', root));
 
-/** Prints the numbers that it has received, for each line. */
+interface Received {
+  readonly numbers: readonly number[];
+  readonly awayMillis: number;
+}
+
+/** Prints what it has received, for each line. */
 async function receive(): Promise<void> {
   const numbers: number[] = [];
+  let [awayMillis, seen] = [0, performance.now()];
+  setInterval(() => {
+    const now = performance.now();
+    if (now - seen > BUFFER_MILLIS) awayMillis += now - seen;
+    seen = now;
+  }, 1);
   const socket = dgram.createSocket('udp4');
   socket.on('message', (data) => void (data.length > 0 && numbers.push(Number(String(data)))));
   socket.bind(PORT, address(0, 2));
   await once(socket, 'listening');
   console.log('ready');
   const lines = createInterface({ input: process.stdin });
-  lines.on('line', () => console.log(JSON.stringify(numbers)));
+  lines.on('line', () => console.log(JSON.stringify({ numbers, awayMillis })));
   await once(lines, 'close');
   process.exit();
 }
@@ -84,9 +105,9 @@ async function startHost() {
     });
     const lines = createInterface({ input: child.stdout });
     const ready = once(lines, 'line');
-    const report = async (): Promise<number[]> => {
+    const report = async (): Promise<Received> => {
       const [[line]] = await Promise.all([once(lines, 'line'), child.stdin.write('report\n')]);
-      return JSON.parse(line as string) as number[];
+      return JSON.parse(line as string) as Received;
     };
     return { child, ready, report };
   };
@@ -138,6 +159,8 @@ async function send(how: Death): Promise<Killed> {
   first.child.kill('SIGKILL');
   await once(first.child, 'exit');
   const second = how === 'gone' ? undefined : await host.start(how === 'restarted');
+  let readyMillis = -1;
+  void second?.ready.then(() => (readyMillis = Math.round(performance.now() - since)));
   const end = (): number => (udpMillis < 0 ? LIMIT_MILLIS : udpMillis + AFTER_MILLIS);
   while (performance.now() - since < end()) {
     for (let count = RATES[how]; count > 0; count--) socket.send(`${sent++}`, ...to);
@@ -147,12 +170,26 @@ async function send(how: Death): Promise<Killed> {
   for (let before = -1; socket.getSendQueueCount() !== before; await sleep(500)) {
     before = socket.getSendQueueCount();
   }
-  const numbers = (await second?.report()) ?? [];
+  const { numbers, awayMillis } = (await second?.report()) ?? { numbers: [], awayMillis: 0 };
   const isInOrder = numbers.every((number, index) => index === 0 || number > numbers[index - 1]!);
   second?.child.kill('SIGKILL');
   host.holder.stdin.end();
   await once(host.holder, 'close');
-  return { udpMillis, queued, sent, received: numbers.length, isInOrder, events };
+  const received = numbers.length;
+  const lost = missing(numbers, sent).slice(0, LOST_RUNS);
+  const counts = { queued, sent, received, lost };
+  return { udpMillis, readyMillis, awayMillis, ...counts, isInOrder, events };
+}
+
+/** The runs below `count` that are not in `numbers`, which ascend. */
+function missing(numbers: readonly number[], count: number): [number, number][] {
+  const runs: [number, number][] = [];
+  let next = 0;
+  for (const number of [...numbers, count]) {
+    if (number > next) runs.push([next, number - next]);
+    next = number + 1;
+  }
+  return runs;
 }
 
 const [role, how] = process.argv.slice(2);
