@@ -140,6 +140,8 @@ for (const verb of ['write', 'read'] as const) {
   });
 }
 
+test('late packets do not hide that a path MTU dropped', () => simulatePathMtu(204));
+
 test(`path MTUs of ${MTU_SEEDS} seeds`, async () => {
   for (let seed = 1; seed <= MTU_SEEDS; seed++) {
     await simulatePathMtu(seed).catch((error: Error) =>

@@ -37,6 +37,8 @@ enum Sign {
   UNPROVEN = 16,
   /** A round of trials proved a dropped path MTU. */
   PROVEN = 32,
+  /** Two were: an answer that is late arrives with the next one. */
+  TRIALS_ANSWERED = 64,
 }
 
 /**
@@ -47,7 +49,7 @@ const TRIALS: u16 = 36;
 const ANSWERS: u16 = 34;
 /** Answers after the proof of another queue pair of the path. */
 const MORE_ANSWERS: u16 = 4;
-/** Trials without an answer that end a round: eight of them may be on their way. */
+/** Trials without an answer that end a round: 16 of them may be on their way. */
 const UNANSWERED_MAX: u16 = 12;
 /** Between trials: at least this, and a part of the longest usual round trip, as a shift. */
 const TRIAL_MICROS: u32 = 16_000;
@@ -128,7 +130,8 @@ function suspectPath(context: Context, qp: QueuePair, aside: u32): void {
 /** What was acknowledged before is acknowledged again: the answer to a probe, if one was sent. */
 export function noteShortAnswer(context: Context, qp: QueuePair): void {
   if ((qp.mtuSigns & (<u8>Sign.SHORT_ASKED)) == 0) return;
-  qp.mtuSigns |= <u8>(Sign.SHORT_ANSWERED | Sign.TRIAL_ANSWERED);
+  const second = (qp.mtuSigns & (<u8>Sign.TRIAL_ANSWERED)) << 3;
+  qp.mtuSigns |= <u8>(Sign.SHORT_ANSWERED | Sign.TRIAL_ANSWERED) | second;
   if (qp.mtuTrials != 0 || qp.refusedMicros != 0) return;
   if (qp.mtuSigns & (<u8>Sign.UNPROVEN)) return;
   // The retries are exhausted before the round is.
@@ -150,9 +153,10 @@ function pauseOf(qp: QueuePair): u32 {
 export function tryPath(context: Context, qp: QueuePair): bool {
   if (isRefused(qp) || qp.mtuTrials == 0) return false;
   const request = longOldest(qp);
-  if (qp.mtuSigns & (<u8>Sign.TRIAL_ANSWERED)) qp.mtuAnswers++;
-  qp.mtuSigns &= ~(<u8>Sign.TRIAL_ANSWERED);
+  const answered = <u8>(Sign.TRIAL_ANSWERED | Sign.TRIALS_ANSWERED);
   const trial = qp.mtuTrials;
+  qp.mtuAnswers = min<u16>(qp.mtuAnswers + <u16>popcnt<u32>(qp.mtuSigns & answered), trial);
+  qp.mtuSigns &= ~answered;
   const answers = qp.mtuAnswers;
   if (request == null || trial - answers > UNANSWERED_MAX) {
     qp.mtuTrials = 0;
