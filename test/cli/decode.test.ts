@@ -151,7 +151,10 @@ test('devinfo says what a device offers', () =>
       link: { localPath: boolean; integrity?: string };
     };
     assert.is(report.link.localPath, /^  local path: /m.test(stdout));
-    assert.is(report.link.integrity, /^  integrity: .*this host/m.test(stdout) ? 'host' : undefined);
+    assert.is(
+      report.link.integrity,
+      /^  integrity: .*this host/m.test(stdout) ? 'host' : undefined,
+    );
     assert.ok(report.limits.maxQp > 0);
     assert.is(report.addresses.find(({ address }) => address === '127.0.0.1')?.pathMtu, 4096);
   }));
