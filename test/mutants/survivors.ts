@@ -111,6 +111,12 @@ export const SURVIVORS: readonly Row[] = [
   ['compileInterleaved', 'parameters.count == 1', 'false', SPEED],
   ['compileInterleaved', 'continues(arena, layout, source)', 'false', SPEED],
   [
+    'sendOne',
+    '!sendData(context, qp, request, false, run)',
+    'false',
+    'the next look at the request finds that it has failed; a timer without packets does nothing',
+  ],
+  [
     'sealPacket',
     'covered - BTH_SIZE',
     'covered + BTH_SIZE',
