@@ -111,6 +111,12 @@ export const SURVIVORS: readonly Row[] = [
   ['compileInterleaved', 'parameters.count == 1', 'false', SPEED],
   ['compileInterleaved', 'continues(arena, layout, source)', 'false', SPEED],
   [
+    'fitsBuffer',
+    'charge < qp.windowCharge',
+    'true',
+    'a queue pair without the state of a path is UD, whose window is open, or sends nothing',
+  ],
+  [
     'sendOne',
     '!sendData(context, qp, request, false, run)',
     'false',
