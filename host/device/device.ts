@@ -48,6 +48,8 @@ export interface ThreadOptions {
   readonly isLent?: boolean;
   /** It makes turns as well, and this socket to it hangs up when it ends (lending.ts). */
   readonly programDescriptor?: number | undefined;
+  /** The thread, if it is starting already: that takes as long as to compile the engine. */
+  readonly starting?: ReturnType<typeof startThread>;
 }
 
 /** A link of a device that several processes share: where it is, is known when it is opened. */
@@ -346,7 +348,7 @@ export class Device {
     const tables = isSharedByThreads ? guardTables(arena, share?.slot ?? SLOT) : undefined;
     const progress = link
       ? await InlineProgress.open(arena, link, clock, undefined, tables && (await eventCalls()))
-      : await ThreadProgress.open(arena, thread!);
+      : await ThreadProgress.open(arena, thread!, undefined, await thread!.starting);
     if (tables) {
       const port = link ? 0 : eventPort((progress as ThreadProgress).wakeDescriptor);
       setWakePort(arena, share?.slot ?? SLOT, port);
