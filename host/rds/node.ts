@@ -323,6 +323,7 @@ export class RdsNode {
       this.#own.add(context);
       if (this.#isClosed) return void (await context.close());
       this.addDevice(context);
+      for (const path of this.paths) path.seek(this.now);
       this.#say(
         DebugLevel.WARNINGS,
         `this machine has lost ${this.core.local.gid}: ${address} serves`,

@@ -81,7 +81,7 @@ export function completionError(
 ): RemoteError {
   const { status, vendorErr } = failed;
   const found = REASONS[status];
-  const reason = (lost && found ? { ...found, rule: lost } : found) ?? {
+  const reason = (lost && found ? { ...found, rule: lost, remedy: CONNECT_AGAIN } : found) ?? {
     code: 'EIO' as const,
     rule: `the request failed with ${WcStatusName[status] ?? `status ${status}`}`,
     remedy: CONNECT_AGAIN,

@@ -4,7 +4,7 @@ import type { Changes } from './defences.js';
 export const CONNECTION_DEFENCES: Changes = {
   'host/cm/path-mtus.ts': [
     [
-      'a path MTU that was proved too large is asked for again',
+      'a path MTU that was proved too large is used again',
       'unit/cm/path-mtus',
       'this.#limits.set(key, { mtu, untilMicros: now + KEPT_MICROS });',
       '',

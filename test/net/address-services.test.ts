@@ -19,24 +19,25 @@ const SECONDS = 60;
 if (missingForNetwork() === undefined) {
   const results = new Map<ServiceKind, ServiceResult>();
 
-  test.before(async () => {
+  /** The host `moves` gets another address while services are in use. */
+  const run = async (kinds: readonly ServiceKind[], moves: number): Promise<void> => {
     const network = await Network.open(2);
     try {
       network.set(LINK);
       const start = (host: number, ...words: string[]): Program =>
         network.start(host, process.execPath, [moduleOf('services'), ...words]);
-      const servers = KINDS.map((kind) => start(SERVER, 'serve', kind, addressOf(SERVER)));
+      const servers = kinds.map((kind) => start(SERVER, 'serve', kind, addressOf(SERVER)));
       await Promise.all(servers.map((server) => server.printed('stdout', /listening/)));
-      const users = KINDS.map((kind) =>
+      const users = kinds.map((kind) =>
         start(CLIENT, 'use', kind, addressOf(SERVER), `${SECONDS}`),
       );
       await Promise.all(users.map((user) => user.printed('stderr', /begins/)));
       await sleep(MILLIS);
-      network.changeAddress(CLIENT);
+      network.changeAddress(moves);
       await Promise.all(users.map((user) => user.printed('stderr', /goes on/)));
       await sleep(MILLIS);
       for (const user of users) user.kill('SIGTERM');
-      for (const [index, kind] of KINDS.entries()) {
+      for (const [index, kind] of kinds.entries()) {
         const { stdout, stderr } = await users[index]!.ended;
         assert.ok(stdout.startsWith('{'), `${kind}: ${stderr}`);
         results.set(kind, JSON.parse(stdout) as ServiceResult);
@@ -44,7 +45,9 @@ if (missingForNetwork() === undefined) {
     } finally {
       await network.close();
     }
-  });
+  };
+
+  test.before(() => run(KINDS, CLIENT));
 
   const check = (kind: ServiceKind): ServiceResult => {
     const result = results.get(kind)!;
@@ -68,6 +71,11 @@ if (missingForNetwork() === undefined) {
 
   test('memory by name reconnects from the new address over the common device', () => {
     check('remote-common');
+  });
+
+  test('reliable datagrams go on when the host that only answers gets another address', async () => {
+    await run(['rds'], SERVER);
+    assert.equal(check('rds').errors, []);
   });
 } else {
   console.log(`not run: ${missingForNetwork()}`);

@@ -190,6 +190,11 @@ export class Path implements ConnectionPath, Timed {
     }
   }
 
+  /** This machine has another address, at which the peer cannot find it: connects to the peer. */
+  seek(now: number): void {
+    if (this.isOwnKind && !this.#outage.isFailed) this.#want(now);
+  }
+
   /** One of this node's ports was bound or unbound. */
   portChanged(now: number, number: number, isBound: boolean): void {
     this.#tell(now, ControlKind.PORTS, [number], isBound);
