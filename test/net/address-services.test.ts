@@ -13,7 +13,7 @@ const [CLIENT, SERVER] = [1, 2];
 const KINDS: readonly ServiceKind[] = ['rds', 'nvme', 'remote', 'remote-common'];
 /** Before the change, and after the last service goes on. */
 const MILLIS = 500;
-/** Longer than all of it takes on a busy machine. */
+/** Longer than everything takes on a busy machine. */
 const SECONDS = 60;
 
 if (missingForNetwork() === undefined) {
