@@ -67,7 +67,11 @@ test('a device without a socket, and one with a name, stay at their address', as
   const named = await openDevice({ name: `move-${process.pid}`, address: FIRST, port: 0 });
   try {
     await expectRejected(bare.moveTo(SECOND), 'EOPNOTSUPP', /loopback stays at its address/);
-    await expectRejected(named.moveTo(SECOND), 'EOPNOTSUPP', /processes or threads share stays at its address/);
+    await expectRejected(
+      named.moveTo(SECOND),
+      'EOPNOTSUPP',
+      /processes or threads share stays at its address/,
+    );
   } finally {
     await bare.close();
     await named.close();
