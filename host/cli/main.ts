@@ -12,7 +12,6 @@ import { layout, type LayoutOptions } from './layout/layout.js';
 import {
   addDscpOption,
   addFaultOptions,
-  addPieceOption,
   addPortOption,
   assignment,
   localAddress,
@@ -29,8 +28,7 @@ import { nvmeTarget, type NvmeTargetCliOptions } from './nvme-target/nvme-target
 import { perf } from './perf/perf.js';
 import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
 import type { PerfOptions, PerfTest, PerfVerb } from './perf/options.js';
-import type { PutOptions } from './put/options.js';
-import { put } from './put/put.js';
+import { addPut } from './put/command.js';
 import { rdsInfo, type RdsInfoOptions } from './rds/info.js';
 import { rdsPing, type RdsPingOptions } from './rds/ping.js';
 import {
@@ -104,46 +102,6 @@ function addServe(program: Command): void {
   addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena serve --dir incoming --bind 192.0.2.7'))
     .action((options: ServeOptions) => run('serve', () => serve(options)));
-}
-
-function addPut(program: Command): void {
-  const command = begin(
-    program,
-    'put',
-    'send a file by RDMA WRITE; an interrupted transfer resumes',
-  )
-    .argument('<file>')
-    .argument(
-      '<address>',
-      `host[:port] of "verbena serve" (port ${ROCE_PORT} otherwise), or a room: ws://…#ROOM`,
-    )
-    .option('--bind <address>', 'local address (default: the route to the server)', localAddress);
-  addPortOption(command, '--local-port <port>', 'local UDP port; 0: a free one', 0);
-  addDscpOption(command);
-  addPieceOption(command)
-    .option(
-      '--outage <seconds>',
-      'time without the server that put survives (default: 60; with --retries: 0)',
-      seconds,
-    )
-    .option(
-      '--retries <number>',
-      'reconnects without progress before put fails (default: 5, and --outage)',
-      whole(0, 1000),
-    )
-    .addOption(
-      new Option('--pmem', 'write and flush into the persistent memory of "serve --pmem"')
-        // Records have a fixed length, and a log that is cut off is not resumed.
-        .conflicts(['pieceBytes', 'retries', 'outage']),
-    )
-    .option('--pcap <file>', 'capture every packet')
-    .option('--json', 'print the result as JSON');
-  addTokenOptions(command, 'the key of the server');
-  addFaultOptions(addPskOptions(command))
-    .addHelpText('after', example('verbena put image.iso 192.0.2.7'))
-    .action((file: string, address: string, options: PutOptions) =>
-      run('put', () => put(file, address, options)),
-    );
 }
 
 /** Several sizes, or numbers, with commas between. */

@@ -28,6 +28,19 @@ export function commonDevice(
   return turn;
 }
 
+/** The device of this context has moved from the local address `from`. */
+export function commonDeviceMoved(context: Context, from: string): void {
+  const known = devices.get(from) ?? [];
+  const moved = known.filter(({ device }) => device === context.device);
+  if (moved.length === 0) return;
+  devices.set(
+    from,
+    known.filter((inner) => !moved.includes(inner)),
+  );
+  const to = context.local.gid.toString();
+  devices.set(to, [...(devices.get(to) ?? []), ...moved]);
+}
+
 async function afterwards<T>(before: Promise<unknown> | undefined, work: () => Promise<T>) {
   await before?.catch(() => {});
   return work();

@@ -1,5 +1,6 @@
 /** Errors of failed connection attempts, from events of the connection manager. */
 import { RefusalError, type ErrnoName } from '../errors/errors.js';
+import { lostAddress } from '../link/interface.js';
 import { authReason } from './auth-reasons.js';
 import { CmEventType, RejectReason, rejectReasonName } from './enums.js';
 import type { CmEvent } from './event-channel.js';
@@ -37,13 +38,15 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
     }
     case CmEventType.UNREACHABLE: {
       const open = 'check that a device is open there, at that address and UDP port';
+      const lost = lostAddress(event.id.context.device.info);
       const why =
-        verb === 'accept'
+        lost ??
+        (verb === 'accept'
           ? 'no RTU came from the peer; it has ended'
           : event.id.authRule
             ? `no authentic answer came from the peer; ${open}, and that nothing on the way changes ` +
               'packets (an answer without a right tag is dropped)'
-            : `no answer came from the peer; ${open}`;
+            : `no answer came from the peer; ${open}`);
       return new ConnectError('ETIMEDOUT', `${verb}: ${why}`, event);
     }
     case CmEventType.DISCONNECTED:

@@ -66,14 +66,14 @@ const NO_BYTES: Uint8Array = new Uint8Array(0);
 
 export class CmCore implements CmProtocol {
   readonly limits: CmLimits;
-  readonly caGuid: bigint;
+  caGuid: bigint;
   /** The device's address. */
-  readonly gid: Gid;
+  gid: Gid;
   /** Of nonces that are computed (auth-messages.ts); undefined until one is. */
   authSecret: Uint8Array | undefined;
   /** Of cookies; undefined until one is computed. */
   cookieSecrets: CookieSecrets | undefined;
-  readonly pathMtuMax: number;
+  pathMtuMax: number;
   readonly counters = noCounts();
   /** By our communication id. */
   readonly connections = new Map<number, Connection>();
@@ -100,6 +100,13 @@ export class CmCore implements CmProtocol {
     this.gid = options.gid;
     this.pathMtuMax = options.pathMtuMax ?? Mtu.MTU_4096;
     this.limits = { ...CM_LIMITS, ...options.limits };
+  }
+
+  /** The device is at another address. */
+  moved({ caGuid, gid, pathMtuMax }: Pick<CoreOptions, 'caGuid' | 'gid' | 'pathMtuMax'>): void {
+    this.caGuid = caGuid;
+    this.gid = gid;
+    this.pathMtuMax = pathMtuMax ?? Mtu.MTU_4096;
   }
 
   /** What is kept: all zero when nothing is going on. */

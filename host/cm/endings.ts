@@ -28,10 +28,13 @@ export function endUnready(core: CmProtocol, now: number, connection: Connection
   core.tell(connection, { kind: 'unreachable' });
 }
 
-/** The link reports that this peer has gone: its answers are not awaited. */
-export function peerGone(core: CmProtocol, now: number, peer: Endpoint): void {
+/**
+ * The link reports that this peer has gone; undefined: all, since the device has another address.
+ * Answers are not awaited.
+ */
+export function peerGone(core: CmProtocol, now: number, peer: Endpoint | undefined): void {
   for (const connection of [...core.connections.values()]) {
-    if (!connection.peer.gid.equals(peer.gid)) continue;
+    if (peer && !connection.peer.gid.equals(peer.gid)) continue;
     const { state, owner } = connection;
     if (state === 'TIMEWAIT') continue;
     if (state === 'ESTABLISHED' || state === 'DREQ_SENT') {

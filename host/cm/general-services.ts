@@ -118,6 +118,14 @@ export class GeneralServices {
     });
   }
 
+  /** The device has another address: handles made from now on have it. */
+  forgetHandles(): void {
+    for (const slot of this.#slots) {
+      slot.handle?.destroy();
+      slot.handle = undefined;
+    }
+  }
+
   /** Releases all resources, also after an incomplete construction. */
   close(): void {
     for (const { handle } of this.#slots) handle?.destroy();

@@ -68,14 +68,12 @@ export class Manager {
     const { shared } = context.device;
     this.core = new CmCore({
       slot: shared?.slot ?? 0,
+      ...this.#identity,
       ...(shared && {
         claim: (serviceId: bigint) => shared.takeService(serviceId),
         disclaim: (serviceId: bigint) => shared.giveBackService(serviceId),
         table: shared.members.connections,
       }),
-      caGuid: caGuidOf(context.device.info, 0),
-      gid: context.local.gid,
-      pathMtuMax: context.queryPort().activeMtu,
       limits: { queuePairsMax: context.device.limits.queuePairsMax },
       random: () => this.random(),
       send: (mad, to) => this.#services.send(mad, to),
@@ -87,6 +85,7 @@ export class Manager {
     context.siblings.observers.add({
       asyncEvent: (record) => this.#asyncEvent(record),
       peerGone: (peer) => {
+        if (!peer) this.#moved();
         peerGone(this.core, this.now, peer);
         this.arm();
       },
@@ -97,6 +96,18 @@ export class Manager {
 
   get now(): number {
     return this.context.device.clock.now();
+  }
+
+  /** What peers see of the device. */
+  get #identity() {
+    const { device, local } = this.context;
+    const pathMtuMax = this.context.queryPort().activeMtu;
+    return { caGuid: caGuidOf(device.info, 0), gid: local.gid, pathMtuMax };
+  }
+
+  /** Is there a listener on the device? */
+  get isListening(): boolean {
+    return this.core.listeners.size > 0;
   }
 
   /** The default protection domain: one for each context. */
@@ -161,6 +172,11 @@ export class Manager {
 
   releasePort(portSpace: number, port: number): void {
     this.#ports.delete(serviceIdOf(portSpace, port));
+  }
+
+  #moved(): void {
+    this.core.moved(this.#identity);
+    this.#services.forgetHandles();
   }
 
   /** Sends DREQs for the connections of dead processes of the device. */

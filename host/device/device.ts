@@ -48,6 +48,8 @@ export interface ThreadOptions {
   readonly isLent?: boolean;
   /** It makes turns as well, and this socket to it hangs up when it ends (lending.ts). */
   readonly programDescriptor?: number | undefined;
+  /** The thread, if it is starting already: that takes as long as to compile the engine. */
+  readonly starting?: ReturnType<typeof startThread>;
 }
 
 /** A link of a device that several processes share: where it is, is known when it is opened. */
@@ -190,7 +192,7 @@ const SLOT = 0;
 
 export class Device {
   readonly engine: RunningEngine;
-  readonly info: LinkInfo;
+  info: LinkInfo;
   /** Where several processes share the device: this one's part in it. */
   readonly shared: SharedDevice | undefined;
   /** `always`: packets have an ICRC on links that keep bytes whole, too. */
@@ -207,7 +209,8 @@ export class Device {
   readonly durables: Durables;
   /** Waits for words of the memory that threads and processes share. */
   readonly waits: WordWaits;
-  readonly #progress: Progress;
+  /** @internal */
+  readonly progress: Progress;
   readonly #tables: ThreadTables | undefined;
   /** Index of the word that names the context that blocks a fence. */
   readonly #fenceHolder: number;
@@ -230,7 +233,7 @@ export class Device {
     this.#tables = tables;
     this.share = share;
     this.durables = new Durables(arena, progress);
-    this.#progress = progress;
+    this.progress = progress;
     this.info = info;
     this.shared = shared;
     const context = arena.createContext(
@@ -345,7 +348,7 @@ export class Device {
     const tables = isSharedByThreads ? guardTables(arena, share?.slot ?? SLOT) : undefined;
     const progress = link
       ? await InlineProgress.open(arena, link, clock, undefined, tables && (await eventCalls()))
-      : await ThreadProgress.open(arena, thread!);
+      : await ThreadProgress.open(arena, thread!, undefined, await thread!.starting);
     if (tables) {
       const port = link ? 0 : eventPort((progress as ThreadProgress).wakeDescriptor);
       setWakePort(arena, share?.slot ?? SLOT, port);
@@ -414,12 +417,12 @@ export class Device {
 
   /** @internal Address of the ControlBlock; undefined: the engine has no thread of its own. */
   get controlAddress(): number | undefined {
-    return this.#progress.controlAddress;
+    return this.progress.controlAddress;
   }
 
   /** @internal The socket of the thread's link; undefined: the engine has no thread of its own. */
   get socketDescriptor(): number | undefined {
-    return this.#progress.socketDescriptor;
+    return this.progress.socketDescriptor;
   }
 
   /** Does `poll` have to be called for anything to arrive? */
@@ -429,37 +432,42 @@ export class Device {
 
   /** Spinning before a sleep of a thread that waits for a completion; undefined: none. */
   get spin(): Spin | undefined {
-    return this.#progress.spin;
+    return this.progress.spin;
   }
 
   /** Takes in what has arrived, where this thread is one to do it. `settle` follows, or work. */
   poll(again?: boolean): void {
-    this.#progress.poll(again);
+    this.progress.poll(again);
     // A caller that polls in a loop may starve the timer that checks for dead processes.
     if (this.shared && this.arena.memory.words[this.#fenceHolder] !== 0) this.shared.lookNow();
   }
 
   /** Have other contexts of the device announced messages (assembly/transport/LOCAL-PATH.md)? */
   get hasMessages(): boolean {
-    return this.#progress.hasMessages;
+    return this.progress.hasMessages;
   }
 
   /** Answers to what has arrived leave now. */
   settle(): void {
-    this.#progress.settle();
+    this.progress.settle();
   }
 
   /** A queue pair takes packets of a new source from now on. */
   notePeer(): void {
-    this.#progress.notePeer?.();
+    this.progress.notePeer?.();
+  }
+
+  /** Other processes or threads have it, too. */
+  get isCommon(): boolean {
+    return this.shared !== undefined || this.#tables !== undefined;
   }
 
   /** Ends everything: timers, link. Nothing is sent or received afterwards. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    if (this.shared) await this.shared.close(() => this.#progress.close());
-    else await this.#progress.close();
+    if (this.shared) await this.shared.close(() => this.progress.close());
+    else await this.progress.close();
   }
 }
 

@@ -51,6 +51,8 @@ export async function openNode(address: string): Promise<OpenedNode | undefined>
         heartbeatMicros: heartbeatMillis * MICROS,
         outageMicros: outageMillis * MICROS,
       });
+      // The reserves of this node are chosen here (addReserves).
+      node.stays = true;
       publishNode(node);
       const { posix } = await loadPosix();
       return { context, node, isThreaded: runsInThread(posix !== undefined), reserves: [] };

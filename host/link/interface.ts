@@ -5,7 +5,7 @@ import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { Gid } from './endpoint.js';
-import { ROCE_PORT } from './link.js';
+import { ROCE_PORT, type LinkInfo } from './link.js';
 import { createSocket } from './plain-dgram.js';
 
 /** Bytes of the IP and UDP headers before BTH. */
@@ -63,6 +63,18 @@ export function isLoopback(gid: Gid): boolean {
   if (gid.isIpv4) return gid.bytes[12] === 127;
   const [a, b, c, d] = gid.words;
   return a === 0 && b === 0 && c === 0 && d === 0x01000000;
+}
+
+/** Does this machine have the address? */
+export function isOurs(gid: Gid): boolean {
+  return isLoopback(gid) || findInterface(gid) !== undefined;
+}
+
+/** Why nothing travels, if this machine has lost the address of a device; else undefined. */
+export function lostAddress({ local: { gid }, pseudoHeader }: LinkInfo): string | undefined {
+  if (pseudoHeader === 'none' || isOurs(gid)) return undefined;
+  const remedy = 'open a device at one that it has, or move this one (context.moveTo)';
+  return `this machine no longer has the address ${gid} of the device; ${remedy}`;
 }
 
 /** The address of ours that the system would send from; no packet is sent to find out. */

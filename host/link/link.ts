@@ -193,6 +193,12 @@ export interface Link {
    * identity, as destinations are. Default false; forgotten at `close`.
    */
   setPeerSegments?(peer: Endpoint, segments: boolean): void;
+  /**
+   * Goes to another address of this machine, of the same family, and to a UDP port (0: any): `info`
+   * changes, memory and descriptors do not. Packets to the former address are lost. Rejects with LinkError, as `open`;
+   * the link then stays where it is. Only links that can do so have it.
+   */
+  moveTo?(address: string, port: number): Promise<LinkInfo>;
   /** Reachable peers of a link with connections; absent: unknown. */
   readonly peers?: readonly Endpoint[];
   /**

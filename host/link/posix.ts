@@ -122,6 +122,7 @@ export class Posix {
   readonly #socket: (family: number, type: number, protocol: number) => number;
   readonly #bind: (fd: number, address: Uint8Array, length: number) => number;
   readonly #close: (fd: number) => number;
+  readonly #dup3: (from: number, to: number, flags: number) => number;
   readonly #getsockname: (fd: number, address: Uint8Array, length: Uint8Array) => number;
   readonly #setsockopt: (
     fd: number,
@@ -202,6 +203,7 @@ export class Posix {
     this.#socket = libc.func('int socket(int, int, int)');
     this.#bind = libc.func('int bind(int, const void *, uint32_t)');
     this.#close = libc.func('int close(int)');
+    this.#dup3 = libc.func('int dup3(int, int, int)');
     this.#getsockname = libc.func('int getsockname(int, void *, void *)');
     this.#setsockopt = libc.func('int setsockopt(int, int, int, const void *, uint32_t)');
     this.#getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)');
@@ -296,6 +298,12 @@ export class Posix {
 
   close(fd: number): void {
     this.#checked('close', this.#close(fd));
+  }
+
+  /** From now on descriptor `fd` is the file of `by`, for all threads; `by` is closed. */
+  replace(fd: number, by: number): void {
+    this.#checked('dup3', this.#dup3(by, fd, SOCK_CLOEXEC));
+    this.close(by);
   }
 
   setOption(fd: number, level: number, option: number, value: number): void {

@@ -154,6 +154,7 @@ export async function connectNvme(
         ...{ queueDepth, nsid, ioTimeoutMillis, ctrlLossMillis, reconnectDelayMillis },
         onEvent: options.onEvent,
         ownContext: options.context === undefined,
+        follows: options.context === undefined && options.device?.address === undefined,
       },
     );
   } catch (error) {

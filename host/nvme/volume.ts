@@ -2,8 +2,10 @@
  * A remote namespace, as its host uses it: reads and writes blocks between the device's memory and
  * the target, each command with a region of a pool (seed 002). One I/O queue a volume.
  */
+import { followAddress } from '../cm/follow-address.js';
 import type { CancelTimer } from '../device/clock.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { lostAddress } from '../link/interface.js';
 import type { FmrDesc } from '../pool/fmr-desc.js';
 import type { FmrPool } from '../pool/fmr-pool.js';
 import type { FmrPoolUser, FmrPoolUserStats } from '../pool/fmr-pool.js';
@@ -39,6 +41,8 @@ export interface VolumeOptions {
   readonly onEvent: ((event: NvmeVolumeEvent) => void) | undefined;
   /** The device was opened for the volume, and is closed with it. */
   readonly ownContext: boolean;
+  /** Nor was its address chosen: it goes to another one with this machine. */
+  readonly follows: boolean;
 }
 
 /** @internal What a volume has of its pool: its own, its weight, and what of its own it lends. */
@@ -416,7 +420,7 @@ export class NvmeVolume {
       return;
     }
     if (this.#isDirty && this.isVolatile) this.#isDoubtful = true;
-    this.#event('lost', reason);
+    this.#event('lost', lostAddress(this.context.device.info) ?? reason);
     void this.#reconnect(reason);
   }
 
@@ -430,13 +434,16 @@ export class NvmeVolume {
       if (this.#isClosing || this.context.device.closed) break;
       try {
         await this.#reclaiming;
+        const moved = this.#options.follows
+          ? await followAddress(this.context, this.#options.association.address)
+          : undefined;
         const { blocks, blockBytes } = this;
         await this.#establish();
         if (this.blockBytes !== blockBytes || this.blocks < blocks) {
           throw new RefusalError('EIO', 'another namespace came back');
         }
         this.#reconnects++;
-        this.#event('reconnected', '');
+        this.#event('reconnected', moved === undefined ? '' : `this machine is at ${moved} now`);
         const again = this.#orphans.splice(0);
         this.#resubmitted += again.length;
         for (const io of again) this.#queue?.submit(io);

@@ -86,6 +86,7 @@ export function publishNode(node: RdsNode): void {
   node.context.siblings.observers.add({
     asyncEvent: () => {},
     peerGone: () => {},
+    stays: true,
     closing: async () => {
       published.delete(path);
       server.close();

@@ -1,10 +1,13 @@
 /** A node: the core on a device, with the device's clock. All sockets of its address share it. */
 import { checkKeys } from '../base/options.js';
+import { openTowards } from '../cm/connect.js';
 import { checkAuth, copyAuth, type AuthOptions, type AuthRule } from '../cm/auth-option.js';
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Endpoint } from '../link/endpoint.js';
+import { localAddressTowards } from '../link/interface.js';
 import { checkContext, type Context } from '../verbs/context.js';
 import { ACCESS_FILE, ownIdentity, readAccessList } from './access.js';
 import type { Identity } from './protocol/identity.js';
@@ -80,6 +83,8 @@ export class RdsNode {
   readonly transports: MultiDeviceTransport;
   /** @internal Open sockets of this process: they end with the node. */
   readonly sockets = new Set<{ close(): void }>();
+  /** @internal True: the node opens no device by itself when this machine loses its addresses. */
+  stays = false;
   /** Messages of fewer bytes are copied. */
   readonly zeroCopyBytes: number;
   readonly #receiveBytesMax: number;
@@ -93,6 +98,9 @@ export class RdsNode {
   #cancelTimer: CancelTimer | undefined;
   #timerMicros = 0;
   #isClosed = false;
+  #isFollowing = false;
+  /** Of devices that the node has opened itself. */
+  readonly #own = new Set<Context>();
 
   /**
    * Returns the device's node; the first call creates it. Throws MisuseError; RefusalError ENOMEM,
@@ -137,6 +145,7 @@ export class RdsNode {
     this.core.claims = sharedState;
     transport.core = this.core;
     transport.onInput = () => this.arm();
+    transport.onBroken = (peer) => void this.#follow(peer);
     this.#sharing =
       sharedState && new Sharing(context, sharedState, () => this.#inherit(sharedState));
     if (isLed) this.core.elsewhere = this.#sharing!.follow(this.core);
@@ -147,6 +156,7 @@ export class RdsNode {
     context.siblings.observers.add({
       asyncEvent: () => {},
       peerGone: () => {},
+      stays: true,
       closing: () => this.#leave(),
     });
   }
@@ -273,6 +283,7 @@ export class RdsNode {
     const transport = new VerbsTransport(context, index, this.#receiveBytesMax, this.#auth);
     transport.core = this.core;
     transport.onInput = () => this.arm();
+    transport.onBroken = (peer) => void this.#follow(peer);
     try {
       transport.listen();
       this.core.addAddress(this.now, context.local, isReserve);
@@ -286,6 +297,7 @@ export class RdsNode {
     context.siblings.observers.add({
       asyncEvent: () => {},
       peerGone: () => {},
+      stays: true,
       closing: async () => {
         transports.leave(transport, this.core);
         nodes.delete(context.device);
@@ -293,6 +305,36 @@ export class RdsNode {
       },
     });
     this.arm();
+  }
+
+  /**
+   * If this machine has lost all addresses of the node: adds a device at the address from which it
+   * reaches `peer` now. Peers know the node by its former address, and so do its sockets.
+   */
+  async #follow(peer: Endpoint): Promise<void> {
+    const { all } = this.transports;
+    const isStranded = !this.context.device.shared && !all.some(({ isHere }) => isHere);
+    if (!isStranded || this.stays || this.#isFollowing || this.#isClosed) return;
+    this.#isFollowing = true;
+    let context: Context | undefined;
+    try {
+      const address = await localAddressTowards(peer.gid.toString());
+      context = await openTowards(address, { address, keepsAlive: false });
+      this.#own.add(context);
+      if (this.#isClosed) return void (await context.close());
+      this.addDevice(context);
+      for (const path of this.paths) path.seek(this.now);
+      this.#say(
+        DebugLevel.WARNINGS,
+        `this machine has lost ${this.core.local.gid}: ${address} serves`,
+      );
+    } catch (error) {
+      await context?.close();
+      // Another connection that breaks tries again.
+      this.#say(DebugLevel.ERRORS, `no other address serves: ${(error as Error).message}`);
+    } finally {
+      this.#isFollowing = false;
+    }
   }
 
   /** A device of this node does not change its role. */
@@ -345,6 +387,10 @@ export class RdsNode {
   #inform(text: () => string): void {
     const { trace, local } = this.core;
     trace.log(this.now, DebugLevel.INFORMATION, () => `node ${local} ${text()}`);
+  }
+
+  #say(level: number, text: string): void {
+    this.core.trace.log(this.now, level, () => text);
   }
 
   /** The text of /proc/driver/rds/stats. */
@@ -458,5 +504,6 @@ export class RdsNode {
     this.transports.close();
     this.#sharing?.closed();
     for (const { context } of this.transports.all) nodes.delete(context.device);
+    for (const context of this.#own) void context.close();
   }
 }

@@ -200,6 +200,7 @@ class Connector {
     let delay = delayMillis;
     for (let attempt = 1; ; attempt++) {
       try {
+        await this.#device.follow?.();
         return await withDeadline(timeout, stop, (signal) => this.attempt(signal));
       } catch (error) {
         const { code = '' } = error as Partial<RemoteError>;

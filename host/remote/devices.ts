@@ -1,7 +1,8 @@
 /** The device of a server or a client: the common one of its local address, if none is chosen. */
 import { MisuseError } from '../errors/errors.js';
-import { COMMON_MEMORY_BYTES, commonDevice } from '../cm/common-device.js';
+import { COMMON_MEMORY_BYTES, commonDevice, commonDeviceMoved } from '../cm/common-device.js';
 import { openTowards } from '../cm/connect.js';
+import { followAddress } from '../cm/follow-address.js';
 import { localAddressTowards } from '../link/interface.js';
 import type { Context } from '../verbs/context.js';
 import type { UdpOpenOptions } from '../verbs/open-device.js';
@@ -28,6 +29,11 @@ export interface DeviceUse {
   readonly context: Context;
   readonly pd: ProtectionDomain;
   readonly local: LocalMemory;
+  /**
+   * Before another attempt to connect: the device goes to this machine's address of now. Undefined:
+   * the application has chosen the device, or its address.
+   */
+  follow?(): Promise<void>;
   /** Everything that was made from it must have ended. */
   release(): Promise<void>;
 }
@@ -58,8 +64,15 @@ export async function useDevice(
   const local = new LocalMemory();
   if (pd) return { context: pd.context, pd, local, release: async () => {} };
   const context = given ? given.openDevice() : await open(direction, bytes, device);
+  const { remote } = direction;
+  const isFree = !given && device?.address === undefined && remote !== undefined;
+  const follow = async (): Promise<void> => {
+    const before = context.local.gid.toString();
+    if (await followAddress(context, remote!)) commonDeviceMoved(context, before);
+  };
   try {
-    return { context, pd: context.allocPd(), local, release: () => context.close() };
+    const pd = context.allocPd();
+    return { context, pd, local, ...(isFree && { follow }), release: () => context.close() };
   } catch (error) {
     await context.close();
     throw error;

@@ -73,10 +73,15 @@ export class RemoteError extends RefusalError {
   }
 }
 
-/** The error of a completion that failed. */
-export function completionError(operation: string, failed: FailedCompletion): RemoteError {
+/** The error of a completion that failed. `lost`: the machine has lost the device's address. */
+export function completionError(
+  operation: string,
+  failed: FailedCompletion,
+  lost?: string,
+): RemoteError {
   const { status, vendorErr } = failed;
-  const reason = REASONS[status] ?? {
+  const found = REASONS[status];
+  const reason = (lost && found ? { ...found, rule: lost, remedy: CONNECT_AGAIN } : found) ?? {
     code: 'EIO' as const,
     rule: `the request failed with ${WcStatusName[status] ?? `status ${status}`}`,
     remedy: CONNECT_AGAIN,

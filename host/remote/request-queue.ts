@@ -9,6 +9,7 @@
 import { AccessFlag, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
 import { Fifo } from '../base/fifo.js';
 import { MisuseError } from '../errors/errors.js';
+import { lostAddress } from '../link/interface.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
@@ -436,7 +437,8 @@ export class RequestQueue {
     this.#succeed(number - 1);
     this.#qp = undefined;
     const operation = this.#operations[number & (SEND_REQUESTS - 1)];
-    const error = completionError(operation?.name ?? 'connection', completion);
+    const lost = lostAddress(this.#pd.context.device.info);
+    const error = completionError(operation?.name ?? 'connection', completion, lost);
     if (completion.status !== WcStatus.WR_FLUSH_ERR) operation?.fail(error);
     this.#report(error);
   }

@@ -27,6 +27,7 @@ import { DeviceMemory, type AllocDmAttributes } from './regions/device-memory.js
 import { FastMemoryRegion } from './regions/fast-memory-region.js';
 import { attachMemory, importPd, notShared } from './domains/import.js';
 import { NUM_COMP_VECTORS } from './limits.js';
+import { moveDevice } from './move-device.js';
 import { openPmem } from './regions/open-pmem.js';
 import { openNamedDomain, type NamedDomain } from './domains/named-domain.js';
 import { ParentDomain, type ParentDomainInitAttributes } from './domains/parent-domain.js';
@@ -135,6 +136,19 @@ export class Context {
   /** @internal Memory of all contexts of the device in this thread. */
   get allocations(): Siblings['allocations'] {
     return this.siblings.allocations;
+  }
+
+  /**
+   * The device goes to another address of this machine, of the same family. Memory, regions and
+   * keys stay valid. Connected queue pairs go to ERR, and connections of the connection manager end
+   * (DISCONNECTED): connect again. Listeners listen there. `port`: UDP port there (default: the
+   * same; 0: any). Rejects with MisuseError; LinkError EADDRNOTAVAIL (no address of this machine),
+   * EADDRINUSE, EOPNOTSUPP (a link other than UDP, a device that processes or threads share, the
+   * device of an `rds` node, another family).
+   */
+  async moveTo(address: string, port = this.local.port): Promise<void> {
+    this.checkOpen();
+    await moveDevice(this, address, port);
   }
 
   /** Our own address: what a peer connects to. */
@@ -505,9 +519,9 @@ export class Context {
   }
 
   /** @internal What waits for that peer is flushed: it would wait for a timeout, or for ever. */
-  peerGone(peer: Endpoint): void {
+  peerGone(peer: Endpoint | undefined): void {
     for (const object of this.#objects.values()) {
-      if (!(object instanceof QueuePair) || !object.isConnectedTo(peer.gid)) continue;
+      if (!(object instanceof QueuePair) || !object.isConnectedTo(peer?.gid)) continue;
       object.modify({ qpState: QpState.ERR });
     }
   }

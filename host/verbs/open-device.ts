@@ -1,6 +1,7 @@
 /** `ibv_open_device`: chooses the link and the progress mode. */
 import { checkKeys } from '../base/options.js';
 import { DEVICE_OPTIONS, Device, type DeviceOptions } from '../device/device.js';
+import { startThread } from '../device/progress/thread-progress.js';
 import { checkFlag } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
@@ -111,9 +112,21 @@ export async function openDevice(options: OpenOptions = {}): Promise<Context> {
   checkKeys('openDevice', options, known);
   try {
     if (options.link) return new Context(await Device.open(options));
-    return new Context(await Device.open(await chooseProgress(options)));
+    return new Context(await openChosen(await chooseProgress(options)));
   } catch (error) {
     throw systemRefusal('openDevice', error);
+  }
+}
+
+/** A thread of a device that is not opened ends. */
+async function openChosen(options: DeviceOptions): Promise<Device> {
+  const starting = options.thread?.starting;
+  starting?.catch(() => {});
+  try {
+    return await Device.open(options);
+  } catch (error) {
+    starting?.then((worker) => worker.terminate()).catch(() => {});
+    throw error;
   }
 }
 
@@ -156,7 +169,7 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   }
   switch (options.progress ?? (posix ? 'thread' : 'inline')) {
     case 'thread':
-      return { ...options, thread };
+      return { ...options, thread: { ...thread, starting: startThread() } };
     case 'poll':
       return { ...options, link: new UdpBatchLink(udp) };
     case 'inline':

@@ -13,8 +13,10 @@ import { randomId } from './refuse.js';
 /** @internal An observer of a device's events: the connection manager. */
 export interface ContextObserver {
   asyncEvent(record: AsyncEventRecord): void;
-  /** Its queue pairs are in error already. */
-  peerGone(peer: Endpoint): void;
+  /** Its queue pairs are in error already. Undefined: all, the device has another address. */
+  peerGone(peer: Endpoint | undefined): void;
+  /** The device has to stay at its address. */
+  readonly stays?: boolean;
   /** It is about to be closed; its link still carries what is sent before this resolves. */
   closing(): Promise<void>;
 }
@@ -71,6 +73,11 @@ export class Siblings {
 
   add(context: Context, inner: boolean): void {
     (inner ? this.#inner : this.#contexts).add(context);
+  }
+
+  /** How many contexts keep the device open. */
+  get users(): number {
+    return this.#contexts.size;
   }
 
   /** The context is about to end. True: it was the last, and the device ends with it. */

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import * as assert from 'uvu/assert';
+import { Mtu } from '../../host/index.js';
 import type { Attack } from './attack.js';
 
 const LIMIT_MILLIS = 60_000;
@@ -34,6 +35,27 @@ export const NETWORK_ATTACKS: readonly Attack[] = [
       assert.is(isBelieved, true, 'the kernel has learned 552 bytes');
       assert.is(after, 'SUCCESS', 'a WRITE after the forged messages');
       return forged as number;
+    },
+  },
+  {
+    name: 'a relay that drops long packets gets a smaller path MTU to one peer, by name',
+    position: 'on path',
+    async run() {
+      const { outcomes, beside, dropped } = (await inNamespace('./long-packets.js')) as {
+        outcomes: { mtu: number; status: string; why: string }[];
+        beside: { mtu: number; status: string };
+        dropped: number;
+      };
+      // A connection of a path MTU that is dropped ends, and the next one has a smaller one.
+      const { MTU_4096, MTU_1024, MTU_512 } = Mtu;
+      const found = outcomes.map(({ mtu, status }) => [mtu, status]);
+      const ended = [MTU_4096, MTU_1024].map((mtu) => [mtu, 'RETRY_EXC_ERR']);
+      const whole = [MTU_1024, MTU_512].map((mtu) => [mtu, 'SUCCESS']);
+      assert.equal(found, [ended[0], whole[0], ended[1], whole[1]]);
+      assert.match(outcomes[0]!.why, /path MTU 4096/);
+      assert.match(outcomes[2]!.why, /path MTU 1024/);
+      assert.equal([beside.mtu, beside.status], [MTU_4096, 'SUCCESS'], 'another peer');
+      return dropped;
     },
   },
 ];

@@ -2,6 +2,28 @@
 import type { Changes } from './defences.js';
 
 export const CONNECTION_DEFENCES: Changes = {
+  'host/cm/path-mtus.ts': [
+    [
+      'a path MTU that was proved too large is used again',
+      'unit/cm/path-mtus',
+      'this.#limits.set(key, { mtu, untilMicros: now + KEPT_MICROS });',
+      '',
+    ],
+    [
+      'one proof leads to the smallest path MTU',
+      'unit/cm/path-mtus',
+      'pathMtu > Mtu.MTU_1024 ? Mtu.MTU_1024',
+      'pathMtu > Mtu.MTU_1024 ? Mtu.MTU_256',
+    ],
+  ],
+  'host/rds/protocol/core.ts': [
+    [
+      'reliable datagrams: a node at another address need not show its token',
+      'unit/rds/protocol/failover',
+      'if (path.token === token && isNamed) return path;',
+      'if (isNamed) return path;',
+    ],
+  ],
   'host/transfer/file-name.ts': [
     [
       'hidden files are put',

@@ -132,7 +132,7 @@ export function addressChange(name: string, link: Link): Scenario {
     name,
     link,
     hosts: 2,
-    demands: [ARRIVES],
+    demands: [ARRIVES, ...SERVICES.flatMap(goesOn)],
     run: (network) => during(network, link, 0, async () => void network.changeAddress(CLIENT)),
   };
 }

@@ -4,7 +4,9 @@
  *     node build/test/net/services.js serve KIND ADDRESS
  *     node build/test/net/services.js use KIND ADDRESS SECONDS
  *
- * KIND is rds, nvme or remote. The user prints a ServiceResult as its only line.
+ * KIND is rds, nvme, remote, or remote-common: remote without a device of its own. The user prints
+ * a ServiceResult as its only line, after SECONDS or at SIGTERM. On standard error it says when it
+ * begins, and when it goes on after a pause.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
@@ -32,11 +34,11 @@ export interface ServiceResult {
 }
 
 export const SERVICES = ['rds', 'nvme', 'remote'] as const;
-export type ServiceKind = (typeof SERVICES)[number];
+export type ServiceKind = (typeof SERVICES)[number] | 'remote-common';
 
 const NQN = 'nqn.2026-01.dev.verbena:net';
 const RDS_PORT = 4000;
-const SERVER_UDP_PORTS = { rds: 4791, nvme: 4792, remote: 4793 } as const;
+const SERVER_UDP_PORTS = { rds: 4791, nvme: 4792, remote: 4793, 'remote-common': 4795 } as const;
 const NVME_PORT = 4420;
 const REMOTE_PORT = 7471;
 const DISK_BYTES = 2 ** 20;
@@ -44,6 +46,8 @@ const DISK_BYTES = 2 ** 20;
 const OUTAGE_MICROS = 60_000_000;
 const LAST_MILLIS = 3000;
 const PAUSE_MILLIS = 10;
+/** Shorter than any reconnect, longer than the machine's other work takes. */
+const GAP_SECONDS = 3;
 
 /** One operation; resolves to false when what came back is not what it should be. */
 type Operation = (number: number) => Promise<boolean>;
@@ -57,10 +61,13 @@ async function serveRds(address: string): Promise<void> {
   const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
   socket.bind({ port: RDS_PORT });
   console.log('listening');
-  for (;;) {
+  for (let before = -1; ;) {
     const message = await socket.recv();
     if (!message) return;
-    await socket.send(message.from, message.data);
+    // A message that came again, or out of order, has a wrong answer.
+    const number = Number(Buffer.from(message.data));
+    await socket.send(message.from, number > before ? message.data : encode(Number.MAX_VALUE));
+    before = number;
   }
 }
 
@@ -107,15 +114,19 @@ async function useNvme(address: string): Promise<Operation> {
   };
 }
 
-async function serveRemote(address: string): Promise<void> {
-  const device = { port: SERVER_UDP_PORTS.remote };
+async function serveRemote(address: string, kind: 'remote' | 'remote-common' = 'remote') {
+  const device = { port: SERVER_UDP_PORTS[kind] };
   await share(`rdma://${address}:${REMOTE_PORT}`, { table: DISK_BYTES }, { device });
   console.log('listening');
 }
 
-async function useRemote(address: string): Promise<Operation> {
-  const url = `rdma://${address}:${REMOTE_PORT}?udp=${SERVER_UDP_PORTS.remote}` as const;
-  const remote = await connect(url, { reconnect: { attempts: Infinity }, device: { port: 0 } });
+async function useRemote(
+  address: string,
+  kind: 'remote' | 'remote-common' = 'remote',
+): Promise<Operation> {
+  const url = `rdma://${address}:${REMOTE_PORT}?udp=${SERVER_UDP_PORTS[kind]}` as const;
+  const own = kind === 'remote' ? { device: { port: 0 } } : {};
+  const remote = await connect(url, { reconnect: { attempts: Infinity }, ...own });
   const table = remote.memory['table'] as {
     write(at: number, bytes: Uint8Array): Promise<void>;
     read(at: number, bytes: number): Promise<Uint8Array>;
@@ -128,8 +139,14 @@ async function useRemote(address: string): Promise<Operation> {
   };
 }
 
-const SERVERS = { rds: serveRds, nvme: serveNvme, remote: serveRemote } as const;
-const USERS = { rds: useRds, nvme: useNvme, remote: useRemote } as const;
+const SERVERS = {
+  ...{ rds: serveRds, nvme: serveNvme, remote: serveRemote },
+  'remote-common': (address: string) => serveRemote(address, 'remote-common'),
+} as const;
+const USERS = {
+  ...{ rds: useRds, nvme: useNvme, remote: useRemote },
+  'remote-common': (address: string) => useRemote(address, 'remote-common'),
+} as const;
 
 /** The same operation again until it is done; the process ends with the time, whatever waits. */
 async function use(kind: ServiceKind, address: string, seconds: number): Promise<void> {
@@ -139,17 +156,18 @@ async function use(kind: ServiceKind, address: string, seconds: number): Promise
   let before = began;
   const measureGap = (now: number): void => {
     result.longestGapSeconds = Math.max(result.longestGapSeconds, (now - before) / 1000);
+    if (now - before > GAP_SECONDS * 1000) console.error('goes on');
     before = now;
   };
-  setTimeout(
-    () => {
-      measureGap(performance.now());
-      console.log(JSON.stringify({ ...result, errors: [...errors] } satisfies ServiceResult));
-      process.exit(0);
-    },
-    timerMillis(seconds * 1000),
-  );
+  const end = (): void => {
+    measureGap(performance.now());
+    console.log(JSON.stringify({ ...result, errors: [...errors] } satisfies ServiceResult));
+    process.exit(0);
+  };
+  setTimeout(end, timerMillis(seconds * 1000));
+  process.once('SIGTERM', end);
   const operation = await USERS[kind](address);
+  console.error('begins');
   before = performance.now();
   for (let number = 0; ;) {
     try {

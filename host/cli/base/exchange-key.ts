@@ -12,8 +12,15 @@
  * ```
  */
 import { randomBytes } from 'node:crypto';
-import { Gid, RefusalError, type AuthOptions, type PacketKeys } from '../../index.js';
-import { checkAuth, type AuthRule, type PreSharedKey } from '../../cm/auth-option.js';
+import type { PacketKeys } from '../../index.js';
+import {
+  checkAuth,
+  type AuthOptions,
+  type AuthRule,
+  type PreSharedKey,
+} from '../../cm/auth-option.js';
+import { RefusalError } from '../../errors/errors.js';
+import { Gid } from '../../link/endpoint.js';
 import { messageKeysOf, packetKeysOf, type Exchange, type Role } from '../../cm/auth-session.js';
 import { hmac, isEqual } from '../../cm/primitives.js';
 

@@ -3,7 +3,8 @@
  * length each way, then a tag before each message. Only for Verbena peers: the programs of
  * rdma-core and perftest have no key.
  */
-import { RefusalError, type AuthOptions } from '../../index.js';
+import type { AuthOptions } from '../../cm/auth-option.js';
+import { RefusalError } from '../../errors/errors.js';
 import { ExchangeAuth, TAG_BYTES, type ExchangeSession } from './exchange-key.js';
 
 /** The connection of the exchange. */

@@ -1,14 +1,6 @@
 /** Opens a device over UDP as a command line asks for it: address, port, capture, faults. */
-import {
-  UdpLink,
-  faultLink,
-  openDevice,
-  pcapFile,
-  pcapLink,
-  type Context,
-  type Link,
-} from '../../index.js';
-import { PacketSentences } from '../decode/packet-sentence.js';
+import type { Context } from '../../verbs/context.js';
+import { openDevice } from '../../verbs/open-device.js';
 import { hasFaults, type FaultPercents } from './fault-percents.js';
 
 export { hasFaults, type FaultPercents };
@@ -33,18 +25,8 @@ export async function openLocalDevice(
   // What stands between a device and its link is ours to make: in this thread.
   const place = { address, port, dscp };
   if (pcap === undefined && !hasFaults(faults)) return openDevice({ ...place, ...limits });
-  let link: Link = new UdpLink(place);
-  // Nearest to the wire: what the capture has is what travelled.
-  if (pcap !== undefined) link = capturing(link, pcap);
-  if (hasFaults(faults)) {
-    link = faultLink(link, {
-      loss: (faults.loss ?? 0) / 100,
-      duplication: (faults.duplicate ?? 0) / 100,
-      reordering: (faults.reorder ?? 0) / 100,
-      corruption: (faults.corrupt ?? 0) / 100,
-      ...(faults.seed === undefined ? {} : { seed: faults.seed }),
-    });
-  }
+  const { wrappedLink } = await import('./wrapped-link.js');
+  const link = wrappedLink(place, faults, pcap);
   try {
     return await openDevice({ link, ...limits });
   } catch (error) {
@@ -52,12 +34,4 @@ export async function openLocalDevice(
     await link.close();
     throw error;
   }
-}
-
-/** Packets of a `.pcapng` file have the sentences of `verbena decode` as comments. */
-function capturing(link: Link, path: string): Link {
-  const sentences = new PacketSentences();
-  return pcapLink(link, pcapFile(path), {
-    comment: (packet, source, destination) => sentences.of(packet, source, destination).text,
-  });
 }

@@ -1,7 +1,7 @@
 /** Files of secrets: no other user may read them. */
 import { readFile, stat } from 'node:fs/promises';
 import { fileRefusal } from '../../errors/file-refusal.js';
-import { RefusalError } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
 
 const GROUP_AND_OTHERS = 0o077;
 

@@ -4,8 +4,10 @@
  * each of them, so that a key can be replaced.
  */
 import { Option, type Command } from 'commander';
-import { ConnectError, MisuseError, RefusalError, RejectReason } from '../../index.js';
 import { checkAuth, type AuthOptions } from '../../cm/auth-option.js';
+import { ConnectError } from '../../cm/connect-error.js';
+import { RejectReason } from '../../cm/enums.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { readPrivateFile } from './private-file.js';
 
 export interface PskOptions {

@@ -1,12 +1,7 @@
 /** A device over data channels that meets pages and programs in a room of a signalling server. */
-import {
-  DataChannelLink,
-  MisuseError,
-  RefusalError,
-  openDevice,
-  type Context,
-} from '../../index.js';
+import { DataChannelLink, RefusalError, openDevice, type Context } from '../../index.js';
 import { RoomSignalling } from '../../link/signalling/room.js';
+import type { RoomAddress } from './room-address.js';
 
 /** How long a put waits for a member that receives files. */
 const MEMBER_MILLIS = 15_000;
@@ -14,29 +9,6 @@ const LOOK_MILLIS = 50;
 const AGAIN_MILLIS = 5000;
 /** A signalling server that is not reached within that time counts as absent. */
 const SERVER_MILLIS = 3000;
-
-/** Where a room is: `ws://host:port/path#ROOM`. */
-export interface RoomAddress {
-  readonly url: string;
-  readonly room: string;
-}
-
-export function isRoomAddress(text: string): boolean {
-  return /^wss?:\/\//.test(text);
-}
-
-/** Throws MisuseError. */
-export function parseRoomAddress(text: string): RoomAddress {
-  try {
-    const url = new URL(text);
-    const room = decodeURIComponent(url.hash.slice(1));
-    url.hash = '';
-    if (isRoomAddress(text) && room !== '') return { url: `${url}`, room };
-  } catch {
-    // Said below.
-  }
-  throw new MisuseError('address', `"${text}" is no room; write ws://host:port/path#ROOM`);
-}
 
 export class RoomDevice {
   readonly context: Context;

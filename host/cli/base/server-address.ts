@@ -1,8 +1,9 @@
 /** Where a server is (`host[:port]`). */
 import { isIPv6 } from 'node:net';
 import { lookUp } from '../../cm/address-info.js';
-import { ConnectError, MisuseError, RefusalError, RejectReason } from '../../index.js';
-import { rejectReasonName } from '../../cm/enums.js';
+import { ConnectError } from '../../cm/connect-error.js';
+import { RejectReason, rejectReasonName } from '../../cm/enums.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { localAddressTowards } from '../../link/interface.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { refusalOf } from '../../link/tcp-refusal.js';

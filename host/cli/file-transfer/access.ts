@@ -4,7 +4,8 @@
  */
 import { randomBytes } from 'node:crypto';
 import { Option, type Command } from 'commander';
-import { MisuseError, type AuthOptions } from '../../index.js';
+import type { AuthOptions } from '../../cm/auth-option.js';
+import { MisuseError } from '../../errors/errors.js';
 import { readPrivateFile } from '../base/private-file.js';
 import { readAuth, type PskOptions } from '../base/psk-file.js';
 

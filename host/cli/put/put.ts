@@ -1,5 +1,6 @@
 /** `verbena put FILE ADDR`: sends a file to `verbena serve` by one-sided RDMA writes. */
-import { MisuseError, RejectReason } from '../../index.js';
+import { RejectReason } from '../../cm/enums.js';
+import { MisuseError } from '../../errors/errors.js';
 import type { ConnectError, Context, CounterValues, PathState } from '../../index.js';
 import { clientAccess } from '../file-transfer/access.js';
 import {
@@ -13,12 +14,11 @@ import { hasFaults } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
 import { SLOTS_MAX } from '../../transfer/messages.js';
 import type { PutOptions } from './options.js';
-import { putPmem } from './pmem-put.js';
 import { connectRefusal } from '../file-transfer/connect-refusal.js';
 import { Progress } from '../base/progress.js';
 import { Exit, Interrupted, printLine } from '../base/report.js';
 import { RoamingDevice } from '../base/roaming-device.js';
-import { RoomDevice, isRoomAddress, parseRoomAddress } from '../base/room-device.js';
+import { isRoomAddress, parseRoomAddress } from '../base/room-address.js';
 import { parseServerAddress, resolveServer } from '../base/server-address.js';
 import type { ServerAddress } from '../base/server-address.js';
 import { ROCE_PORT } from '../../link/link.js';
@@ -52,7 +52,10 @@ const OUTAGE_SECONDS = 60;
 
 export async function put(path: string, address: string, options: PutOptions): Promise<number> {
   const auth = await clientAccess(options);
-  if (options.pmem) return putPmem(path, address, options, auth);
+  if (options.pmem) {
+    const { putPmem } = await import('./pmem-put.js');
+    return putPmem(path, address, options, auth);
+  }
   if (isRoomAddress(address)) parseRoomAddress(address);
   else parseServerAddress(address);
   const file = await SourceFile.open(path, options.pieceBytes);
@@ -134,6 +137,7 @@ async function roomWay(
     const rule = '--bind, --pcap and faults are for UDP';
     throw new MisuseError('address', `${rule}; omit them to put into a room`);
   }
+  const { RoomDevice } = await import('../base/room-device.js');
   const device = await RoomDevice.open(parseRoomAddress(address), memoryBytes);
   return {
     context: device.context,

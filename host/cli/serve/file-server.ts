@@ -8,7 +8,8 @@ import {
   WAITING_MAX,
   type FileReceiverEvents,
 } from '../../transfer/file-receiver.js';
-import { RoomDevice, type RoomAddress } from '../base/room-device.js';
+import type { RoomAddress } from '../base/room-address.js';
+import { RoomDevice } from '../base/room-device.js';
 import { openLocalDevice, type DeviceOptions } from '../base/open-device.js';
 import { PMEM_SERVICE } from '../file-transfer/pmem-records.js';
 import { refuseClients } from './other-service.js';

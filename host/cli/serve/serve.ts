@@ -9,7 +9,7 @@ import { faultsOf } from '../base/options.js';
 import type { ServeOptions } from './options.js';
 import { servePmem } from './pmem-server.js';
 import { Exit, complain, describeError, printLine } from '../base/report.js';
-import { parseRoomAddress } from '../base/room-device.js';
+import { parseRoomAddress } from '../base/room-address.js';
 import { describeStorage } from '../base/storage.js';
 import { placeOfPath } from '../../pmem/place.js';
 import type { FileReceiverEvents } from '../../transfer/file-receiver.js';

@@ -18,8 +18,11 @@ export interface DeviceEvents {
   reorderShort(): void;
   /** The link is gone: nothing travels any more. */
   failed(reason: Error): void;
-  /** This peer is gone, and the link knows it. */
-  peerGone?(peer: Endpoint): void;
+  /**
+   * This peer is gone, and the link knows it; undefined: the device has another address, and no
+   * peer knows it there.
+   */
+  peerGone?(peer: Endpoint | undefined): void;
 }
 
 /** An engine at work, as verbs see it. */
@@ -74,6 +77,11 @@ export interface Progress {
   wakeWaits?(slot: number): void;
   /** A queue pair takes packets of a new source from now on. */
   notePeer?(): void;
+  /**
+   * The link of the thread goes to another address (`Link.moveTo`); `apply` is called while no
+   * thread runs the engine.
+   */
+  moveTo?(address: string, port: number, apply: (info: LinkInfo) => void): Promise<void>;
   /** Nothing is sent or received afterwards. */
   close(): Promise<void>;
 }

@@ -18,6 +18,7 @@ import { structAt } from '../../engine/struct.js';
 import { warn } from '../../base/warning.js';
 import { LinkError } from '../../errors/errors.js';
 import type { LinkInfo } from '../../link/link.js';
+import { nextTurn } from '../../link/next-turn.js';
 import { loadPosix, type Posix } from '../../link/posix.js';
 import { UdpBatchLink } from '../../link/udp/udp-batch.js';
 import type { UdpOptions } from '../../link/udp/udp-options.js';
@@ -108,7 +109,7 @@ async function hear<Message>(worker: Worker): Promise<Message> {
 
 export class ThreadProgress implements Progress {
   readonly spin: Spin;
-  readonly info: LinkInfo;
+  info: LinkInfo;
   readonly socketDescriptor: number;
   readonly callPort: number;
   readonly #arena: ArenaMemory;
@@ -413,6 +414,12 @@ export class ThreadProgress implements Progress {
 
   notePeer(): void {
     this.#control.notePeer(() => this.#link.setSourceFilter(undefined));
+  }
+
+  async moveTo(address: string, port: number, apply: (info: LinkInfo) => void): Promise<void> {
+    const info = await this.#link.moveTo(address, port);
+    const work = (): void => apply((this.info = info));
+    while (!this.#closing && !this.#take(work, TAKE_ATTEMPTS)) await new Promise<void>(nextTurn);
   }
 
   close(): Promise<void> {

@@ -3,7 +3,7 @@ import { checkKeys } from '../../base/options.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import { systemSentence } from '../../errors/system-refusal.js';
-import { Gid } from '../endpoint.js';
+import { Gid, type Endpoint } from '../endpoint.js';
 import {
   describeAddresses,
   findInterface,
@@ -12,7 +12,7 @@ import {
   IPV6_UDP_OVERHEAD,
   isWildcard,
 } from '../interface.js';
-import { PACKET_SIZE_LIMIT, ROCE_PORT } from '../link.js';
+import { PACKET_SIZE_LIMIT, ROCE_PORT, type LinkInfo } from '../link.js';
 import { describeHolder } from './port-holder.js';
 import type { UdpOptions } from './udp-options.js';
 
@@ -84,6 +84,29 @@ export async function findLocalAddress(
   const overhead = gid.isIpv4 ? IPV4_UDP_OVERHEAD : IPV6_UDP_OVERHEAD;
   const fits = Math.min(PACKET_SIZE_LIMIT, (await interfaceMtu(gid)) - overhead);
   return { ...local, zone, packetSizeMax: local.packetSizeMax ?? fits };
+}
+
+/**
+ * The options of a link that goes to `address`. Throws MisuseError for no IP address, and for no
+ * port; LinkError EOPNOTSUPP for another family, and where a zone or more sockets are in use.
+ */
+export function movedTo(local: LocalAddress, address: string, port: number): LocalAddress {
+  const gid = parseAddress(address);
+  checkWhole('port', port, 0, 65535);
+  const isOther = gid.isIpv4 !== local.gid.isIpv4;
+  const reason = isOther
+    ? `${gid} is of another family than ${local.gid}`
+    : local.zone !== '' || local.reusePort || local.sendSockets > 0
+      ? 'a zone, a name or sendSockets bind this device to its address'
+      : undefined;
+  if (reason === undefined) return { ...local, gid, port };
+  const remedy = 'close this device and open one at that address';
+  throw new LinkError('EOPNOTSUPP', `moveTo: ${reason}; ${remedy}`);
+}
+
+/** At another address. The engine's memory is made for packets as long as those of the first one. */
+export function movedInfo(info: LinkInfo, local: Endpoint, packetSizeMax: number): LinkInfo {
+  return { ...info, local, packetSizeMax: Math.min(info.packetSizeMax, packetSizeMax) };
 }
 
 /** The refusal that says what to do about an address that cannot be bound. */

@@ -22,6 +22,8 @@ import {
   checkUdpOptions,
   explainBind,
   findLocalAddress,
+  movedInfo,
+  movedTo,
   type LocalAddress,
 } from './local-address.js';
 import * as sys from '../posix.js';
@@ -254,6 +256,26 @@ export class UdpBatchLink implements Link {
 
   wake(): void {
     if (this.#opened) this.#opened.posix.signalEvent(this.#opened.wakeDescriptor);
+  }
+
+  async moveTo(address: string, port: number): Promise<LinkInfo> {
+    const opened = this.#opened;
+    if (!opened) throw new MisuseError('moveTo', 'the link is not open');
+    const { posix } = opened;
+    const { info } = this;
+    const local = await findLocalAddress(movedTo(this.#local, address, port));
+    const { fd } = await bindDescriptor(local);
+    if (this.#opened !== opened) {
+      posix.close(fd);
+      throw new LinkError('EIO', 'moveTo: the link was closed meanwhile');
+    }
+    setBatchOptions(posix, fd, local.gid.isIpv4);
+    const moved = new Endpoint(local.gid, posix.localPort(fd));
+    // Other threads use the same number. One that sleeps over the former socket is woken.
+    posix.replace(opened.fd, fd);
+    posix.signalEvent(opened.wakeDescriptor);
+    this.#local = { ...this.#local, gid: local.gid };
+    return (this.#info = movedInfo(info, moved, local.packetSizeMax));
   }
 
   /** Also ends a `wait` of another thread. */

@@ -16,6 +16,8 @@ import {
   checkUdpOptions,
   explainBind,
   findLocalAddress,
+  movedInfo,
+  movedTo,
   type LocalAddress,
 } from './local-address.js';
 import { createSocket } from '../plain-dgram.js';
@@ -180,13 +182,28 @@ export class UdpLink implements Link {
     return this.#closing;
   }
 
-  async #bind(receiver: LinkReceiver): Promise<LinkInfo> {
-    const local = await findLocalAddress(this.#local);
-    this.#local = { ...this.#local, zone: local.zone };
+  async moveTo(address: string, port: number): Promise<LinkInfo> {
+    const before = this.#socket;
+    if (!before) throw new MisuseError('moveTo', 'the link is not open');
+    const { info } = this;
+    const local = await findLocalAddress(movedTo(this.#local, address, port));
+    const { socket } = await this.#bindAt(local);
+    if (this.#socket !== before) {
+      socket.close();
+      throw new LinkError('EIO', 'moveTo: the link was closed meanwhile');
+    }
+    this.#local = { ...this.#local, gid: local.gid };
+    const moved = new Endpoint(local.gid, socket.address().port);
+    this.#info = movedInfo(info, moved, local.packetSizeMax);
+    this.#use(socket);
+    before.removeAllListeners('close').close();
+    return this.#info;
+  }
+
+  async #bindAt(local: LocalAddress): Promise<BoundSocket> {
     const { gid, zone, port } = local;
-    let bound: BoundSocket;
     try {
-      bound = await bindUdpSocket({
+      return await bindUdpSocket({
         gid,
         zone,
         port,
@@ -202,7 +219,13 @@ export class UdpLink implements Link {
     } catch (error) {
       throw await explainBind(local, error as NodeJS.ErrnoException);
     }
-    const { socket, options } = bound;
+  }
+
+  async #bind(receiver: LinkReceiver): Promise<LinkInfo> {
+    const local = await findLocalAddress(this.#local);
+    this.#local = { ...this.#local, zone: local.zone };
+    const { gid } = local;
+    const { socket, options } = await this.#bindAt(local);
     this.#receiveBufferBytes = socket.getRecvBufferSize();
     this.#info = {
       name: 'udp',
@@ -217,15 +240,19 @@ export class UdpLink implements Link {
       multicast: false,
       socketOptions: options,
     };
-    this.#socket = socket;
     this.#receiver = receiver;
+    this.#use(socket);
+    return this.#info;
+  }
+
+  #use(socket: Socket): void {
+    this.#socket = socket;
     this.#receiveErrorsInRow = 0;
     socket.on('message', (bytes, source) => this.#receive(bytes, source));
     socket.on('error', (error) => this.#countReceiveError(error));
     socket.on('close', () =>
       this.#lost(socket, 'other code of this process closed the UDP socket'),
     );
-    return this.#info;
   }
 
   async #close(): Promise<void> {

@@ -50,6 +50,8 @@ export interface ConnectionPath {
   /** Incarnation of this node as the peer knows it. */
   readonly incarnation: number;
   readonly isOwnKind: boolean;
+  /** This node's token at the peer; 0: it has none. */
+  readonly peerToken: number;
   readonly isAdmitted: boolean;
   acknowledgeable(connection: number, received: number): number;
   acknowledged(message: OutgoingMessage): void;
@@ -144,13 +146,15 @@ export class Connection implements TransportOwner, Due {
 
   /** Private data of the connection manager's messages for this connection. */
   handshake(): Uint8Array {
-    const { node, peer, home, incarnations, incarnation } = this.#path;
-    const { index } = this;
+    const { node, peer, home, incarnations, incarnation, isOwnKind } = this.#path;
+    const { index, route } = this;
+    // Peers of another kind take credits for what they are.
+    const token = isOwnKind && route.from !== home ? this.#path.peerToken : 0;
     return buildHandshake({
       source: node.addresses[home]!.gid,
       target: peer.gid,
       ack: this.#path.acknowledgeable(index, this.receivedSequences.safe),
-      own: { connectionIndex: index, incarnation, generation: incarnations.generation },
+      own: { connectionIndex: index, incarnation, generation: incarnations.generation, token },
     });
   }
 

@@ -383,6 +383,13 @@ export class RdsCore implements PathNode {
       const target = this.addresses[path.home]!.gid;
       if (said?.source.equals(path.peer.gid) && said.target.equals(target)) return path;
     }
+    const token = handshake?.own?.token ?? 0;
+    if (token === 0) return undefined;
+    // Its machine has another address. None but the peer of the path has the token.
+    for (const path of this.#paths.values()) {
+      const isNamed = path.home === home && handshake!.source.equals(path.peer.gid);
+      if (path.token === token && isNamed) return path;
+    }
     return undefined;
   }
 

@@ -25,6 +25,12 @@ function sendPorts(connection: Connection, kind: number, ports: readonly number[
   }
 }
 
+/** What the peer shows when its machine has another address. */
+export function sendToken(connection: Connection, token: number): void {
+  const kind = ControlKind.TOKEN;
+  connection.say(buildControl({ kind, isSet: true, isReset: true, ports: [], token }));
+}
+
 /** What there is, to a peer that may be here. */
 export function sendHello(connection: Connection, node: PathNode, home: number): void {
   if (node.addresses.length > 1) sendAddresses(connection, node, home);

@@ -4,7 +4,7 @@ import type { CongestionMap } from '../wire/congestion-map.js';
 import { GENERATIONS, CONNECTIONS_PER_PATH, MEDIUM_BYTES, SMALL_BYTES } from '../wire/constants.js';
 import { ControlKind, buildControl, parseControl } from '../wire/peer-control.js';
 import type { Handshake } from '../wire/handshake.js';
-import { sendHello, sendAddresses, sendIdentity } from './hello.js';
+import { sendHello, sendAddresses, sendIdentity, sendToken } from './hello.js';
 import { Connection, type ConnectionPath } from './connection.js';
 import { ReorderBuffer } from './reorder-buffer.js';
 import { BEATS, BUSY_BEATS, Liveness } from './liveness.js';
@@ -35,6 +35,10 @@ export class Path implements ConnectionPath, Timed {
   readonly #connections: (Connection | undefined)[] = [];
   /** Of the peer, while connection 0 is up. */
   readonly #ports = new RemotePorts();
+  /** By which the peer is known at an address that it has not named; 0: it has none yet. */
+  token = 0;
+  /** The same, of this node at the peer. */
+  peerToken = 0;
   /** False until the peer's identity is admitted: messages from it are discarded. */
   isAdmitted = false;
   /** Owners of lost messages that no EFAULT has reported to yet. */
@@ -186,6 +190,11 @@ export class Path implements ConnectionPath, Timed {
     }
   }
 
+  /** This machine has another address, at which the peer cannot find it: connects to the peer. */
+  seek(now: number): void {
+    if (this.isOwnKind && !this.#outage.isFailed) this.#want(now);
+  }
+
   /** One of this node's ports was bound or unbound. */
   portChanged(now: number, number: number, isBound: boolean): void {
     this.#tell(now, ControlKind.PORTS, [number], isBound);
@@ -285,6 +294,7 @@ export class Path implements ConnectionPath, Timed {
     this.incarnations.incarnation = own.incarnation;
     if (!isAnother) return;
     this.isAdmitted = this.node.admits(undefined);
+    this.token = this.peerToken = 0;
     this.#held.clear();
     // The peer has restarted: messages that its former process had not acknowledged are lost.
     const lost = this.#connections.reduce(
@@ -362,6 +372,9 @@ export class Path implements ConnectionPath, Timed {
         this.node.taught(this, before);
         return true;
       }
+      case ControlKind.TOKEN:
+        this.peerToken = control.token!;
+        return true;
       default:
         this.#liveness.beaten();
         return true;
@@ -498,6 +511,8 @@ export class Path implements ConnectionPath, Timed {
   }
 
   #sendHello(now: number): void {
+    this.token ||= this.node.transport.random();
+    sendToken(this.connection(0), this.token);
     sendHello(this.connection(0), this.node, this.home);
     this.#liveness.dueMicros = now;
     this.#connections[0]?.pump(now);

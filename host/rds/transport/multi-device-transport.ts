@@ -9,6 +9,7 @@ import type {
   SendBuffer,
 } from '../protocol/transport.js';
 import type { RdsCore } from '../protocol/core.js';
+import { homeTowards } from '../protocol/routes.js';
 import type { LocalRegion } from './local-regions.js';
 import type { VerbsTransport } from './verbs-transport.js';
 
@@ -61,7 +62,7 @@ export class MultiDeviceTransport implements Transport {
     owner: TransportOwner,
   ): TransportConnection {
     const transport = this.all[from]!;
-    if (!transport.isClosed) return transport.connect(to, connectionIndex, privateData, owner);
+    if (transport.isHere) return transport.connect(to, connectionIndex, privateData, owner);
     const closed = new ClosedConnection();
     queueMicrotask(() => {
       if (!closed.isClosed) owner.down(this.first.now, closed, true);
@@ -70,12 +71,19 @@ export class MultiDeviceTransport implements Transport {
     return closed;
   }
 
-  /** Links with connections of their own know their peers; other links match addresses. */
+  /**
+   * Links with connections of their own know their peers; other links match addresses, of which the
+   * machine may have lost some.
+   */
   homeOf(peer: Endpoint): number | undefined {
     const index = this.all.findIndex(({ isClosed, context }) => {
       return !isClosed && context.device.link?.peers?.some(({ gid }) => gid.equals(peer.gid));
     });
-    return index < 0 ? undefined : index;
+    if (index >= 0) return index;
+    const away = this.all.flatMap(({ isHere }, at) => (isHere ? [] : [at]));
+    if (away.length === 0 || away.length === this.all.length) return undefined;
+    const reserves = this.all.flatMap(({ core }, at) => (core.isReserve(at) ? [at] : []));
+    return homeTowards(this.addresses, peer, new Set([...away, ...reserves]));
   }
 
   denialOf(peer: Endpoint): string | undefined {
@@ -140,7 +148,7 @@ export class MultiDeviceTransport implements Transport {
   }
 }
 
-/** A connection of a closed device: it is never established. */
+/** A connection of a device that is closed, or whose address is gone: it is never established. */
 class ClosedConnection implements TransportConnection {
   readonly room = 0;
   marksHeaders = false;

@@ -2,6 +2,7 @@
 import { QpState, WcFlag, WcStatus } from '#build/abi.js';
 import { RefusalError } from '../../errors/errors.js';
 import { Endpoint } from '../../link/endpoint.js';
+import { isOurs } from '../../link/interface.js';
 import type { AuthOptions } from '../../cm/auth-option.js';
 import { authReason } from '../../cm/auth-reasons.js';
 import type { CmId } from '../../cm/cm-id.js';
@@ -61,6 +62,8 @@ export class VerbsTransport {
   readonly denials = new Denials();
   /** Set before the first event. */
   core!: RdsCore;
+  /** Called when a connection has ended: the machine may have lost the address of the device. */
+  onBroken: (peer: Endpoint) => void = () => {};
   /** Called after each event: the core's next deadline may have changed. */
   onInput: () => void = () => {};
   readonly #channel: EventChannel;
@@ -118,6 +121,15 @@ export class VerbsTransport {
 
   get isClosed(): boolean {
     return this.#isClosed;
+  }
+
+  /** Open, at an address that this machine has. */
+  get isHere(): boolean {
+    return !this.#isClosed && (!this.#isUdp || isOurs(this.context.local.gid));
+  }
+
+  get #isUdp(): boolean {
+    return this.context.device.info.pseudoHeader === 'ip';
   }
 
   get now(): number {
@@ -196,8 +208,10 @@ export class VerbsTransport {
   broken(connection: VerbsConnection, isAbsent = false): void {
     queueMicrotask(() => {
       if (connection.isClosed) return;
+      const peer = connection.id.getPeerAddr();
       connection.owner.down(this.now, connection, isAbsent);
       connection.close();
+      if (peer) this.onBroken(Endpoint.parse(peer.address, peer.udpPort));
       this.onInput();
     });
   }

@@ -7,6 +7,8 @@
  *      8  major 3, minor 1            16  ack, 64 bits
  *     10  minor mask, 16 bits         24  credit, 32 bits: 0 from us
  *     12  type of service             28  incarnation, 32 bits (ours)
+ *
+ * From an address that the peer does not know, a node of our own kind offers its token as credits.
  */
 import { Gid } from '../../link/endpoint.js';
 import { CONNECTIONS_PER_PATH } from './constants.js';
@@ -17,6 +19,8 @@ export interface OwnKind {
   readonly incarnation: number;
   /** Another one whenever the node has given up what was on its way to us. */
   readonly generation: number;
+  /** Of the path, as the receiver gave it (ControlKind.TOKEN); 0 or undefined: none is shown. */
+  readonly token?: number;
 }
 
 export interface Handshake {
@@ -48,6 +52,7 @@ export function buildHandshake({ source, target, ack, own }: Handshake): Uint8Ar
   if (own) {
     view.setUint8(5, own.connectionIndex | (own.generation << 2));
     view.setUint16(6, OWN_KIND);
+    view.setUint32(16, own.token ?? 0);
     view.setUint32(20, own.incarnation);
   }
   return bytes;
@@ -67,12 +72,15 @@ export function parseHandshake(bytes: Uint8Array, isIpv4: boolean): Handshake | 
   if (!Number.isSafeInteger(ack)) return undefined;
   const connectionIndex = view.getUint8(5) & 3;
   const generation = view.getUint8(5) >> 2;
+  const token = view.getUint32(16);
   const isOwn = view.getUint16(6) === OWN_KIND && connectionIndex < CONNECTIONS_PER_PATH;
   return {
     source: readAddress(bytes, 0, isIpv4),
     target: readAddress(bytes, addressBytes, isIpv4),
     ack,
-    own: isOwn ? { connectionIndex, generation, incarnation: view.getUint32(20) } : undefined,
+    own: isOwn
+      ? { connectionIndex, generation, incarnation: view.getUint32(20), ...(token && { token }) }
+      : undefined,
   };
 }
 

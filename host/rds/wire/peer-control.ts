@@ -18,6 +18,8 @@ export const ControlKind = Object.freeze({
   ADDRESSES: 4,
   /** The user and the groups that the node runs as: numbers of 32 bits. */
   IDENTITY: 5,
+  /** 32 secret bits: the receiver shows them when it connects from an address that is not known. */
+  TOKEN: 6,
 });
 
 export interface Control {
@@ -29,6 +31,7 @@ export interface Control {
   readonly ports: readonly number[];
   readonly addresses?: readonly Endpoint[];
   readonly identity?: Identity;
+  readonly token?: number;
 }
 
 const [SET, RESET] = [1, 2];
@@ -38,8 +41,9 @@ const FIRST_PORT_AT = 2;
 const ADDRESS_BYTES = 18;
 
 export function buildControl(control: Control): Uint8Array {
-  const { kind, isSet, isReset, ports, addresses = [], identity } = control;
+  const { kind, isSet, isReset, ports, addresses = [], identity, token } = control;
   const ids = identity ? [identity.uid, ...identity.gids] : [];
+  if (token !== undefined) ids.push(token);
   const bytes = new Uint8Array(
     FIRST_PORT_AT + 2 * ports.length + ADDRESS_BYTES * addresses.length + 4 * ids.length,
   );
@@ -71,6 +75,10 @@ export function parseControl(bytes: Uint8Array): Control | undefined {
   if (kind === ControlKind.IDENTITY) {
     const identity = readIdentity(view);
     return identity && { ...said, ports: [], identity };
+  }
+  if (kind === ControlKind.TOKEN) {
+    const isWhole = bytes.length === FIRST_PORT_AT + 4;
+    return isWhole ? { ...said, ports: [], token: view.getUint32(FIRST_PORT_AT) } : undefined;
   }
   const ports: number[] = [];
   for (let at = FIRST_PORT_AT; at < bytes.length; at += 2) ports.push(view.getUint16(at));

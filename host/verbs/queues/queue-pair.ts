@@ -252,9 +252,9 @@ export class QueuePair {
     return flowPort(flowPorts, label);
   }
 
-  /** @internal */
-  isConnectedTo(gid: Gid): boolean {
-    return this.#peer?.equals(gid) ?? false;
+  /** @internal `gid` undefined: to any peer. */
+  isConnectedTo(gid: Gid | undefined): boolean {
+    return this.#peer?.equals(gid ?? this.#peer) ?? false;
   }
 
   /**

@@ -156,6 +156,27 @@ test('a reserve serves peers that have a path: no program has bound its address'
   assert.ok(asks(peer, core.local));
 });
 
+test('a peer at an address that it has not named is the peer that has its token', () => {
+  const { core } = new Victim(true);
+  const [path] = core.paths;
+  const { peer, token } = path!;
+  assert.not(token === 0, 'the peer has been given one');
+  const elsewhere = Endpoint.parse('198.51.100.7', 4791);
+  const asks = (source: Endpoint, shown: number, target = core.local): unknown => {
+    const own = { connectionIndex: 0, incarnation: 7, generation: 0, token: shown };
+    const request = buildHandshake({ source: source.gid, target: target.gid, ack: 0, own });
+    return core.request(NOW, elsewhere, request, 0);
+  };
+  assert.is(asks(peer, 0), undefined, 'none is shown');
+  assert.is(asks(peer, token + 1), undefined, 'another one');
+  assert.is(asks(Endpoint.parse('10.0.0.8', 4791), token), undefined, 'of another peer');
+  assert.is(asks(peer, token, Endpoint.parse('10.0.0.3', 4791)), undefined, 'for another node');
+  const acceptance = asks(peer, token) as ReturnType<typeof core.request>;
+  assert.is(acceptance?.connection, path!.connection(0));
+  assert.equal(acceptance?.route, { from: 0, to: elsewhere });
+  assert.is([...core.paths].length, 1);
+});
+
 test('a device that is a node of its own, or of that node already, is not another one', async () => {
   const links = createLoopbackPair();
   const contexts = [await openDevice({ link: links.a }), await openDevice({ link: links.b })];
