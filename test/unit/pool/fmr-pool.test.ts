@@ -460,12 +460,17 @@ test('numbers out of range are misuse', () =>
       { growBlock: 0 },
       { monitorMicros: 0.5 },
       { idleMicros: -1 },
+      { onEvent: 4 as never },
+      { ulp: '\ud800' },
     ]) {
       const params = { maxLength: 4096, ulp: 'other', ...bad };
       expectCode(() => createFmrPool(context, undefined, params), 'misuse', JSON.stringify(bad));
     }
     expectCode(() => pool.createUser(-1), 'misuse');
     expectCode(() => pool.createUser(1, { weight: 0 }), 'misuse');
+    expectCode(() => pool.createUser(1, { reclaim: 5 as never }), 'misuse');
+    expectCode(() => pool.revoke(undefined as never), 'misuse');
+    expectCode(() => pool.addMr({} as never), 'misuse');
   }));
 
 test('how many regions keep a link busy is a matter of the link and the store, not of connections', () => {
