@@ -126,6 +126,32 @@ test('a heap larger than the device is refused, and leaves nothing', async () =>
   await context.close();
 });
 
+test('a heap without a root is refused, and leaves neither memory nor a key', async () => {
+  await using context = await openDevice({
+    name: freshName(),
+    port: 0,
+    processesMax: 1,
+    regionsMax: 16,
+  });
+  const pd = context.allocPd();
+  for (let count = 0; count < 8; count++) context.roots.put(`${count}`, { pd });
+  const { userHeap } = context.device.arena;
+  const { bytesFree } = userHeap;
+  for (let count = 0; count < 40; count++) {
+    assert.throws(() => pd.heap(), /heap: all 8 roots of the device are taken.*ENOMEM/);
+  }
+  assert.is(userHeap.bytesFree, bytesFree);
+  pd.regMr(context.alloc(64), 1);
+});
+
+test('a quota is for a slot that the device has', async () => {
+  const { context, pd } = await openShared();
+  const heap = pd.heap();
+  assert.throws(() => heap.setQuota(2 ** 20, 32), /slot: must be a whole number from 0 to 31/);
+  heap.setQuota(2 ** 20, 31);
+  await context.close();
+});
+
 test('a heap takes storage of a device that grows when it needs it', async () => {
   const name = freshName();
   const directory = mkdtempSync(join(tmpdir(), 'verbena-heap-'));

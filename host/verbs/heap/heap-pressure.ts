@@ -26,6 +26,8 @@ export interface PressureOptions {
   readonly commit: (table: HeapTable, address: number, bytes: number) => void;
   /** Gives storage of the device's file back, if it can. */
   readonly release: OnRange;
+  /** Gives back the storage of memory of the device that no process holds. False: there is none. */
+  readonly releaseUnheld: () => boolean;
 }
 
 /** Why a heap got no storage. */
@@ -62,6 +64,7 @@ export function makeRoom(
       if (lock.run(() => storeSegment(own, segment.first, count, commitOwn))) return undefined;
     } catch (error) {
       if (!(error instanceof RefusalError) || error.code !== 'ENOSPC') throw error;
+      if (attempt === 0 && options.releaseUnheld()) continue;
       if (takeFrom(others, count, options) === 0) return announce(others, count, 'storage');
     }
   }
