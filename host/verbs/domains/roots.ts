@@ -165,16 +165,7 @@ export class Roots {
     const { device } = this.#context;
     device.locked(() => {
       this.checkFree(verb, name, values.kind, isOfDomain(values.kind) ? values.pd : undefined);
-      const entry = this.#entries(true).find(
-        (one) => one.state !== RootState.SET || !this.#isLive(one),
-      );
-      if (!entry) {
-        const rule = `all ${this.#count} roots of the device are taken`;
-        throw new RefusalError(
-          'ENOMEM',
-          `${verb}: ${rule}; remove some, or store them in one heap`,
-        );
-      }
+      const entry = this.checkRoom(verb);
       entry.state = RootState.FREE;
       const at = this.#addressOf(entry);
       const memory = device.arena.memory.bytes;
@@ -185,6 +176,16 @@ export class Roots {
       Object.assign(entry, values, { owner, incarnation: this.#incarnation(device.slot) });
       entry.state = RootState.SET;
     });
+  }
+
+  /** @internal An entry for one more root. Throws RefusalError ENOMEM. `verb`: for errors. */
+  checkRoom(verb: string): Entry {
+    const entry = this.#entries(true).find(
+      (one) => one.state !== RootState.SET || !this.#isLive(one),
+    );
+    if (entry) return entry;
+    const rule = `all ${this.#count} roots of the device are taken`;
+    throw new RefusalError('ENOMEM', `${verb}: ${rule}; remove some, or store them in one heap`);
   }
 
   /** @internal Throws RefusalError EEXIST. */

@@ -121,8 +121,13 @@ export class DomainHeap {
       commitParts(context, table, start, bytes);
     const members = membersOf(context);
     const { name = 'heap', onPressure } = options;
-    const tryRoom = (spans: number): Shortage | undefined =>
-      context.device.locked(() => makeRoom(table, spans, pressureOf(pd)));
+    const tryRoom = (spans: number): Shortage | undefined => {
+      for (;;) {
+        const found = context.device.locked(() => makeRoom(table, spans, pressureOf(pd)));
+        if (found !== 'busy') return found;
+        this.#slabs.awaitLock();
+      }
+    };
     const room = (spans: number): Shortage | undefined => {
       const shortage = tryRoom(spans);
       if (shortage === undefined || shortage === 'reserve') return shortage;
@@ -149,10 +154,12 @@ export class DomainHeap {
     const id = `${pd.handle} ${name}`;
     const known = heaps.get(id);
     if (known) return known;
-    const heap = context.device.locked(() => {
-      const place = findPlace(pd, name) ?? createPlace(pd, name, reserve, access, options);
-      return new DomainHeap(pd, place, options);
-    });
+    const place = context.device.locked(
+      () => findPlace(pd, name) ?? createPlace(pd, name, reserve, access, options),
+    );
+    // Without the lock of the tables: the lock of the heap may be a dead process's, and a process
+    // that opens the device, which needs the tables, keeps others from its reclaim meanwhile.
+    const heap = new DomainHeap(pd, place, options);
     heaps.set(id, heap);
     return heap;
   }
@@ -362,7 +369,7 @@ function pressureOf(pd: ProtectionDomain): PressureOptions {
     .map((one) => tableOf(context, one));
   // What dead processes had is free first.
   const commit = (): void => undefined;
-  for (const table of tables) new SlabHeap({ table, members, commit }).sweepDead();
+  for (const table of tables) new SlabHeap({ table, members, commit }).sweepDead(true);
   return {
     tables,
     members,
@@ -442,7 +449,6 @@ function createPlace(
   const isShared = userHeap instanceof SharedHeap;
   const address = isShared ? userHeap.reserve(length) : userHeap.alloc(length);
   const table = new HeapTable(new Int32Array(arena.memory.buffer), address, spans);
-  let key: Key | undefined;
   try {
     if (isShared) userHeap.commitOrRelease(address, table.unitTable * 4 - address);
     const wanted = {
@@ -452,7 +458,9 @@ function createPlace(
       pd: pd.handle,
       access,
     };
-    key = new Key(context, wanted, 'heap', {
+    // Before the key, which would stay: a release waits, and not under this lock.
+    context.roots.checkRoom('heap');
+    const key = new Key(context, wanted, 'heap', {
       EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that this device does not know`,
       EINVAL: 'access with REMOTE_WRITE or REMOTE_ATOMIC needs LOCAL_WRITE',
     });
@@ -469,8 +477,6 @@ function createPlace(
     noteAllocation(context, place);
     return place;
   } catch (error) {
-    // The key first: a peer must not reach memory that another allocation gets.
-    if (key?.live) key.release('heap');
     arena.userHeap.free(address);
     throw error;
   }

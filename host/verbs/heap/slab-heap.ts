@@ -203,19 +203,29 @@ export class SlabHeap {
     for (const cache of this.#caches) this.#flush(cache, cache.count);
   }
 
-  /** Reclaims what processes had that have ended. Returns how many had something. */
-  sweepDead(): number {
+  /**
+   * Reclaims what processes had that have ended. Returns how many had something. `isTried`: not if
+   * another process has the lock; for callers with the lock of the device's tables.
+   */
+  sweepDead(isTried = false): number {
     let swept = 0;
     for (let slot = 0; slot < this.#members.slotsMax; slot++) {
       if (!this.#isDead(slot)) continue;
-      this.#lock.run(() => {
+      const sweep = (): void => {
         if (!this.#isDead(slot)) return;
         sweepSlot(this.table, slot);
         Atomics.store(this.#words, this.table.member(slot), 0);
-      });
+      };
+      if (isTried) this.#lock.tryRun(sweep);
+      else this.#lock.run(sweep);
       swept++;
     }
     return swept;
+  }
+
+  /** Returns when no process has the lock of the heap. Throws RefusalError EBUSY. */
+  awaitLock(): void {
+    this.#lock.run(() => undefined);
   }
 
   #isDead(slot: number): boolean {
