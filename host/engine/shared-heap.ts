@@ -81,7 +81,7 @@ export class SharedHeap implements UserHeap {
 
   /**
    * With the lock of the tables: gives back the storage of memory that no process holds, of dead
-   * ones as well. Returns false if there is none.
+   * ones as well. Returns false if all memory is held.
    */
   releaseUnheld(): boolean {
     const storage = this.#storage;

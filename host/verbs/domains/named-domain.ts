@@ -117,9 +117,9 @@ export class NamedDomain {
   }
 
   /**
-   * Resolves when the domain has no owner: it has ended, left the domain, or retired the name. After
-   * the end of the name `claim` throws ENOENT. Rejects with MisuseError; RefusalError ETIMEDOUT; the
-   * reason of the signal.
+   * Resolves when the domain has no owner: it has ended, left the domain or retired the name. After
+   * the end of the name `claim` throws ENOENT. Rejects with MisuseError; RefusalError ETIMEDOUT;
+   * the reason of the signal.
    */
   async waitUnowned(limits: WaitLimits = {}): Promise<void> {
     checkWait('waitUnowned', limits);
