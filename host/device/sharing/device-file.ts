@@ -206,7 +206,7 @@ export class DeviceFile {
     return asked(this.path, () => this.posix.isLocked(this.#fd, SLOTS, SLOTS_MAX));
   }
 
-  /** Does a process live in a slot that is none of these? */
+  /** Does a process live in another slot than these? */
   hasOthers(own: readonly number[]): boolean {
     for (let slot = 0; slot < SLOTS_MAX; slot++) {
       if (!own.includes(slot) && this.isAlive(slot)) return true;

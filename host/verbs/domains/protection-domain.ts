@@ -239,8 +239,8 @@ export class ProtectionDomain {
    * A heap of this domain (seed 000): creates it, or opens the one of that name that another thread
    * or process of the device has created. One key for all its memory, the same addresses in all
    * processes; it ends with the last process that has opened it. Throws MisuseError; RefusalError
-   * ENOMEM (no memory of the device, regions or roots are left), ENOSPC (the file system of a device
-   * that grows is full), EBUSY (the tables are locked).
+   * ENOMEM (no memory of the device, regions or roots are left), ENOSPC (the file system of a
+   * device that grows is full), EBUSY (the tables are locked).
    */
   heap(options: HeapOptions = {}): DomainHeap {
     this.check('heap');

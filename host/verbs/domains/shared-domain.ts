@@ -74,7 +74,8 @@ function writeHandle(pd: ProtectionDomain, nonce: bigint, area: Uint8Array): Uin
 }
 
 /**
- * @internal The domain of a handle, in which this thread takes part from now on. `verb`: for errors.
+ * @internal The domain of a handle, in which this thread takes part from now on. `verb`: for
+ * errors.
  */
 export function attachShpd(
   verb: string,

@@ -26,7 +26,7 @@ export interface PressureOptions {
   readonly commit: (table: HeapTable, address: number, bytes: number) => void;
   /** Gives storage of the device's file back, if it can. */
   readonly release: OnRange;
-  /** Gives back the storage of memory of the device that no process holds. False: there is none. */
+  /** Gives back storage of memory that no process holds. False: all memory is held. */
   readonly releaseUnheld: () => boolean;
 }
 
@@ -41,9 +41,9 @@ function lockOf(table: HeapTable, members: HeapMembers): HeapLock {
 
 /**
  * With the lock of the device's tables: gives `count` spans in a row of the heap at `own` storage.
- * Returns the reason if it has none; the other heaps learn of that (`Header.PRESSURE`). It waits for
- * no lock: if the holder of the heap's lock died, a process that opens the device may need the tables
- * before the dead one is reclaimed.
+ * Returns the reason if it has none; the other heaps learn of that (`Header.PRESSURE`). It waits
+ * for no lock: if the holder of the heap's lock died, a process that opens the device may need the
+ * tables before the dead one is reclaimed.
  */
 export function makeRoom(
   own: HeapTable,
