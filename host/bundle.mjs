@@ -16,6 +16,8 @@ const FOLDER = 'build/package';
 const COMMAND = 'build/verbena.js';
 /** A module that another one starts as a thread, or imports by its URL. */
 const BESIDE = /new URL\(\s*'(\.\.?\/[^']+\.js)',\s*import\.meta\.url,?\s*\)/g;
+/** Modules that are only started, as a Worker: none is imported. */
+const THREAD = /-thread$/;
 const START = 'verbena:start';
 
 const names = readdirSync(MODULES, { recursive: true }).filter((name) => name.endsWith('.js'));
@@ -79,19 +81,23 @@ function isFresh() {
 
 if (!isFresh()) {
   rmSync(FOLDER, { recursive: true, force: true });
-  const entries = [...exported(), ...started(), ['verbena', START]];
-  await build({
-    entryPoints: Object.fromEntries(entries),
+  const threads = started().filter(([name]) => THREAD.test(name));
+  const entries = [...exported(), ...started(), ['verbena', START]].filter(
+    ([name]) => !THREAD.test(name),
+  );
+  const options = {
     outdir: FOLDER,
     bundle: true,
-    // One copy of each module for all entries: classes are the same wherever they come from.
-    splitting: true,
     format: 'esm',
     platform: 'node',
     target: 'node20',
     packages: 'external',
     logLevel: 'warning',
     plugins: [ownUrls],
-  });
+  };
+  // One copy of each module for all entries: classes are the same wherever they come from.
+  await build({ ...options, entryPoints: Object.fromEntries(entries), splitting: true });
+  // A thread has its own copy of each module anyway: one file, without what it does not use.
+  for (const [name, path] of threads) await build({ ...options, entryPoints: { [name]: path } });
   writeFileSync(COMMAND, "#!/usr/bin/env node\nimport './package/verbena.js';\n", { mode: 0o755 });
 }

@@ -1,5 +1,6 @@
 /** The ends of a wait: a timeout and an AbortSignal. */
 import { MisuseError } from '../errors/errors.js';
+import { checkKeys } from './options.js';
 import { checkMillis, timerMillis } from './timer.js';
 
 /** Limits of a wait. */
@@ -16,6 +17,12 @@ export function checkLimits({ timeout, signal }: WaitLimits): void {
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
     throw new MisuseError('signal', `must be an AbortSignal, got ${typeof signal}`);
   }
+}
+
+/** Also refuses other keys: a misspelt timeout would be a wait without an end. */
+export function checkWait(operation: string, limits: WaitLimits): void {
+  checkKeys(operation, limits, 'timeout signal');
+  checkLimits(limits);
 }
 
 /**

@@ -2,13 +2,15 @@
  * The heap that all processes of a device share (assembly/memory/heap.ts): an allocation has the
  * same address in each of them and stays until the last holder has freed it or died.
  */
-import { BlockParametersLayout, Errno } from '#build/abi.js';
+import { ArenaLayout, BLOCK_SIZE, BlockLayout, BlockParametersLayout, Errno } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { ArenaMemory } from './arena.js';
 import type { UserHeap } from './heap.js';
 import { structAt, type Struct } from './struct.js';
 
 const ALIGNMENT = 64;
+/** The file system gives back whole pages. */
+const PAGE_BYTES = 4096;
 
 /** Storage of the device's file. */
 export interface FileStorage {
@@ -18,6 +20,8 @@ export interface FileStorage {
   readonly release: (address: number, bytes: number) => void;
   /** False: all memory has storage now, and keeps it. */
   readonly isSparse: boolean;
+  /** Works with the tables of the device to itself. */
+  readonly locked: <Result>(work: () => Result) => Result;
 }
 
 export class SharedHeap implements UserHeap {
@@ -48,12 +52,7 @@ export class SharedHeap implements UserHeap {
   alloc(size: number): number {
     const address = this.#take(size);
     const { dirty } = this.#struct;
-    try {
-      this.commit(address, size);
-    } catch (error) {
-      this.free(address);
-      throw error;
-    }
+    this.#commitOrFree(address, size);
     this.#arena.memory.bytes.fill(0, address, address + dirty);
     return address;
   }
@@ -65,7 +64,7 @@ export class SharedHeap implements UserHeap {
   reserve(size: number): number {
     const address = this.#take(size);
     const { dirty } = this.#struct;
-    this.commit(address, dirty);
+    this.#commitOrFree(address, dirty);
     this.#arena.memory.bytes.fill(0, address, address + dirty);
     return address;
   }
@@ -78,6 +77,61 @@ export class SharedHeap implements UserHeap {
   /** Gives storage back, of a device that grows: the memory is zero, `commit` before its use. */
   release(address: number, bytes: number): void {
     if (this.#storage?.isSparse) this.#storage.release(address, bytes);
+  }
+
+  /**
+   * With the lock of the tables: gives back the storage of memory that no process holds, of dead
+   * ones as well. Returns false if all memory is held.
+   */
+  releaseUnheld(): boolean {
+    const storage = this.#storage;
+    if (!storage?.isSparse) return false;
+    const { memory, address } = this.#arena;
+    const arena = structAt(memory, ArenaLayout, address);
+    const { blocks, blocksMax, heapStart } = arena;
+    // Memory behind it has never had storage.
+    const used = Math.min(structAt(memory, ArenaLayout, arena.state).heapFresh, arena.heapEnd);
+    const held: [start: number, size: number][] = [];
+    for (let index = 0; index < blocksMax; index++) {
+      const block = structAt(memory, BlockLayout, blocks + index * BLOCK_SIZE);
+      const { start, size, holders0, holders1, holders2, holders3 } = block;
+      if ((holders0 | holders1 | holders2 | holders3) !== 0n) held.push([start, size]);
+    }
+    held.sort(([one], [other]) => one - other);
+    let [end, released] = [heapStart, false];
+    for (const [start, size] of [...held, [used, 0] as const]) {
+      const first = Math.ceil(end / PAGE_BYTES) * PAGE_BYTES;
+      const last = Math.floor(Math.min(start, used) / PAGE_BYTES) * PAGE_BYTES;
+      if (last > first) {
+        storage.release(first, last - first);
+        released = true;
+      }
+      end = Math.max(end, start + size);
+    }
+    return released;
+  }
+
+  /**
+   * As `commit`; if the file system is full, with the storage of memory that no process holds. The
+   * caller has the lock of the device's tables or none. Throws RefusalError ENOSPC.
+   */
+  commitOrRelease(address: number, bytes: number): void {
+    try {
+      this.commit(address, bytes);
+    } catch (error) {
+      const isFull = error instanceof RefusalError && error.code === 'ENOSPC';
+      if (!isFull || !this.#storage!.locked(() => this.releaseUnheld())) throw error;
+      this.commit(address, bytes);
+    }
+  }
+
+  #commitOrFree(address: number, bytes: number): void {
+    try {
+      this.commitOrRelease(address, bytes);
+    } catch (error) {
+      this.free(address);
+      throw error;
+    }
   }
 
   #take(size: number): number {

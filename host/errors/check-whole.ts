@@ -7,6 +7,12 @@ export function checkWhole(name: string, value: number, least = 0, most = 2 ** 3
   throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
 }
 
+/** Throws MisuseError unless `value` is a function, or absent. */
+export function checkFunction(name: string, value: unknown): void {
+  if (value === undefined || typeof value === 'function') return;
+  throw new MisuseError(name, `must be a function, got ${value === null ? 'null' : typeof value}`);
+}
+
 /** Throws MisuseError unless `value` is true or false. */
 export function checkFlag(name: string, value: boolean): void {
   if (typeof value === 'boolean') return;

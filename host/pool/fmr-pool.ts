@@ -5,11 +5,11 @@
 import { Errno } from '#build/abi.js';
 import { checkKeys, checkObject } from '../base/options.js';
 import { checkOpen } from '../device/device.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import type { FastMemoryRegion } from '../verbs/regions/fast-memory-region.js';
+import { FastMemoryRegion } from '../verbs/regions/fast-memory-region.js';
 import type { FmrDesc } from './fmr-desc.js';
 import type { CheckedParams, FmrPoolStats } from './params.js';
 import type { PoolMember } from './pool-member.js';
@@ -63,6 +63,7 @@ export class FmrPool {
     if (!(weight > 0 && weight < Infinity)) {
       throw new MisuseError('weight', `must be a number above 0, got ${weight}`);
     }
+    checkFunction('reclaim', options.reclaim);
     const place = this.#member.table.addUser(numMr, weight, name);
     const own = this.#member.takeOwn(place, numMr);
     const user = new FmrPoolUser(this, this.#member, place, own, options);
@@ -78,6 +79,9 @@ export class FmrPool {
    * has `mrsMax` regions).
    */
   addMr(mr: FastMemoryRegion): void {
+    if (!(mr instanceof FastMemoryRegion)) {
+      throw new MisuseError('mr', `must be a region of allocMr, got ${typeof mr}`);
+    }
     this.#check();
     const why = this.#unfit(mr);
     if (why !== undefined) throw new RefusalError('EINVAL', `addMr: the region ${why}`);
@@ -156,6 +160,7 @@ export class FmrPool {
    * again).
    */
   revoke(desc: FmrDesc): void {
+    checkObject('revoke', desc, 'desc');
     this.#check();
     if (!desc.holder || desc.holder.pool !== this) {
       throw new RefusalError('EINVAL', 'revoke: no user of this pool holds the region');

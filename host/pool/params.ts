@@ -1,6 +1,6 @@
 /** Parameters of a pool, and the number of regions that a workload needs. */
 import { checkKeys, checkObject } from '../base/options.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** Events of a pool, for logs and plots. */
@@ -135,6 +135,7 @@ export function checkParams(params: FmrPoolParams): CheckedParams {
   checkWhole('idleMicros', idleMicros, 0, 2 ** 40);
   checkWhole('demandMicros', demandMicros, 0, 2 ** 41);
   checkWhole('monitorMicros', monitorMicros, 1, 2 ** 40);
+  checkFunction('onEvent', onEvent);
   return {
     maxLength,
     ulp,

@@ -94,7 +94,7 @@ export class PoolTable {
       const struct = structAt(arena.memory, PoolParametersLayout, address);
       arena.memory.bytes.fill(0, address, address + PoolParametersLayout.size);
       const name = new TextEncoder().encode(params.ulp);
-      if (name.length === 0 || name.length > ULP_BYTES) {
+      if (name.length === 0 || name.length > ULP_BYTES || /\p{Surrogate}/u.test(params.ulp)) {
         const got = `got "${params.ulp}"`;
         throw new MisuseError('ulp', `must have 1 to ${ULP_BYTES} bytes of UTF-8, ${got}`);
       }

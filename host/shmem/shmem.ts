@@ -508,6 +508,7 @@ export class Shmem {
 
   /** `shmem_test_lock`: true if this PE has the lock now. */
   testLock(lock: BigInt64Array): boolean {
+    checkLock(lock);
     const own = BigInt(this.myPe + 1);
     const found = this.atomicCompareSwap(lock, 0n, own, 0);
     if (found === 0n) return true;
@@ -518,6 +519,7 @@ export class Shmem {
 
   /** `shmem_clear_lock`: all writes of this PE are there before. Throws MisuseError. */
   clearLock(lock: BigInt64Array): void {
+    checkLock(lock);
     this.#world.quiet();
     const own = BigInt(this.myPe + 1);
     if (this.atomicCompareSwap(lock, own, 0n, 0) !== own) {
@@ -617,6 +619,14 @@ function checkType(name: string, found: unknown, symmetric: SymmetricArray): voi
     ArrayBuffer.isView(one) ? (one as Uint8Array)[Symbol.toStringTag] : typeof one;
   if (typeOf(found) === typeOf(symmetric)) return;
   throw new MisuseError(name, `must be a ${typeOf(symmetric)}, got ${typeOf(found)}`);
+}
+
+/** A 32-bit word, as of C's long on some machines, is no lock here. */
+function checkLock(lock: unknown): void {
+  if (lock instanceof BigInt64Array) return;
+  const found = ArrayBuffer.isView(lock) ? (lock as Uint8Array)[Symbol.toStringTag] : typeof lock;
+  const remedy = 'make it with shmem.array(BigInt64Array, 1)';
+  throw new MisuseError('lock', `must be a BigInt64Array, got ${found}; ${remedy}`);
 }
 
 /** An element of that array: a bigint where its elements have 64 bits and no fraction. */

@@ -1,5 +1,5 @@
 /** Teams of PEs, and what a team does together (OpenSHMEM 1.5, 9.4 and 9.9). */
-import type { WaitLimits } from '../base/wait-limits.js';
+import { checkWait, type WaitLimits } from '../base/wait-limits.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { reducers, type Reducer } from './reduce.js';
@@ -59,9 +59,15 @@ export class ShmemTeam {
     return this.#ranks.flatMap((rank, pe) => (failed.has(rank) ? [] : [pe]));
   }
 
-  /** `shmem_team_sync`: resolves when all PEs of the team have called it. */
-  async sync(limits: WaitLimits = {}): Promise<void> {
+  /**
+   * `shmem_team_sync`: resolves when all PEs of the team have called it. A call that ends by its
+   * timeout or signal counts as made. Rejects with MisuseError; RefusalError ETIMEDOUT, ECONNRESET
+   * (a PE of the team has failed); the reason of the signal.
+   */
+  async sync(limits?: WaitLimits): Promise<void> {
     this.#world.checkOpen();
+    // Before this PE counts as arrived.
+    if (limits !== undefined) checkWait('sync', limits);
     const turn = ++this.#turn;
     if (this.#arrivals) return this.#meet(this.#arrivals, turn, limits);
     const { nPes } = this;
@@ -79,7 +85,7 @@ export class ShmemTeam {
    * The rounds of a dissemination barrier would need the processor once per round, which is what
    * time goes to if PEs outnumber processors.
    */
-  async #meet(arrivals: readonly number[], turn: number, limits: WaitLimits): Promise<void> {
+  async #meet(arrivals: readonly number[], turn: number, limits?: WaitLimits): Promise<void> {
     const { words } = this.#world.node;
     let next = 0;
     const complete = (): boolean => {

@@ -1,7 +1,7 @@
 /** What all calls of a PE share: the memory of all PEs, waits, and which PEs have failed. */
 import { availableParallelism } from 'node:os';
 import { loadPosix } from '../link/posix.js';
-import type { WaitLimits } from '../base/wait-limits.js';
+import { checkWait, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Heap } from '../engine/heap.js';
 import { LocalPeer, wordsOf, type Peer } from './peer.js';
@@ -138,10 +138,11 @@ export class World {
   async until(
     what: string,
     test: () => boolean,
-    limits: WaitLimits = {},
+    limits?: WaitLimits,
     members: readonly number[] = [],
   ): Promise<void> {
     this.checkOpen();
+    if (limits !== undefined) checkWait(what, limits);
     for (let turn = 0; turn < this.#spins; turn++) if (test()) return;
     for (let turn = 0; turn < YIELDS; turn++) {
       this.#yield();
@@ -165,8 +166,11 @@ export class World {
       throw new RefusalError('ECONNRESET', `${what}: PE ${dead} has failed; ${remedy}`);
     };
     const late = (): Error =>
-      new RefusalError('ETIMEDOUT', `${what}: not within ${limits.timeout} ms; is a peer stopped?`);
+      new RefusalError(
+        'ETIMEDOUT',
+        `${what}: not within ${limits?.timeout} ms; is a peer stopped?`,
+      );
     const { waits } = this.node.context.device;
-    await waits.until(look, limits, late, this.#isAlone ? undefined : REMOTE_LOOK_MILLIS);
+    await waits.until(look, limits ?? {}, late, this.#isAlone ? undefined : REMOTE_LOOK_MILLIS);
   }
 }

@@ -288,8 +288,13 @@ export class Context {
    * a wrong handle, another device, a domain that is gone: nothing tells them apart.
    */
   sharePd(shpd: Uint8Array, shareKey: bigint | number): ProtectionDomain {
+    return this.attachDomain('sharePd', shpd, shareKey);
+  }
+
+  /** @internal As `sharePd`; `verb`: for errors. */
+  attachDomain(verb: string, shpd: Uint8Array, shareKey: bigint | number): ProtectionDomain {
     this.checkOpen();
-    return ProtectionDomain.of(this, attachShpd(this, shpd, shareKey));
+    return ProtectionDomain.of(this, attachShpd(verb, this, shpd, shareKey));
   }
 
   /**

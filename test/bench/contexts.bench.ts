@@ -2,7 +2,7 @@
  * 2,000 contexts of one device in one process, against one context: entries in the device's tables,
  * memory, how long opening one takes, and what a packet costs when all of them send in turn. Two
  * devices in one thread over the loopback link; what is compared has as many
- * queue pairs and completion queues.
+ * queue pairs and completion queues. Also 60 processes that open a named device at once.
  */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -35,14 +35,18 @@ import {
   medians,
   missing,
   progress,
+  type Bar,
   type Bench,
   type BenchResult,
   type Figures,
   type Pace,
   type Variant,
 } from './harness.js';
+import { measureStarts } from './starts.js';
 
 const MANY = 2000;
+const PROCESSES = 60;
+const START_SECONDS = 5;
 const SECONDS = 0.4;
 const BATCH = 64;
 const BUFFER_BYTES = 64 * 1024;
@@ -215,6 +219,20 @@ async function ofNamedDevice(): Promise<Figures> {
   return { named_keys: keys!, named_slots: slots!, named_attach_p50_us: median(micros) };
 }
 
+function startBar(seconds: number | undefined): Bar {
+  const what = `seconds until ${PROCESSES} processes have opened a named device (verbena/verbs)`;
+  return seconds === undefined
+    ? missing(what, 'koffi (npm)')
+    : atMost(what, seconds, START_SECONDS);
+}
+
+/** Processes that start together; few for a look whether everything runs. */
+async function starts(pace: Pace): Promise<Figures> {
+  if (!(await loadPosix()).posix) return {};
+  progress(`contexts: starting ${PROCESSES} processes, three times`);
+  return measureStarts(pace.share < 1 ? 4 : PROCESSES);
+}
+
 async function run(pace: Pace): Promise<BenchResult> {
   progress(`contexts: opening ${MANY}`);
   const many = await openWorld(MANY, MANY);
@@ -246,6 +264,7 @@ async function run(pace: Pace): Promise<BenchResult> {
     bytes_each: many.bytesEach,
     bytes_each_with_queues: many.queueBytesEach,
     ...(await ofNamedDevice()),
+    ...(await starts(pace)),
   };
   for (const { first, peer, contexts } of [many, one]) {
     for (const context of contexts) if (context !== first) await context.close();
@@ -268,6 +287,7 @@ async function run(pace: Pace): Promise<BenchResult> {
         ? missing('keys of 2,000 contexts of a named device', 'koffi (npm)')
         : atMost('keys of 2,000 contexts of a named device', figures['named_keys'], 1),
       atMost('attaching: open and sharePd, p50, ms', attachMillis, 1),
+      startBar(figures['start_verbs_s']),
       atMost('a packet of 4 KiB, 2,000 contexts in turn against one', ratio(4096), 1.1),
       atMost('a packet of 64 B, 2,000 contexts in turn against one', ratio(64), 1.1),
     ],

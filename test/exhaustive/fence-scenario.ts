@@ -267,7 +267,7 @@ function pool(
   more: Partial<FenceScenario>,
 ): FenceScenario {
   return {
-    name,
+    name: `pool: ${name}`,
     config: POOL,
     attached: [0, 1],
     buffers: [],

@@ -1,5 +1,5 @@
 /**
- *     npm run exhaustive -- [--preemptions N] [--kills N] [--states N] [--only WORD] [--strict]
+ *     npm run exhaustive -- [WORD] [--preemptions N] [--kills N] [--states N] [--strict]
  *     npm run exhaustive -- --mutants | --table
  *
  * Explores all scenarios, the long ones too, as the sources say and as the compiler optimizes them.
@@ -22,7 +22,8 @@ import { LONG, PAIR, SCENARIOS, type Scenario } from './scenario.js';
 import { words, type ExhaustiveOptions } from './words.js';
 import { World } from './world.js';
 
-const values = read<ExhaustiveOptions>(words).options;
+const { options: values, names } = read<ExhaustiveOptions>(words);
+const only = names[0] ?? values.only;
 const statesMax = values.states;
 let passed = 0;
 let failed = 0;
@@ -42,7 +43,7 @@ function report(name: string, outcome: Outcome, seconds: number): void {
 
 /** Explores with few preemptions first: where something is broken, that is the shortest story. */
 function explore(name: string, most: number, make: () => Explored): void {
-  if (!name.includes(values.only)) return;
+  if (!name.includes(only)) return;
   const start = performance.now();
   try {
     for (const preemptions of [0, 1, 2, 3, most].filter((bound) => bound <= most)) {
@@ -85,14 +86,14 @@ async function exploreChannels(variant: Variant): Promise<void> {
 
 async function runMutants(): Promise<void> {
   for (const { variant, scenario } of MUTANTS) {
-    if (!variant.name.includes(values.only)) continue;
+    if (!variant.name.includes(only)) continue;
     const found = findFailure(await buildProtocol(variant), scenario, statesMax);
     if (found) passed++;
     else failed++;
     console.log(`${found ? 'caught  ' : 'SURVIVED'}  ${variant.name}: ${found ?? ''}`);
   }
   for (const mutant of FENCE_MUTANTS) {
-    if (!`mutant ${mutant.name}`.includes(values.only)) continue;
+    if (!`mutant ${mutant.name}`.includes(only)) continue;
     const found = await findFenceFailure(mutant, statesMax);
     if (found) passed++;
     else failed++;

@@ -17,6 +17,7 @@ export const words = script(
   '--preemptions 3',
   '--mutants',
 )
+  .argument('[name]', 'part of a name: those scenarios, or mutants (as --only)')
   .option('--preemptions <number>', 'at most (default: any number)', whole(0, 1000))
   .option('--kills <number>', 'threads that die', whole(0, 8), 1)
   .option('--states <number>', 'more are an error', whole(1, 1e9), 100_000_000)

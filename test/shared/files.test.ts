@@ -26,6 +26,7 @@ import {
   type OpenOptions,
 } from '../../host/index.js';
 import { PosixError, loadPosix } from '../../host/link/posix.js';
+import { Member, freshName } from '../support/member.js';
 
 const directory = mkdtempSync(join(tmpdir(), 'verbena-device-'));
 const path = join(directory, 'verbena-bad');
@@ -78,6 +79,25 @@ test('the file is its user’s alone, has its storage, and goes with the last pr
     await Promise.resolve();
   });
   assert.not(existsSync(path));
+});
+
+test('a process that ends without close removes the file, if no other process uses it', async () => {
+  const ends = ['process.exit(3)', 'throw new Error("an end")'];
+  for (const end of ends) {
+    const name = freshName();
+    const file = join(directory, `verbena-${name}`);
+    const options = { name, directory, port: 0, memoryBytes: 2 ** 22 };
+    const first = await Member.open(options);
+    const last = await Member.open(options);
+    // A second context of the process is no other process.
+    await last.run(async ({ verbena }, wanted) => void (await verbena.openDevice(wanted)), options);
+    for (const member of [first, last]) {
+      assert.ok(existsSync(file), end);
+      await member.run((_, end) => void setImmediate(() => new Function(end)()), end);
+      await member.ended;
+    }
+    assert.not(existsSync(file), end);
+  }
 });
 
 test('two contexts of one thread can share a device, too', async () => {

@@ -43,6 +43,9 @@ test('a process that reaches its quota is refused with quota, use and remedy', (
     heap.share(heap.malloc(MIB / 4));
     heap.malloc(MIB / 4);
     assert.throws(() => heap.malloc(64), /exceed the quota/);
+    heap.alloc(64, { common: true });
+    heap.alloc(MIB, { common: true, alignment: 4096 });
+    assert.throws(() => heap.malloc(64), /exceed the quota/);
     const { slot } = heap.usage().processes[0]!;
     heap.setQuota(2 * MIB, slot);
     heap.malloc(MIB / 2);

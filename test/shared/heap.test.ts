@@ -1,13 +1,20 @@
 /** Heaps, roots and waits of a device that real processes share. */
-import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { ArenaLayout, CONTEXT_SLOT_SIZE, ContextSlotLayout, RootKind } from '#build/abi.js';
+import { structAt } from '../../host/engine/struct.js';
 import { openDevice, type Context, type ProtectionDomain } from '../../host/index.js';
+import { loadPosix } from '../../host/link/posix.js';
+import { Header, HeapTable } from '../../host/verbs/heap/heap-table.js';
+import { SPAN_BYTES } from '../../host/verbs/heap/size-classes.js';
 import { Member, freshName } from '../support/member.js';
 
 const KEY = 0x6ea9;
+/** Of host/device/sharing/device-file.ts: attaching and detaching. */
+const JOIN_LOCK = 2 ** 53 - 2 ** 20;
 const RESERVE = 4 * 2 ** 20;
 
 /** A device with a domain that members find by the root `domain`. */
@@ -123,6 +130,67 @@ test('a heap larger than the device is refused, and leaves nothing', async () =>
   assert.throws(() => pd.heap({ reserve: 0 }), /reserve/);
   assert.throws(() => pd.heap({ access: 2 }), /LOCAL_WRITE.*EINVAL/);
   pd.heap({ reserve: 2 ** 20 });
+  await context.close();
+});
+
+test('a heap without a root is refused, and leaves neither memory nor a key', async () => {
+  await using context = await openDevice({
+    name: freshName(),
+    port: 0,
+    processesMax: 1,
+    regionsMax: 16,
+  });
+  const pd = context.allocPd();
+  for (let count = 0; count < 8; count++) context.roots.put(`${count}`, { pd });
+  const { userHeap } = context.device.arena;
+  const { bytesFree } = userHeap;
+  for (let count = 0; count < 40; count++) {
+    assert.throws(() => pd.heap(), /heap: all 8 roots of the device are taken.*ENOMEM/);
+  }
+  assert.is(userHeap.bytesFree, bytesFree);
+  pd.regMr(context.alloc(64), 1);
+});
+
+test('the lock of a dead process in a heap keeps no process from the tables', async () => {
+  const { name, context, pd } = await openShared();
+  const heap = pd.heap({ reserve: 2 ** 20 });
+  const { arena } = context.device;
+  const root = context.roots.entry('heap', RootKind.HEAP, pd.handle)!;
+  const words = new Int32Array(arena.memory.buffer);
+  const table = new HeapTable(words, root.address, heap.length / SPAN_BYTES);
+  const holder = await joinDomain(name);
+  const waiter = await joinDomain(name);
+  const slot = await holder.run(({ context }) => context.device.slot);
+  const { contextSlots } = structAt(arena.memory, ArenaLayout, arena.address);
+  const at = contextSlots + slot * CONTEXT_SLOT_SIZE;
+  const { incarnation } = structAt(arena.memory, ContextSlotLayout, at);
+  table.set(Header.LOCK, (slot + 1) | (incarnation << 16));
+  // As a process that opens the device: it keeps all others from reclaiming the dead one.
+  const fd = openSync(context.device.shared!.segment.path, 'r+');
+  const { posix } = await loadPosix();
+  assert.ok(posix!.lockByte(fd, JOIN_LOCK));
+  try {
+    holder.kill();
+    await holder.ended;
+    const opened = waiter.run(({ kept }) => void kept.pd.heap());
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    const start = performance.now();
+    context.allocPd();
+    assert.ok(performance.now() - start < 5000, 'the tables were locked');
+    posix!.unlockByte(fd, JOIN_LOCK);
+    await opened;
+  } finally {
+    closeSync(fd);
+    await waiter.close();
+    await context.close();
+  }
+});
+
+test('a quota is for a slot that the device has', async () => {
+  const { context, pd } = await openShared();
+  const heap = pd.heap();
+  assert.throws(() => heap.setQuota(2 ** 20, 32), /slot: must be a whole number from 0 to 31/);
+  heap.setQuota(2 ** 20, 31);
   await context.close();
 });
 

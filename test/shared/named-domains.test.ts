@@ -119,6 +119,66 @@ async function joinOnce(name: string): Promise<void> {
   }
 }
 
+test('a retired name has no owner and no claim, and any user may publish the domain again', async () => {
+  const name = freshName();
+  const owner = await publish(name, true);
+  const user = await joinNamed(name);
+  const unowned = user.run(({ kept }) => kept.named.waitUnowned({ timeout: 20_000 }));
+  await owner.run(({ kept }) => kept.named.retire());
+  await unowned;
+  await refused(
+    user.run(({ kept }) => kept.named.claim()),
+    /claim: the name "db" has ended.*publish the domain again.*ENOENT/,
+  );
+  await refused(
+    user.run(({ kept }) => void kept.named.pd.publish('db', { shareKey: 5 })),
+    /publish: the protection domain is shared with another key.*EINVAL/,
+  );
+  await user.run(
+    ({ kept }, shareKey) => (kept.named = kept.named.pd.publish('db', { shareKey })) && undefined,
+    KEY,
+  );
+  const late = await joinNamed(name);
+  const pids = await late.run(({ kept }) => kept.named.users().map(({ pid }) => pid));
+  assert.equal(pids, [owner.pid, user.pid, late.pid]);
+  assert.is(await late.run(({ kept }) => kept.named.owner()?.pid), user.pid);
+  await Promise.all([owner, user, late].map((member) => member.close()));
+});
+
+test('without outlive the name ends when its owner leaves the domain', async () => {
+  const name = freshName();
+  const owner = await publish(name, false);
+  const user = await joinNamed(name);
+  await owner.run(({ kept }) => kept.named.pd.dealloc());
+  await refused(joinOnce(name), /no domain has the name "db".*ENOENT/);
+  await refused(
+    user.run(({ kept }) => kept.named.claim()),
+    /ENOENT/,
+  );
+  await user.run(({ context, kept }) => void kept.named.pd.regMr(context.alloc(64), 1));
+  await owner.close();
+  await user.close();
+});
+
+test('a refused publish names itself, and leaves the domain as it was', async () => {
+  await using context = await openDevice({ name: freshName(), port: 0, processesMax: 2 });
+  const pd = context.allocPd();
+  const other = context.allocPd();
+  other.publish('taken', { shareKey: KEY });
+  assert.throws(() => pd.publish('taken', { shareKey: KEY }), /publish: a domain.*EEXIST/);
+  let count = 0;
+  assert.throws(() => {
+    for (;;) context.roots.put(`${count++}`, { pd });
+  }, /put: all 16 roots/);
+  assert.throws(() => pd.publish('db', { shareKey: KEY }), /publish: all 16 roots.*ENOMEM/);
+  assert.throws(() => pd.limitHeaps(2 ** 20), /limitHeaps: all 16 roots/);
+  context.roots.remove('0');
+  pd.publish('db', { shareKey: KEY });
+  await refused(context.openDomain('db', KEY + 1), /openDomain: unknown.*wrong share key/);
+  // All halves of pairs would be one name.
+  assert.throws(() => context.roots.put('\ud800', { pd }), /name: has half a surrogate pair/);
+});
+
 test('after the death of its owner a process claims the domain, or its name ends', async () => {
   for (const outlive of [true, false]) {
     const name = freshName();

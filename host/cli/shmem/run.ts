@@ -4,7 +4,10 @@ import { once } from 'node:events';
 import { appendFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { deviceDirectory } from '../../device/sharing/device-directory.js';
+import { removeDeadFiles } from '../../device/sharing/device-file.js';
 import { RefusalError } from '../../index.js';
+import { loadPosix } from '../../link/posix.js';
 
 export interface ShmemRunOptions {
   /** Number of PEs; default 1. */
@@ -76,13 +79,20 @@ export async function shmemRun(
     const ends = await Promise.all(
       children.map((child, rank) => endOf(child, rank, program, ended)),
     );
-    if (interrupted) return SIGNAL_CODE + constants.signals[interrupted];
     const bad = ends.find(({ code }) => code !== 0);
+    // If all were killed, no PE has removed their device.
+    if (bad) await removeDevices();
+    if (interrupted) return SIGNAL_CODE + constants.signals[interrupted];
     return bad ? (bad.code ?? 1) : 0;
   } finally {
     for (const signal of FORWARDED) process.off(signal, forward);
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+async function removeDevices(): Promise<void> {
+  const { posix } = await loadPosix();
+  if (posix) removeDeadFiles(posix, deviceDirectory(posix.effectiveUser));
 }
 
 function report({ rank, pid, code, signal }: Ended): void {

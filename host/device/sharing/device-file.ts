@@ -72,8 +72,10 @@ export class DeviceFile {
    * long), ENOENT (no such directory).
    */
   static async open(posix: Posix, name: string, directory: string): Promise<DeviceFile> {
-    if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
-      throw new MisuseError('name', `must be 1 to 64 letters, digits, dots and dashes: "${name}"`);
+    if (typeof name !== 'string' || !/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
+      const found = typeof name === 'string' ? JSON.stringify(name) : String(name);
+      const rule = 'must be 1 to 64 letters, digits, dots, dashes and underscores';
+      throw new MisuseError('name', `${rule}, got ${found}`);
     }
     const path = join(directory, PREFIX + name);
     for (;;) {
@@ -105,7 +107,10 @@ export class DeviceFile {
    * Gives a new file its size, and its first bytes storage. Throws RefusalError ENOSPC.
    */
   allocate(bytes: number, first: number): void {
-    this.#grow(first, () => ftruncateSync(this.#fd, bytes));
+    const remedy =
+      'use fewer (memoryBytes), another directory (directory), a larger /dev/shm ' +
+      '(docker run --shm-size), or more huge pages (vm.nr_hugepages) if it is on hugetlbfs';
+    this.#grow(first, remedy, () => ftruncateSync(this.#fd, bytes));
   }
 
   /** May parts of the file have no storage yet? */
@@ -119,7 +124,10 @@ export class DeviceFile {
    * process that touches it. Throws RefusalError ENOSPC.
    */
   commit(offset: number, bytes: number): void {
-    this.#grow(bytes, () => undefined, offset);
+    const remedy =
+      'the file system is full; free memory of the device or files there, or make it larger ' +
+      '(docker run --shm-size, vm.nr_hugepages)';
+    this.#grow(bytes, remedy, () => undefined, offset);
   }
 
   /** Gives the storage of a range back, if the file system can: it is zeros. */
@@ -131,7 +139,7 @@ export class DeviceFile {
     }
   }
 
-  #grow(bytes: number, before: () => void, offset = 0): void {
+  #grow(bytes: number, remedy: string, before: () => void, offset = 0): void {
     try {
       before();
       this.posix.allocateFile(this.#fd, bytes, offset);
@@ -139,13 +147,9 @@ export class DeviceFile {
       const { code } = error as PosixError;
       if (code !== 'ENOSPC' && code !== 'EFBIG' && code !== 'ENOMEM' && code !== 'EDQUOT')
         throw error;
-      throw new RefusalError(
-        'ENOSPC',
-        `no room for ${bytes} bytes at ${this.path}: use fewer (memoryBytes), another ` +
-          'directory (directory), a larger /dev/shm (docker run --shm-size), or more huge pages ' +
-          '(vm.nr_hugepages) if it is on hugetlbfs',
-        { cause: error },
-      );
+      throw new RefusalError('ENOSPC', `no room for ${bytes} bytes at ${this.path}: ${remedy}`, {
+        cause: error,
+      });
     }
   }
 
@@ -200,6 +204,14 @@ export class DeviceFile {
   /** Does anybody else live in this file? */
   get isShared(): boolean {
     return asked(this.path, () => this.posix.isLocked(this.#fd, SLOTS, SLOTS_MAX));
+  }
+
+  /** Does a process live in another slot than these? */
+  hasOthers(own: readonly number[]): boolean {
+    for (let slot = 0; slot < SLOTS_MAX; slot++) {
+      if (!own.includes(slot) && this.isAlive(slot)) return true;
+    }
+    return false;
   }
 
   /** The lock of the tables, which `arena-lock.ts` makes more of. */

@@ -27,6 +27,7 @@ import type { UdpOptions } from '../../link/udp/udp-options.js';
 import { ArenaLock, FileLock } from './arena-lock.js';
 import { deviceDirectory } from './device-directory.js';
 import { DeviceFile, buildHash, headerChecksum, removeDeadFiles } from './device-file.js';
+import { forgetAtExit, removeAtExit } from './exit-removal.js';
 import { hugePagesOf, requireHugePages, type HugePages } from './huge-pages.js';
 import { openPacketInbox, type PacketInbox } from './packet-inbox.js';
 import { Members, type Member } from './members.js';
@@ -130,6 +131,7 @@ export class SharedDevice {
     this.#storage = {
       commit,
       release,
+      locked: (work) => this.locked(work),
       // It changes: heaps give storage back.
       get isSparse() {
         return file.isSparse;
@@ -248,6 +250,7 @@ export class SharedDevice {
     this.arena.exports = this.#lock.guard(this.arena.exports);
     this.arena.userHeap = new SharedHeap(this.arena, context, this.#storage);
     this.members.start();
+    removeAtExit(this.#file, this.slot);
     this.#file.leave();
   }
 
@@ -297,6 +300,7 @@ export class SharedDevice {
    */
   async close(stop: () => Promise<void>): Promise<void> {
     this.members.stop();
+    forgetAtExit(this.#file);
     await this.#file.join().catch(() => undefined);
     try {
       try {

@@ -4,22 +4,16 @@
  * process. A change of owner is one store, so a process that dies leaves the old owner or the new
  * one. The owner lives while its process does and has the domain.
  */
-import {
-  ATTACHMENT_SIZE,
-  ArenaLayout,
-  AttachmentLayout,
-  CONTEXT_SLOT_SIZE,
-  ContextSlotLayout,
-} from '#build/abi.js';
+import { ArenaLayout, CONTEXT_SLOT_SIZE, ContextSlotLayout } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
-import type { WaitLimits } from '../../base/wait-limits.js';
+import { checkWait, type WaitLimits } from '../../base/wait-limits.js';
 import { structAt } from '../../engine/struct.js';
 import { checkFlag, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
-import { NAMED_DOMAIN } from './roots.js';
-import { allocShpd } from './shared-domain.js';
+import { NAMED_DOMAIN, slotsOf } from './roots.js';
+import { publicHandle } from './shared-domain.js';
 
 /** Options of `pd.publish`. */
 export interface PublishOptions {
@@ -58,7 +52,7 @@ export class NamedDomain {
     const { device } = this.#context;
     const owner = this.#entry()?.key ?? 0;
     return device.locked(() =>
-      usersOf(this.#context, this.pd.handle).map((slot) => {
+      slotsOf(this.#context, this.pd.handle).map((slot) => {
         const { pid } = slotStruct(this.#context, slot);
         return { slot, pid, isOwner: ownerWord(this.#context, slot) === owner };
       }),
@@ -84,7 +78,7 @@ export class NamedDomain {
     checkWhole('slot', slot, 0, 255);
     this.#change('passTo', (entry) => {
       this.#checkOwner('passTo');
-      if (!usersOf(this.#context, this.pd.handle).includes(slot)) {
+      if (!slotsOf(this.#context, this.pd.handle).includes(slot)) {
         const rule = `slot ${slot} does not have the domain "${this.name}"`;
         throw new RefusalError('ENOENT', `passTo: ${rule}; choose one of users()`);
       }
@@ -96,7 +90,7 @@ export class NamedDomain {
   claim(): void {
     this.#lookForDead();
     this.#change('claim', (entry) => {
-      const owner = usersOf(this.#context, this.pd.handle).find(
+      const owner = slotsOf(this.#context, this.pd.handle).find(
         (slot) => ownerWord(this.#context, slot) === entry.key,
       );
       if (owner !== undefined && owner !== this.#context.device.slot) {
@@ -123,10 +117,12 @@ export class NamedDomain {
   }
 
   /**
-   * Resolves when the domain has no owner. Rejects with MisuseError; RefusalError ETIMEDOUT; the
-   * reason of the signal.
+   * Resolves when the domain has no owner: it has ended, left the domain or retired the name. After
+   * the end of the name `claim` throws ENOENT. Rejects with MisuseError; RefusalError ETIMEDOUT;
+   * the reason of the signal.
    */
   async waitUnowned(limits: WaitLimits = {}): Promise<void> {
+    checkWait('waitUnowned', limits);
     const late = (): Error =>
       new RefusalError(
         'ETIMEDOUT',
@@ -180,12 +176,11 @@ export function publishDomain(
   const { context } = pd;
   const { device, roots } = context;
   device.locked(() => {
-    // The name first: a domain has one handle, which a refusal would use up.
-    roots.checkFree(name, NAMED_DOMAIN);
-    const shpd = allocShpd(pd, shareKey);
+    roots.checkFree('publish', name, NAMED_DOMAIN);
+    const shpd = publicHandle('publish', pd, shareKey);
     const key = ownerWord(context, device.slot);
     const values = { pd: pd.handle, address: 0, length: Number(outlive), key, kind: NAMED_DOMAIN };
-    roots.write(name, values, true, shpd);
+    roots.write('publish', name, values, true, shpd);
   });
   device.waits.wakeAll();
   return new NamedDomain(name, pd);
@@ -198,12 +193,14 @@ export async function openNamedDomain(
   shareKey: bigint | number,
   limits?: WaitLimits,
 ): Promise<NamedDomain> {
+  if (limits !== undefined) checkWait('openDomain', limits);
   const open = (): NamedDomain | undefined =>
     context.device.locked(() => {
       context.checkOpen();
       const entry = context.roots.entry(name, NAMED_DOMAIN);
       const handle = entry && context.roots.handleOf(entry);
-      return handle && new NamedDomain(name, context.sharePd(handle, shareKey));
+      if (!handle) return undefined;
+      return new NamedDomain(name, context.attachDomain('openDomain', handle, shareKey));
     });
   let found = open();
   if (!found && limits) {
@@ -217,19 +214,6 @@ export async function openNamedDomain(
   if (found) return found;
   const rule = `no domain has the name "${name}"`;
   throw new RefusalError('ENOENT', `openDomain: ${rule}; publish it first, or pass a timeout`);
-}
-
-/** Slots of the processes that take part in a domain. */
-function usersOf({ device }: Context, pd: number): number[] {
-  const { memory, address } = device.arena;
-  const { attachments, attachmentsMax } = structAt(memory, ArenaLayout, address);
-  const slots: number[] = [];
-  for (let index = 0; index < attachmentsMax; index++) {
-    const at = attachments + index * ATTACHMENT_SIZE;
-    const node = structAt(memory, AttachmentLayout, at);
-    if (node.pd === pd) slots.push(node.slot);
-  }
-  return slots.sort((a, b) => a - b);
 }
 
 function slotStruct({ device }: Context, slot: number) {

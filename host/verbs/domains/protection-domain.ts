@@ -239,7 +239,8 @@ export class ProtectionDomain {
    * A heap of this domain (seed 000): creates it, or opens the one of that name that another thread
    * or process of the device has created. One key for all its memory, the same addresses in all
    * processes; it ends with the last process that has opened it. Throws MisuseError; RefusalError
-   * ENOMEM (no memory of the device, regions or roots are left), EBUSY (the tables are locked).
+   * ENOMEM (no memory of the device, regions or roots are left), ENOSPC (the file system of a
+   * device that grows is full), EBUSY (the tables are locked).
    */
   heap(options: HeapOptions = {}): DomainHeap {
     this.check('heap');
@@ -247,9 +248,10 @@ export class ProtectionDomain {
   }
 
   /**
-   * Bytes with storage that all heaps of this domain may have together; 0: no limit. A heap that
-   * lacks storage then gets that of free segments of the others (`HeapOptions.priority`). Segments
-   * in use stay, and later heaps are limited as well. Throws MisuseError; RefusalError ENOMEM.
+   * Bytes with storage that all heaps of this domain may have together, at least 65536; 0: no limit
+   * any more. A heap that lacks storage then gets that of free segments of the others
+   * (`HeapOptions.priority`). Segments in use stay, and later heaps are limited as well. Throws
+   * MisuseError; RefusalError ENOMEM (no root is free).
    */
   limitHeaps(bytes: number): void {
     this.check('limitHeaps');

@@ -4,7 +4,9 @@
  * their state is written last, so a process may die in between.
  */
 import {
+  ATTACHMENT_SIZE,
   ArenaLayout,
+  AttachmentLayout,
   CONTEXT_SLOT_SIZE,
   ContextSlotLayout,
   PROTECTION_DOMAIN_SIZE,
@@ -16,7 +18,7 @@ import {
   RootState,
 } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
-import type { WaitLimits } from '../../base/wait-limits.js';
+import { checkWait, type WaitLimits } from '../../base/wait-limits.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { checkFlag, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -94,7 +96,7 @@ export class Roots {
       throw new MisuseError('shpd', `must be a handle of pd.allocShpd (${HANDLE_BYTES} bytes)`);
     }
     const values = { pd: pd.handle, address, length, key, kind: RootKind.HANDLE };
-    this.write(name, values, common, shpd);
+    this.write('put', name, values, common, shpd);
     this.#context.device.waits.wakeAll();
   }
 
@@ -109,6 +111,7 @@ export class Roots {
    * with MisuseError; RefusalError ETIMEDOUT; the reason of the signal.
    */
   async wait(name: string, limits: WaitLimits = {}): Promise<Root> {
+    checkWait('roots.wait', limits);
     let root: Root | undefined;
     const late = (): Error =>
       new RefusalError(
@@ -150,8 +153,9 @@ export class Roots {
     );
   }
 
-  /** @internal As `put`, for any kind and without a wake-up. */
+  /** @internal As `put`, for any kind and without a wake-up. `verb`: for errors. */
   write(
+    verb: string,
     name: string,
     values: Pick<Entry, 'pd' | 'address' | 'length' | 'key' | 'kind'>,
     common: boolean,
@@ -160,14 +164,8 @@ export class Roots {
     const bytes = nameBytes(name);
     const { device } = this.#context;
     device.locked(() => {
-      this.checkFree(name, values.kind, isOfDomain(values.kind) ? values.pd : undefined);
-      const entry = this.#entries(true).find(
-        (one) => one.state !== RootState.SET || !this.#isLive(one),
-      );
-      if (!entry) {
-        const rule = `all ${this.#count} roots of the device are taken`;
-        throw new RefusalError('ENOMEM', `put: ${rule}; remove some, or store them in one heap`);
-      }
+      this.checkFree(verb, name, values.kind, isOfDomain(values.kind) ? values.pd : undefined);
+      const entry = this.checkRoom(verb);
       entry.state = RootState.FREE;
       const at = this.#addressOf(entry);
       const memory = device.arena.memory.bytes;
@@ -180,10 +178,23 @@ export class Roots {
     });
   }
 
+  /** @internal An entry for one more root. Throws RefusalError ENOMEM. `verb`: for errors. */
+  checkRoom(verb: string): Entry {
+    const entry = this.#entries(true).find(
+      (one) => one.state !== RootState.SET || !this.#isLive(one),
+    );
+    if (entry) return entry;
+    const rule = `all ${this.#count} roots of the device are taken`;
+    throw new RefusalError('ENOMEM', `${verb}: ${rule}; remove some, or store them in one heap`);
+  }
+
   /** @internal Throws RefusalError EEXIST. */
-  checkFree(name: string, kind: number, pd?: number): void {
+  checkFree(verb: string, name: string, kind: number, pd?: number): void {
     if (!this.entry(name, kind, pd)) return;
-    throw new RefusalError('EEXIST', `put: the root "${name}" exists; remove it first`);
+    const isDomain = kind === NAMED_DOMAIN;
+    const what = isDomain ? `a domain with the name "${name}"` : `the root "${name}"`;
+    const remedy = isDomain ? 'its owner may retire it, or choose another name' : 'remove it first';
+    throw new RefusalError('EEXIST', `${verb}: ${what} exists; ${remedy}`);
   }
 
   /** @internal Live entries of a kind, of one domain. */
@@ -259,6 +270,8 @@ export class Roots {
       const slot = (key & 0xffff) - 1;
       if (slot < 0 || slot >= contextsMax) return false;
       if ((this.#incarnation(slot) & 0xffff) !== key >>> 16) return false;
+      // It lives, and may have left the domain.
+      if (!slotsOf(this.#context, pd).includes(slot)) return false;
     }
     const index = (pd & 0xffff) - 1;
     if (index < 0 || index >= protectionDomainsMax) return false;
@@ -274,6 +287,19 @@ export class Roots {
   }
 }
 
+/** @internal Slots of the processes that take part in a domain. */
+export function slotsOf({ device }: Context, pd: number): number[] {
+  const { memory, address } = device.arena;
+  const { attachments, attachmentsMax } = structAt(memory, ArenaLayout, address);
+  const slots: number[] = [];
+  for (let index = 0; index < attachmentsMax; index++) {
+    const at = attachments + index * ATTACHMENT_SIZE;
+    const node = structAt(memory, AttachmentLayout, at);
+    if (node.pd === pd) slots.push(node.slot);
+  }
+  return slots.sort((a, b) => a - b);
+}
+
 /** Domains may have heaps, and budgets, of the same name. */
 function isOfDomain(kind: number): boolean {
   return kind === RootKind.HEAP || kind === HEAP_BUDGET;
@@ -286,9 +312,17 @@ const addresses = new WeakMap<Entry, number>();
 
 /** The name, with zeros behind. Throws MisuseError. */
 function nameBytes(name: string): Uint8Array {
-  const bytes = new TextEncoder().encode(typeof name === 'string' ? name : '');
+  if (typeof name !== 'string') {
+    throw new MisuseError('name', `must be a string, got ${name === null ? 'null' : typeof name}`);
+  }
+  const bytes = new TextEncoder().encode(name);
   if (bytes.length < 1 || bytes.length > NAME_BYTES || bytes.includes(0)) {
-    throw new MisuseError('name', `must have 1 to ${NAME_BYTES} bytes, none of them 0`);
+    const rule = `must have 1 to ${NAME_BYTES} bytes of UTF-8, none of them 0`;
+    throw new MisuseError('name', `${rule}, got ${bytes.length} bytes`);
+  }
+  // All of these would be the same bytes.
+  if (/\p{Surrogate}/u.test(name)) {
+    throw new MisuseError('name', 'has half a surrogate pair, which UTF-8 cannot express');
   }
   const padded = new Uint8Array(NAME_BYTES);
   padded.set(bytes);

@@ -4,7 +4,13 @@
  *  | device id, 8 bytes | chance, 8 bytes | domain, 4 bytes | magic, 4 bytes | 0, 8 bytes |
  * ```
  */
-import { Errno, ShareParametersLayout } from '#build/abi.js';
+import {
+  ArenaLayout,
+  Errno,
+  PROTECTION_DOMAIN_SIZE,
+  ProtectionDomainLayout,
+  ShareParametersLayout,
+} from '#build/abi.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
@@ -33,8 +39,32 @@ export function allocShpd(
     EBUSY: 'the protection domain has a handle already',
     EINVAL: 'the protection domain has ended',
   });
-  const view = new DataView(area.buffer, area.byteOffset, area.length);
   pd.context.siblings.setSharable(pd.handle);
+  return writeHandle(pd, nonce, area);
+}
+
+/**
+ * @internal As `allocShpd`; a domain has one handle, so that of an earlier call if the domain has
+ * one. `verb`: for errors. Throws RefusalError EINVAL: it has one with another share key.
+ */
+export function publicHandle(
+  verb: string,
+  pd: ProtectionDomain,
+  shareKey: bigint | number,
+): Uint8Array {
+  const key = checkKey(shareKey);
+  const { memory, address } = pd.context.device.arena;
+  const { protectionDomains } = structAt(memory, ArenaLayout, address);
+  const at = protectionDomains + ((pd.handle & 0xffff) - 1) * PROTECTION_DOMAIN_SIZE;
+  const domain = structAt(memory, ProtectionDomainLayout, at);
+  if (domain.shared === 0) return allocShpd(pd, key);
+  if (domain.shareKey === key) return writeHandle(pd, domain.nonce, new Uint8Array(SHPD_BYTES));
+  const rule = 'the protection domain is shared with another key';
+  throw new RefusalError('EINVAL', `${verb}: ${rule}; use the shareKey of the first call`);
+}
+
+function writeHandle(pd: ProtectionDomain, nonce: bigint, area: Uint8Array): Uint8Array {
+  const view = new DataView(area.buffer, area.byteOffset, area.length);
   view.setBigUint64(0, idOf(pd.context), true);
   view.setBigUint64(8, nonce, true);
   view.setUint32(16, pd.handle, true);
@@ -43,8 +73,16 @@ export function allocShpd(
   return area;
 }
 
-/** @internal The domain of a handle, in which this thread takes part from now on. */
-export function attachShpd(context: Context, shpd: Uint8Array, shareKey: bigint | number): number {
+/**
+ * @internal The domain of a handle, in which this thread takes part from now on. `verb`: for
+ * errors.
+ */
+export function attachShpd(
+  verb: string,
+  context: Context,
+  shpd: Uint8Array,
+  shareKey: bigint | number,
+): number {
   const { device } = context;
   const key = checkKey(shareKey);
   checkArea('shpd', shpd);
@@ -61,10 +99,10 @@ export function attachShpd(context: Context, shpd: Uint8Array, shareKey: bigint 
     (at) => device.arena.exports.attachShpd(device.engine.context, at),
   );
   if (errno === Errno.ENOMEM) {
-    throw new RefusalError('ENOMEM', 'sharePd: all attachments of the device are taken');
+    throw new RefusalError('ENOMEM', `${verb}: all attachments of the device are taken`);
   }
   if (errno !== Errno.OK) {
-    throw new RefusalError('EINVAL', 'sharePd: unknown protection domain, or wrong share key');
+    throw new RefusalError('EINVAL', `${verb}: unknown protection domain, or wrong share key`);
   }
   context.siblings.setSharable(pd);
   return pd;

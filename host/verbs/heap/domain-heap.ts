@@ -15,10 +15,10 @@ import {
   RootKind,
 } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
-import type { WaitLimits } from '../../base/wait-limits.js';
+import { checkWait, type WaitLimits } from '../../base/wait-limits.js';
 import { SharedHeap } from '../../engine/shared-heap.js';
 import { structAt } from '../../engine/struct.js';
-import { checkFlag, checkWhole } from '../../errors/check-whole.js';
+import { checkFlag, checkFunction, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
@@ -33,7 +33,7 @@ import {
   type PressureOptions,
   type Shortage,
 } from './heap-pressure.js';
-import { Header, HeapTable, MEMBERS_MAX, heapBytes, spansIn, tableBytes } from './heap-table.js';
+import { Header, HeapTable, heapBytes, spansIn, tableBytes } from './heap-table.js';
 import { usageOf, type HeapUsage } from './heap-usage.js';
 import { SPAN_BYTES, UNIT_BYTES } from './size-classes.js';
 import { SlabHeap } from './slab-heap.js';
@@ -121,8 +121,13 @@ export class DomainHeap {
       commitParts(context, table, start, bytes);
     const members = membersOf(context);
     const { name = 'heap', onPressure } = options;
-    const tryRoom = (spans: number): Shortage | undefined =>
-      context.device.locked(() => makeRoom(table, spans, pressureOf(pd)));
+    const tryRoom = (spans: number): Shortage | undefined => {
+      for (;;) {
+        const found = context.device.locked(() => makeRoom(table, spans, pressureOf(pd)));
+        if (found !== 'busy') return found;
+        this.#slabs.awaitLock();
+      }
+    };
     const room = (spans: number): Shortage | undefined => {
       const shortage = tryRoom(spans);
       if (shortage === undefined || shortage === 'reserve') return shortage;
@@ -149,10 +154,12 @@ export class DomainHeap {
     const id = `${pd.handle} ${name}`;
     const known = heaps.get(id);
     if (known) return known;
-    const heap = context.device.locked(() => {
-      const place = findPlace(pd, name) ?? createPlace(pd, name, reserve, access, options);
-      return new DomainHeap(pd, place, options);
-    });
+    const place = context.device.locked(
+      () => findPlace(pd, name) ?? createPlace(pd, name, reserve, access, options),
+    );
+    // Without the lock of the tables: the lock of the heap may be a dead process's, and a process
+    // that opens the device, which needs the tables, keeps others from its reclaim meanwhile.
+    const heap = new DomainHeap(pd, place, options);
     heaps.set(id, heap);
     return heap;
   }
@@ -180,8 +187,8 @@ export class DomainHeap {
     }
     const address =
       alignment === UNIT_BYTES
-        ? this.#slabs.malloc(length)
-        : this.#slabs.mallocAligned(length, alignment);
+        ? this.#slabs.malloc(length, common)
+        : this.#slabs.mallocAligned(length, alignment, common);
     if (common) this.#slabs.assign(address, true);
     return this.bytes(address, length).fill(0);
   }
@@ -236,8 +243,8 @@ export class DomainHeap {
   setQuota(bytes: number, slot?: number): void {
     this.#context.checkOpen();
     checkWhole('bytes', bytes, 0, 2 ** 32 - 1);
-    if (slot !== undefined) checkWhole('slot', slot, 0, MEMBERS_MAX - 1);
-    const { table } = this.#slabs;
+    const { table, slotsMax } = this.#slabs;
+    if (slot !== undefined) checkWhole('slot', slot, 0, slotsMax - 1);
     if (slot === undefined) table.set(Header.QUOTA, bytes);
     else table.setQuotaOf(slot, bytes);
   }
@@ -254,6 +261,7 @@ export class DomainHeap {
    * RefusalError ETIMEDOUT; the reason of the signal.
    */
   async waitPressure(limits: WaitLimits = {}): Promise<number> {
+    checkWait('waitPressure', limits);
     const { table } = this.#slabs;
     const before = table.get(Header.PRESSURE);
     const late = (): Error =>
@@ -286,6 +294,7 @@ export class DomainHeap {
   async wait(address: number, value: number, limits: WaitLimits = {}): Promise<number> {
     const index = this.#wordIndex(address);
     checkWord(value);
+    checkWait('wait', limits);
     const read = (): number => Atomics.load(this.#words, index);
     const { waits } = this.#context.device;
     await waits.until(
@@ -340,8 +349,7 @@ function checkPolicy({ quota = 0, priority = 0, minimum = 0, onPressure }: HeapO
   checkWhole('quota', quota, 0, 2 ** 32 - 1);
   checkWhole('priority', priority, 0, 255);
   checkWhole('minimum', minimum, 0, 2 ** 32 - 1);
-  if (onPressure === undefined || typeof onPressure === 'function') return;
-  throw new MisuseError('onPressure', `must be a function, got ${typeof onPressure}`);
+  checkFunction('onPressure', onPressure);
 }
 
 function tableOf({ device }: Context, { address, length }: Place): HeapTable {
@@ -361,12 +369,13 @@ function pressureOf(pd: ProtectionDomain): PressureOptions {
     .map((one) => tableOf(context, one));
   // What dead processes had is free first.
   const commit = (): void => undefined;
-  for (const table of tables) new SlabHeap({ table, members, commit }).sweepDead();
+  for (const table of tables) new SlabHeap({ table, members, commit }).sweepDead(true);
   return {
     tables,
     members,
     commit: (table, address, bytes) => commitParts(context, table, address, bytes),
     release: (address, bytes) => isShared && userHeap.release(address, bytes),
+    releaseUnheld: () => isShared && userHeap.releaseUnheld(),
   };
 }
 
@@ -382,7 +391,7 @@ export function limitHeaps(pd: ProtectionDomain, bytes: number): void {
     const known = roots.entry(BUDGET_NAME, HEAP_BUDGET, pd.handle);
     const values = { pd: pd.handle, address: 0, length: spans, key: 0, kind: HEAP_BUDGET };
     if (known) known.length = spans;
-    else roots.write(BUDGET_NAME, values, true);
+    else roots.write('limitHeaps', BUDGET_NAME, values, true);
     const options = pressureOf(pd);
     for (const table of options.tables) table.set(Header.BUDGET, spans);
     if (spans > 0) fitBudget(spans, options);
@@ -441,7 +450,7 @@ function createPlace(
   const address = isShared ? userHeap.reserve(length) : userHeap.alloc(length);
   const table = new HeapTable(new Int32Array(arena.memory.buffer), address, spans);
   try {
-    if (isShared) userHeap.commit(address, table.unitTable * 4 - address);
+    if (isShared) userHeap.commitOrRelease(address, table.unitTable * 4 - address);
     const wanted = {
       iova: BigInt(table.data),
       address: table.data,
@@ -449,19 +458,22 @@ function createPlace(
       pd: pd.handle,
       access,
     };
+    // Before the key, which would stay: a release waits, and not under this lock.
+    context.roots.checkRoom('heap');
     const key = new Key(context, wanted, 'heap', {
       EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that this device does not know`,
       EINVAL: 'access with REMOTE_WRITE or REMOTE_ATOMIC needs LOCAL_WRITE',
-    }).value;
-    const place = { address, length, key };
+    });
+    const place = { address, length, key: key.value };
     table.set(Header.QUOTA, quota);
     table.set(Header.PRIORITY, priority);
     table.set(Header.MINIMUM, Math.ceil(minimum / SPAN_BYTES));
     const budget = context.roots.entry(BUDGET_NAME, HEAP_BUDGET, pd.handle);
     table.set(Header.BUDGET, budget?.length ?? 0);
     // The root first: if this process dies before the next call, the key ends with it.
-    context.roots.write(name, { ...place, pd: pd.handle, kind: RootKind.HEAP }, true);
-    refuse(arena.exports.setMrKept(engine.context, key), 'heap', {});
+    const root = { ...place, pd: pd.handle, kind: RootKind.HEAP };
+    context.roots.write('heap', name, root, true);
+    refuse(arena.exports.setMrKept(engine.context, place.key), 'heap', {});
     noteAllocation(context, place);
     return place;
   } catch (error) {

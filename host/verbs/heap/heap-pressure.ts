@@ -26,10 +26,14 @@ export interface PressureOptions {
   readonly commit: (table: HeapTable, address: number, bytes: number) => void;
   /** Gives storage of the device's file back, if it can. */
   readonly release: OnRange;
+  /** Gives back storage of memory that no process holds. False: all memory is held. */
+  readonly releaseUnheld: () => boolean;
 }
 
 /** Why a heap got no storage. */
 export type Shortage = 'reserve' | 'budget' | 'storage';
+/** Another process has the lock of the heap: wait for it without the lock of the tables. */
+export type Busy = 'busy';
 
 function lockOf(table: HeapTable, members: HeapMembers): HeapLock {
   return new HeapLock(table.words, table.header + Header.LOCK, members, () => repairSpans(table));
@@ -37,20 +41,24 @@ function lockOf(table: HeapTable, members: HeapMembers): HeapLock {
 
 /**
  * With the lock of the device's tables: gives `count` spans in a row of the heap at `own` storage.
- * Returns the reason if it has none; the other heaps learn of that (`Header.PRESSURE`).
+ * Returns the reason if it has none; the other heaps learn of that (`Header.PRESSURE`). It waits
+ * for no lock: if the holder of the heap's lock died, a process that opens the device may need the
+ * tables before the dead one is reclaimed.
  */
 export function makeRoom(
   own: HeapTable,
   count: number,
   options: PressureOptions,
-): Shortage | undefined {
+): Shortage | Busy | undefined {
   const { tables, members, commit } = options;
   const others = tables.filter((table) => table.header !== own.header);
   const lock = lockOf(own, members);
   const commitOwn: OnRange = (address, bytes) => commit(own, address, bytes);
   // A process may allocate in between: a few attempts.
   for (let attempt = 0; attempt < 4; attempt++) {
-    const segment = lock.run(() => findSegment(own, count));
+    const found = lock.tryRun(() => ({ segment: findSegment(own, count) }));
+    if (!found) return 'busy';
+    const { segment } = found;
     if (!segment) return 'reserve';
     const budget = own.get(Header.BUDGET);
     const stored = tables.reduce((sum, table) => sum + storedSpans(table), 0);
@@ -59,9 +67,12 @@ export function makeRoom(
       return announce(others, excess, 'budget');
     }
     try {
-      if (lock.run(() => storeSegment(own, segment.first, count, commitOwn))) return undefined;
+      const stored = lock.tryRun(() => storeSegment(own, segment.first, count, commitOwn));
+      if (stored === undefined) return 'busy';
+      if (stored) return undefined;
     } catch (error) {
       if (!(error instanceof RefusalError) || error.code !== 'ENOSPC') throw error;
+      if (attempt === 0 && options.releaseUnheld()) continue;
       if (takeFrom(others, count, options) === 0) return announce(others, count, 'storage');
     }
   }

@@ -104,6 +104,11 @@ export class SlabHeap {
     );
   }
 
+  /** Slots of the device. */
+  get slotsMax(): number {
+    return this.#members.slotsMax;
+  }
+
   /** This process takes part; the memory of a dead process in its slot becomes free. */
   join(): void {
     this.#lock.run(() => {
@@ -121,12 +126,13 @@ export class SlabHeap {
   }
 
   /**
-   * The address of `length` bytes that this process holds. Throws MisuseError; RefusalError ENOMEM.
+   * The address of `length` bytes that this process holds. `isCommon`: they become common next, so
+   * its quota does not count them. Throws MisuseError; RefusalError ENOMEM.
    */
-  malloc(length: number): number {
+  malloc(length: number, isCommon = false): number {
     // Also NaN and what passes 2^32 go the long way.
     if (!(length > 0 && length <= OBJECT_BYTES_MAX) || !Number.isInteger(length)) {
-      return this.#mallocRun(length);
+      return this.#mallocRun(length, isCommon);
     }
     const units = (length + UNIT_BYTES - 1) >>> 6;
     const cache = this.#caches[CLASS_OF[units]!]!;
@@ -136,15 +142,15 @@ export class SlabHeap {
       const found = Atomics.compareExchange(this.#words, at, cache.cached, cache.held);
       if (found === cache.cached) return this.table.data + unit * UNIT_BYTES;
     }
-    return this.#mallocSlow(cache, CLASS_OF[units]!, length);
+    return this.#mallocSlow(cache, CLASS_OF[units]!, length, isCommon);
   }
 
   /** The same at a multiple of `alignment`, a power of two up to 65536. */
-  mallocAligned(length: number, alignment: number): number {
+  mallocAligned(length: number, alignment: number, isCommon = false): number {
     // It refuses what is no length.
-    if (!Number.isInteger(length)) return this.#mallocRun(length);
+    if (!Number.isInteger(length)) return this.#mallocRun(length, isCommon);
     const units = Math.ceil(length / UNIT_BYTES);
-    return this.malloc(alignedUnits(units, alignment / UNIT_BYTES) * UNIT_BYTES);
+    return this.malloc(alignedUnits(units, alignment / UNIT_BYTES) * UNIT_BYTES, isCommon);
   }
 
   /** Frees an allocation of any process. Throws MisuseError if no allocation begins there. */
@@ -197,19 +203,29 @@ export class SlabHeap {
     for (const cache of this.#caches) this.#flush(cache, cache.count);
   }
 
-  /** Reclaims what processes had that have ended. Returns how many had something. */
-  sweepDead(): number {
+  /**
+   * Reclaims what processes had that have ended. Returns how many had something. `isTried`: not if
+   * another process has the lock; for callers with the lock of the device's tables.
+   */
+  sweepDead(isTried = false): number {
     let swept = 0;
     for (let slot = 0; slot < this.#members.slotsMax; slot++) {
       if (!this.#isDead(slot)) continue;
-      this.#lock.run(() => {
+      const sweep = (): void => {
         if (!this.#isDead(slot)) return;
         sweepSlot(this.table, slot);
         Atomics.store(this.#words, this.table.member(slot), 0);
-      });
+      };
+      if (isTried) this.#lock.tryRun(sweep);
+      else this.#lock.run(sweep);
       swept++;
     }
     return swept;
+  }
+
+  /** Returns when no process has the lock of the heap. Throws RefusalError EBUSY. */
+  awaitLock(): void {
+    this.#lock.run(() => undefined);
   }
 
   #isDead(slot: number): boolean {
@@ -234,9 +250,10 @@ export class SlabHeap {
   }
 
   /** The cache is empty: objects of slabs, a new slab, what others have cached. */
-  #mallocSlow(cache: Cache, sizeClass: number, length: number): number {
+  #mallocSlow(cache: Cache, sizeClass: number, length: number, isCommon: boolean): number {
     this.sweepDead();
-    const batch = this.#admit(CLASS_UNITS[sizeClass]! * UNIT_BYTES, cache.batch, length);
+    const bytes = CLASS_UNITS[sizeClass]! * UNIT_BYTES;
+    const batch = this.#admit(bytes, cache.batch, length, isCommon);
     let reason: RefusalError | undefined;
     const ways = [
       (): boolean =>
@@ -273,12 +290,12 @@ export class SlabHeap {
           '(pd.limitHeaps)',
       );
     }
-    const why = cause ? `; it cannot grow beyond ${grown * SPAN_BYTES}: ${cause.message}` : '';
-    return new RefusalError(
-      'ENOMEM',
-      `heap: no ${length} bytes are free of its ${spans * SPAN_BYTES} (${used} in use)${why}; ` +
-        'free some, or create it with a larger reserve',
-    );
+    const lack = `heap: no ${length} bytes are free of its ${spans * SPAN_BYTES} (${used} in use)`;
+    if (cause) {
+      const why = `it cannot grow beyond ${grown * SPAN_BYTES}: ${cause.message}`;
+      return new RefusalError('ENOMEM', `${lack}; ${why}`, { cause });
+    }
+    return new RefusalError('ENOMEM', `${lack}; free some, or create it with a larger reserve`);
   }
 
   /** Other heaps give storage for spans in a row. */
@@ -293,9 +310,11 @@ export class SlabHeap {
    * is counted from the table only when that might be too much, so there is no count to repair.
    * Throws RefusalError ENOMEM.
    */
-  #admit(bytes: number, wanted: number, length: number): number {
+  #admit(bytes: number, wanted: number, length: number, isCommon = false): number {
     const quota = this.table.quotaOf(this.#slot);
     if (quota === 0) return wanted;
+    // No object more than the one that becomes common: the quota counts the cache.
+    if (isCommon) return 1;
     if (this.#credit < bytes * wanted) {
       this.flush();
       this.#credit = quota - usedBy(this.table, this.#slot);
@@ -386,13 +405,13 @@ export class SlabHeap {
     return storeSegment(table, first, grownEnd - first, this.#commit) ? first : -1;
   }
 
-  #mallocRun(length: number): number {
+  #mallocRun(length: number, isCommon: boolean): number {
     if (!Number.isInteger(length) || length < 1 || length > 0xffffffff - SPAN_BYTES) {
       throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
     }
     const count = Math.ceil(length / SPAN_BYTES);
     this.sweepDead();
-    this.#admit(count * SPAN_BYTES, 1, length);
+    this.#admit(count * SPAN_BYTES, 1, length, isCommon);
     const take = (): number => this.#lock.run(() => this.#takeRun(count));
     let reason: RefusalError | undefined;
     const ways = [

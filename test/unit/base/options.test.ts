@@ -116,7 +116,17 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
     (_, odd) => RdmaRequest.prototype.accept.call(undefined as never, odd),
   ],
   AcceptOptions: [(_, odd) => RdmaRequest.prototype.accept.call(undefined as never, odd)],
-  WaitLimits: [(_, odd) => RdmaListener.prototype.getRequest.call(undefined as never, odd)],
+  WaitLimits: [
+    (_, odd) => RdmaListener.prototype.getRequest.call(undefined as never, odd),
+    ({ context }, odd) => context.openDomain('a', 1, odd),
+    ({ context }, odd) => context.roots.wait('a', odd),
+    ({ pd }, odd) => pd.publish('a', { shareKey: 1 }).waitUnowned(odd),
+    ({ pd }, odd) => pd.heap({ reserve: 65536 }).waitPressure(odd),
+    ({ pd }, odd) => {
+      const heap = pd.heap({ reserve: 65536 });
+      return heap.wait(heap.address, 0, odd);
+    },
+  ],
   ConnectionsOptions: [
     (_, odd) => RdmaListener.prototype.connections.call(undefined as never, odd).next(),
   ],

@@ -237,6 +237,18 @@ test('under scarcity no user gets more than its share, and the reserve serves th
     assert.is(greedy.stats.misses + heavy.stats.misses, 13 + 27);
   }));
 
+test('the only user of a pool gets all regions; with an idle one beside it, eight ninths', async () => {
+  for (const [users, most] of [
+    [1, 72],
+    [2, 64],
+  ] as const) {
+    await withPool({ mrsMin: 72, mrsMax: 72, lowWater: 0 }, ({ pool }) => {
+      const [busy] = Array.from({ length: users }, () => pool.createUser(0));
+      assert.is(take(busy!, 100).length, most);
+    });
+  }
+});
+
 test('under scarcity all users converge to the shares of their weights', () =>
   withPool({ mrsMax: 140, mrsMin: 140, lowWater: 12 }, ({ pool }) => {
     const users = [1, 3].map((weight) => pool.createUser(0, { weight }));
@@ -460,12 +472,17 @@ test('numbers out of range are misuse', () =>
       { growBlock: 0 },
       { monitorMicros: 0.5 },
       { idleMicros: -1 },
+      { onEvent: 4 as never },
+      { ulp: '\ud800' },
     ]) {
       const params = { maxLength: 4096, ulp: 'other', ...bad };
       expectCode(() => createFmrPool(context, undefined, params), 'misuse', JSON.stringify(bad));
     }
     expectCode(() => pool.createUser(-1), 'misuse');
     expectCode(() => pool.createUser(1, { weight: 0 }), 'misuse');
+    expectCode(() => pool.createUser(1, { reclaim: 5 as never }), 'misuse');
+    expectCode(() => pool.revoke(undefined as never), 'misuse');
+    expectCode(() => pool.addMr({} as never), 'misuse');
   }));
 
 test('how many regions keep a link busy is a matter of the link and the store, not of connections', () => {

@@ -39,6 +39,21 @@ if (posix) {
     await refused(() => init({ job: { id: name, rank: 0, size: 1 } }), /since an earlier init/);
   });
 
+  test('a lock is a BigInt64Array; a wait has timeout and signal, and no other limit', () =>
+    withPe(async (shmem) => {
+      const word = (await shmem.array(Int32Array, 1)) as never;
+      const rule = /^lock: must be a BigInt64Array, got Int32Array; make it with shmem.array/;
+      await refused(() => shmem.setLock(word), rule);
+      await refused(() => shmem.testLock(word), rule);
+      await refused(() => shmem.clearLock(word), rule);
+      const odd = { timeoutMillis: 5 } as never;
+      const unknown = /^timeoutMillis: \w+ has no option of this name; is timeout meant/;
+      await refused(() => shmem.barrierAll(odd), unknown);
+      await refused(() => shmem.waitUntil(word, ShmemCmp.EQ, 0 as never, odd), unknown);
+      await refused(() => shmem.barrierAll({ timeout: -1 }), /^timeout: must be/);
+      await shmem.barrierAll({ timeout: 1000 });
+    }));
+
   test('each call after finalize is refused', async () => {
     let ended: Shmem | undefined;
     let words = new BigInt64Array(1);

@@ -80,6 +80,7 @@ function pressureOf(world: HeapWorld, slot: number): PressureOptions {
     members: world.members(slot),
     commit: () => undefined,
     release: () => undefined,
+    releaseUnheld: () => false,
   };
 }
 
