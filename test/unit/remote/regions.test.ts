@@ -111,8 +111,6 @@ test('regions that are invalid are refused by name, and nothing stays open', asy
   const two = { context: await openDevice({ address: '127.0.143.1', port: 0 }), device: {} };
   assert.instance(await rejection(share(ANY, {}, two)), MisuseError);
   await two.context.close();
-  const polled = { device: { progress: 'poll' as const, port: 0 } };
-  assert.instance(await rejection(share(ANY, { table: 8 }, polled)), MisuseError);
 });
 
 test('regions beyond the common device get a device of their own', async () => {
