@@ -19,7 +19,7 @@ import { useDevice, type DeviceChoice, type DeviceUse } from './devices.js';
 import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
 import { LocalRegions, regionBytes, type Regions } from './local-regions.js';
 import { Inbox, Messages } from './messages.js';
-import { RemoteError, protocolError, timeoutError } from './remote-error.js';
+import { After, RemoteError, protocolError, timeoutError } from './remote-error.js';
 import { Remote } from './remote.js';
 import { RequestQueue } from './request-queue.js';
 import { QUEUE_PAIR, RNR_RETRY_COUNT, Session, type Queues } from './session.js';
@@ -121,7 +121,8 @@ class Connector {
     this.#options = options;
     this.#device = device;
     this.#shared = shared;
-    const requests = new RequestQueue(device.pd, device.local);
+    const after = options.reconnect ? After.RECONNECT : After.CONNECT;
+    const requests = new RequestQueue(device.pd, device.local, after);
     const messages = new Messages(requests, options.messageBytesMax ?? MESSAGE_BYTES_MAX);
     this.#queues = { requests, messages };
   }

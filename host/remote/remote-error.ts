@@ -1,5 +1,5 @@
 /** The error of this level: what failed, why, and what to do. */
-import { WcStatus, WcStatusName } from '#build/abi.js';
+import { VendorError, WcStatus, WcStatusName } from '#build/abi.js';
 import { explainWcStatus } from '../engine/explain.js';
 import { RefusalError, type ErrnoName } from '../errors/errors.js';
 
@@ -16,30 +16,65 @@ export interface FailedCompletion {
   readonly vendorErr: number;
 }
 
-const CONNECT_AGAIN = 'connect again, or set the option reconnect';
+/** What to do after the end of a connection: it depends on the side. */
+export const After = {
+  /** A client without the option reconnect. */
+  CONNECT: 'connect again, or set the option reconnect',
+  /** A client with it. */
+  RECONNECT: 'the option reconnect connects again: repeat the call, if it may be executed twice',
+  /** A client of a server, which cannot connect to it. */
+  SERVE: 'the client connects again, with its option reconnect or by itself',
+  /** Either side has closed it. */
+  CLOSED: 'connect again for further calls',
+  /** The server does not lend what a client asked for. */
+  REFUSED: 'raise lendBytes here, or ask for less there',
+  /** The device is gone. */
+  DEVICE: 'open the device again, and connect again',
+} as const;
+export type After = (typeof After)[keyof typeof After];
 
-const REASONS: Readonly<Record<number, Reason>> = {
-  [WcStatus.RETRY_EXC_ERR]: {
-    code: 'ETIMEDOUT',
-    rule: 'the peer does not answer any more',
-    remedy: `check that its process runs and can be reached; ${CONNECT_AGAIN}`,
-  },
-  [WcStatus.REM_ACCESS_ERR]: {
-    code: 'EACCES',
-    rule: 'the peer refuses access to the region',
-    remedy: `the peer has ended the region, or restarted: ${CONNECT_AGAIN}`,
-  },
-  [WcStatus.RNR_RETRY_EXC_ERR]: {
-    code: 'ECONNRESET',
-    rule: 'the peer receives no messages',
-    remedy: 'check that the peer was opened by share or connect',
-  },
-  [WcStatus.WR_FLUSH_ERR]: {
-    code: 'ECONNRESET',
-    rule: 'the connection ended before the request was executed',
-    remedy: CONNECT_AGAIN,
-  },
-};
+function reasonOf({ status, vendorErr }: FailedCompletion, after: After): Reason {
+  switch (status) {
+    case WcStatus.RETRY_EXC_ERR:
+      if (vendorErr >= VendorError.PATH_MTU) return pathMtuReason(vendorErr, after);
+      return {
+        code: 'ETIMEDOUT',
+        rule: 'the peer does not answer any more',
+        remedy: `check that its process runs and can be reached; ${after}`,
+      };
+    case WcStatus.REM_ACCESS_ERR:
+      return {
+        code: 'EACCES',
+        rule: 'the peer refuses access to the region',
+        remedy: `the peer has ended the region, or restarted: ${after}`,
+      };
+    case WcStatus.RNR_RETRY_EXC_ERR:
+      return {
+        code: 'ECONNRESET',
+        rule: 'the peer receives no messages',
+        remedy: 'check that the peer was opened by share or connect',
+      };
+    case WcStatus.WR_FLUSH_ERR: {
+      const rule = 'the connection ended before the request was executed';
+      return { code: 'ECONNRESET', rule, remedy: after };
+    }
+    default: {
+      const rule = `the request failed with ${WcStatusName[status] ?? `status ${status}`}`;
+      return { code: 'EIO', rule, remedy: after };
+    }
+  }
+}
+
+/** Packets are too long for the way: the next connection has a smaller path MTU. */
+function pathMtuReason(vendorErr: number, after: After): Reason {
+  const { PATH_MTU, PATH_MTU_REFUSED } = VendorError;
+  const isRefused = vendorErr >= PATH_MTU_REFUSED;
+  const mtu = vendorErr - (isRefused ? PATH_MTU_REFUSED : PATH_MTU);
+  const cause = isRefused ? 'the system refuses' : 'the network drops';
+  const rule = `${cause} packets of path MTU ${mtu}, and carries shorter ones`;
+  const next = 'the next connection uses a smaller one (or raise the MTU of interfaces on the way)';
+  return { code: 'EMSGSIZE', rule, remedy: `${next}; ${after}` };
+}
 
 /** An operation on a remote peer failed, or the connection to it. */
 export class RemoteError extends RefusalError {
@@ -74,14 +109,13 @@ export class RemoteError extends RefusalError {
 }
 
 /** The error of a completion that failed. */
-export function completionError(operation: string, failed: FailedCompletion): RemoteError {
+export function completionError(
+  operation: string,
+  failed: FailedCompletion,
+  after: After,
+): RemoteError {
   const { status, vendorErr } = failed;
-  const reason = REASONS[status] ?? {
-    code: 'EIO' as const,
-    rule: `the request failed with ${WcStatusName[status] ?? `status ${status}`}`,
-    remedy: CONNECT_AGAIN,
-  };
-  return new RemoteError(operation, reason, { status, vendorErr });
+  return new RemoteError(operation, reasonOf(failed, after), { status, vendorErr });
 }
 
 /** The peer broke the protocol of this level. */
@@ -91,8 +125,8 @@ export function protocolError(operation: string, rule: string): RemoteError {
 }
 
 /** The connection is over. */
-export function endedError(operation: string, rule: string): RemoteError {
-  return new RemoteError(operation, { code: 'ECONNRESET', rule, remedy: CONNECT_AGAIN });
+export function endedError(operation: string, rule: string, after: After): RemoteError {
+  return new RemoteError(operation, { code: 'ECONNRESET', rule, remedy: after });
 }
 
 export function timeoutError(operation: string, millis: number, remedy: string): RemoteError {

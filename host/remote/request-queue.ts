@@ -16,7 +16,7 @@ import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import type { AnyWorkRequest, SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
 import type { LocalMemory } from './local-regions.js';
 import type { Operation } from './operation.js';
-import { completionError, endedError, type RemoteError } from './remote-error.js';
+import { After, completionError, endedError, type RemoteError } from './remote-error.js';
 
 /** Requests of a queue pair; a power of two. */
 export const SEND_REQUESTS = 512;
@@ -115,7 +115,12 @@ export class RequestQueue {
   #isRunning = false;
   #idle: (() => void)[] = [];
 
-  constructor(pd: ProtectionDomain, local: LocalMemory) {
+  /** `after`: what to do after the end of the connection, in errors. */
+  constructor(
+    pd: ProtectionDomain,
+    local: LocalMemory,
+    readonly after: After,
+  ) {
     this.#pd = pd;
     this.#local = local;
     this.#memory = pd.context.device.arena.memory.bytes;
@@ -256,7 +261,7 @@ export class RequestQueue {
   /** The queue pair takes no requests, or there is no memory. */
   #refused(error: Error): void {
     const rule = `the device refuses the request: ${error.message}`;
-    this.#report(endedError('postSend', rule));
+    this.#report(endedError('postSend', rule, this.after));
   }
 
   /** Makes the next request of a call; false: its staging memory is not free yet. */
@@ -383,7 +388,9 @@ export class RequestQueue {
   #complete(qp: QueuePair, completions: readonly WorkCompletion[]): void {
     if (this.#qp !== qp) return;
     if (completions.length === 0) {
-      return this.#report(endedError('wait', 'the device was closed, or its link failed'));
+      return this.#report(
+        endedError('wait', 'the device was closed, or its link failed', After.DEVICE),
+      );
     }
     for (const completion of completions) {
       const number = Number(completion.wrId);
@@ -436,7 +443,7 @@ export class RequestQueue {
     this.#succeed(number - 1);
     this.#qp = undefined;
     const operation = this.#operations[number & (SEND_REQUESTS - 1)];
-    const error = completionError(operation?.name ?? 'connection', completion);
+    const error = completionError(operation?.name ?? 'connection', completion, this.after);
     if (completion.status !== WcStatus.WR_FLUSH_ERR) operation?.fail(error);
     this.#report(error);
   }

@@ -78,7 +78,7 @@ test('a device that waits costs little, and lets the process end once it is clos
 if ((await loadPosix()).posix) {
   test.run();
 } else {
-  const other = suite('device: a link that is polled, where there is none');
+  const other = suite('device: a link that is polled, without koffi');
   other('says why', async () => assert.ok(await UdpBatchLink.missing()));
   other.run();
 }
