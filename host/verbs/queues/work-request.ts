@@ -303,7 +303,9 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
 
 function checkSges(list: readonly Sge[], most: number): void {
   if (list.length > most) {
-    throw new MisuseError('sgList', `has ${list.length} entries, more than the queue's ${most}`);
+    const rule = `has ${list.length} entries, more than the queue's ${most}`;
+    const remedy = 'raise cap.maxSendSge or cap.maxRecvSge, or split the request';
+    throw new MisuseError('sgList', `${rule}; ${remedy}`);
   }
 }
 
@@ -556,10 +558,9 @@ export class SendRing extends Ring<AnyWorkRequest> {
 
   #putInline(base: number, inline: Uint8Array): void {
     if (inline.length > this.#inlineMax) {
-      throw new MisuseError(
-        'inline',
-        `has ${inline.length} bytes, more than the queue's ${this.#inlineMax}`,
-      );
+      const rule = `has ${inline.length} bytes, more than the queue's ${this.#inlineMax}`;
+      const remedy = `create the queue pair with cap.maxInlineData ${inline.length}, or use sgList`;
+      throw new MisuseError('inline', `${rule}; ${remedy}`);
     }
     const at = base >> 2;
     this.words[at + SGE_COUNT] = 0;
