@@ -264,7 +264,9 @@ function remoteErrorOf(error: unknown, place: Place): unknown {
     const later = 'try again later, or raise clientsMax or clientsPerSource there';
     return new RemoteError('connect', { code: error.code, rule: full, remedy: later });
   }
-  const rule = `${formatUrl(place)} cannot be reached: ${error.message}`;
+  // Without the operation, remedy and code of the level below: this error has its own.
+  const [cause] = error.message.replace(/^connect: | \([A-Z]+\)$/g, '').split('; ', 1);
+  const rule = `${formatUrl(place)} cannot be reached: ${cause}`;
   return new RemoteError('connect', { code: error.code, rule, remedy: REMEDY }, { cause: error });
 }
 

@@ -129,6 +129,11 @@ export function endedError(operation: string, rule: string, after: After): Remot
   return new RemoteError(operation, { code: 'ECONNRESET', rule, remedy: after });
 }
 
+/** The connection ended, and no completion says why. */
+export function lostError(after: After): RemoteError {
+  return endedError('connection', 'the peer has ended, or cannot be reached', after);
+}
+
 export function timeoutError(operation: string, millis: number, remedy: string): RemoteError {
   const rule = `no answer came within ${millis} ms`;
   return new RemoteError(operation, { code: 'ETIMEDOUT', rule, remedy });

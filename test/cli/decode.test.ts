@@ -5,6 +5,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { UdpLink, connect, openDevice, pcapFile, pcapLink, share } from '../../host/index.js';
 import { vectors } from '../support/paths.js';
 import { placeOfPath } from '../../host/pmem/place.js';
 import { Workspace, cliPath } from '../support/processes.js';
@@ -82,6 +83,32 @@ test('a capture named .pcapng has the sentences as comments, and decodes to the 
       const [, sentence] = / -> \S+ {2}(.*)$/.exec(plain[index]!) ?? [];
       assert.is(comment, sentence!.replace('  [ICRC', ' [ICRC'));
     });
+  }));
+
+test('packets to a peer that has another port than 4791 are printed as well', () =>
+  Workspace.use(async (space) => {
+    const path = space.path('both.pcap');
+    const server = await share('rdma://127.0.92.1:7471', { table: 64 });
+    const link = pcapLink(new UdpLink({ address: '127.0.92.1', port: 0 }), pcapFile(path));
+    const context = await openDevice({ link });
+    const { port } = context.local;
+    const remote = await connect(server.url, { context });
+    await remote.memory['table']!.write(0, Uint8Array.of(1));
+    await remote.close();
+    await context.close();
+    await server.close();
+    const { code, stdout } = await space.run('decode', path);
+    assert.is(code, 0);
+    assert.match(stdout, new RegExp(` 127.0.92.1:${port} -> 127.0.92.1:4791 .*RDMA WRITE Only`));
+    assert.match(stdout, new RegExp(` 127.0.92.1:4791 -> 127.0.92.1:${port} .*Acknowledge`));
+    const frames = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => parseInt(line, 10));
+    assert.equal(
+      frames,
+      frames.map((_, index) => index + 1),
+    );
   }));
 
 test('"decode -" reads a capture from standard input as it grows', () =>
