@@ -169,6 +169,7 @@ test('devinfo says what a device offers', () =>
   Workspace.use(async (space) => {
     const { code, stdout } = await space.run('devinfo');
     assert.is(code, 0);
+    assert.match(stdout, /^link {7}udp\S*, RoCEv2 at 127.0.0.1, .* as the kernel counts$/m);
     for (const word of ['127.0.0.1', 'maxQp', 'engine', process.version, 'koffi']) {
       assert.match(stdout, word);
     }
