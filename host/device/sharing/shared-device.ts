@@ -178,7 +178,7 @@ export class SharedDevice {
     if (!posix) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        `a device with a name needs koffi: ${reason}. threads of one process share one without (context.share)`,
+        `a device with a name needs koffi: ${reason}; threads of one process share one without (context.share)`,
       );
     }
     const { directory = deviceDirectory(posix.effectiveUser) } = options;
