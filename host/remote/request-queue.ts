@@ -97,7 +97,7 @@ export class RequestQueue {
   /** Of each: where its piece begins in the operation's bytes, where it is staged (-1: it is not). */
   readonly #pieceAt = new Float64Array(SEND_REQUESTS);
   readonly #pieceLength = new Uint32Array(SEND_REQUESTS);
-  readonly #stagedAt = new Int32Array(SEND_REQUESTS).fill(-1);
+  readonly #stagedAt = new Float64Array(SEND_REQUESTS).fill(-1);
   readonly #stagedEnd = new Float64Array(SEND_REQUESTS);
   #posted = 0;
   #completed = 0;

@@ -149,7 +149,7 @@ export class SharedDevice {
       repair: () => exports.arenaRepair(address),
       look: () => this.members.look(),
       explainHeld: () => {
-        const slot = (memory.words[word >> 2]! & 0xffff) - 1;
+        const slot = (memory.words[word >>> 2]! & 0xffff) - 1;
         return `${this.members.describe(slot)} holds the tables of the device: is it stopped?`;
       },
       explainBusy: () => `${this.members.inCall()} does not leave the memory: is it stopped?`,
