@@ -6,6 +6,18 @@ import type { CmEvent } from './event-channel.js';
 
 const NOTHING = new Uint8Array(0);
 
+/** Refusals of the peer's connection manager: what it lacks, and the remedy. */
+const REFUSALS: Readonly<Record<number, readonly [rule: string, remedy: string]>> = {
+  [RejectReason.INVALID_SERVICE_ID]: [
+    'the peer has no listener at that port',
+    'start it, or check the port',
+  ],
+  [RejectReason.NO_QP]: [
+    'the peer has no queue pair or memory left for a connection',
+    'close connections there, or open its device with larger limits',
+  ],
+};
+
 /** The error of a failed `connect`. */
 export class ConnectError extends RefusalError {
   /** The RejectReason of the peer's REJ; 0 if no REJ arrived. */
@@ -13,8 +25,13 @@ export class ConnectError extends RefusalError {
   /** Private data of the event; empty if the connection manager of the peer rejected. */
   readonly privateData: Uint8Array;
 
-  constructor(code: ErrnoName, sentence: string, event: CmEvent | undefined) {
-    super(code, sentence);
+  constructor(
+    code: ErrnoName,
+    sentence: string,
+    event: CmEvent | undefined,
+    options?: ErrorOptions,
+  ) {
+    super(code, sentence, options);
     this.reason = event?.event === CmEventType.REJECTED ? event.status : 0;
     // A REJ of the peer's connection manager carries no private data of its application.
     const isOfApplication = this.reason === 0 || this.reason === RejectReason.CONSUMER_DEFINED;
@@ -29,10 +46,8 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
       const denied = authReason(event.status);
       if (denied) return new ConnectError('EACCES', `${verb}: ${denied}`, event);
       const name = rejectReasonName(event.status);
-      const isUnused = event.status === RejectReason.INVALID_SERVICE_ID;
-      const why = isUnused
-        ? `the peer has no listener at that port (${name}); start it, or check the port`
-        : `the peer refuses: ${name}`;
+      const known = REFUSALS[event.status];
+      const why = known ? `${known[0]} (${name}); ${known[1]}` : `the peer refuses: ${name}`;
       return new ConnectError('ECONNREFUSED', `${verb}: ${why}`, event);
     }
     case CmEventType.UNREACHABLE: {

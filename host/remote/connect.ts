@@ -264,6 +264,11 @@ function remoteErrorOf(error: unknown, place: Place): unknown {
     const later = 'try again later, or raise clientsMax or clientsPerSource there';
     return new RemoteError('connect', { code: error.code, rule: full, remedy: later });
   }
+  if (error.reason === RejectReason.NO_QP) {
+    const full = `the server at ${formatUrl(place)} has no queue pair or memory left for a client`;
+    const more = 'close clients, or give its device larger limits (device: { memoryBytes })';
+    return new RemoteError('connect', { code: error.code, rule: full, remedy: more });
+  }
   // Without the operation, remedy and code of the level below: this error has its own.
   const [cause] = error.message.replace(/^connect: | \([A-Z]+\)$/g, '').split('; ', 1);
   const rule = `${formatUrl(place)} cannot be reached: ${cause}`;
@@ -323,5 +328,15 @@ export function connect(
   prepare?: (qp: QueuePair) => void,
 ): Promise<Remote<Regions> | RdmaConnection> {
   if (isRdmaUrl(target)) return connectUrl(target, options as RemoteOptions);
-  return connectQueuePair(target as Target, options as ConnectOptions, prepare);
+  return connectQueuePair(target as Target, options as ConnectOptions, prepare).catch((error) => {
+    throw wrongLevel(error) ?? error;
+  });
+}
+
+/** The listener there was opened by `share`: its clients pass a URL. */
+function wrongLevel(error: unknown): ConnectError | undefined {
+  if (!(error instanceof ConnectError) || !speaksProtocol(error.privateData)) return undefined;
+  const remedy = "connect to its URL: connect('rdma://HOST:PORT')";
+  const sentence = `connect: the listener there was opened by share; ${remedy}`;
+  return new ConnectError(error.code, sentence, undefined, { cause: error });
 }

@@ -144,7 +144,8 @@ function optionsOf(operation: string, name: string, source: RegionSource): Regio
   }
   if (typeof source !== 'object' || source === null) {
     const rule = `${operation}: a region is a size, a typed array or an object with options`;
-    throw new MisuseError(argument, rule);
+    const found = source === null ? 'null' : `a ${typeof source}`;
+    throw new MisuseError(argument, `${rule}, got ${found}; a size is a number of bytes`);
   }
   checkKeys(argument, source, 'bytes array file layout registered rights');
   const given = SOURCES.filter((key) => source[key] !== undefined);

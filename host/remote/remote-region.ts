@@ -261,8 +261,7 @@ export class RemoteRegion implements RemoteKey {
       length >= 0 &&
       length <= this.length - offset;
     if (!isWithin) {
-      const rule = `${length} bytes at ${offset} exceed the ${this.length} bytes of ${this.name}`;
-      throw new MisuseError('offset', `${verb}: ${rule}; stay within region.length`);
+      throw this.#rangeError(verb, offset, length);
     }
     if ((this.#rights & right) === 0) {
       const has = this.rights.join(', ') || 'no right';
@@ -276,6 +275,19 @@ export class RemoteRegion implements RemoteKey {
     checkKeys(verb, options, 'timeout signal');
     checkLimits(options);
     options.signal?.throwIfAborted();
+  }
+
+  #rangeError(verb: string, offset: number, length: number): MisuseError {
+    for (const [argument, value] of [
+      ['offset', offset],
+      ['length', length],
+    ] as const) {
+      if (Number.isSafeInteger(value)) continue;
+      const found = typeof value === 'bigint' ? `the bigint ${value}n` : String(value);
+      return new MisuseError(argument, `${verb}: must be a whole number of bytes, got ${found}`);
+    }
+    const rule = `${length} bytes at ${offset} exceed the ${this.length} bytes of ${this.name}`;
+    return new MisuseError('offset', `${verb}: ${rule}; stay within region.length`);
   }
 }
 
