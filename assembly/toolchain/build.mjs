@@ -38,7 +38,7 @@ const targets = [
     target: 'engine-page',
     entry: 'assembly/engine.ts',
     outputs: ['build/page/engine.wasm'],
-    transforms: ['./assembly/toolchain/no-packet-auth-transform.mjs'],
+    transforms: ['./assembly/toolchain/page-transform.mjs'],
   },
   {
     target: 'explain',

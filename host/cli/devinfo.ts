@@ -8,7 +8,7 @@ import { engineFile } from '../engine/load.js';
 import { fileRefusal } from '../errors/file-refusal.js';
 import { Gid } from '../link/endpoint.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD, interfaceMtu } from '../link/interface.js';
-import { PACKET_SIZE_LIMIT, ROCE_PORT, type SocketOption } from '../link/link.js';
+import { PACKET_SIZE_LIMIT, ROCE_PORT, type LinkInfo, type SocketOption } from '../link/link.js';
 import { otherPortSentence } from '../link/udp/other-port.js';
 import { isPortTaken } from '../link/udp/port-holder.js';
 import { placeOfPath, type Place } from '../pmem/place.js';
@@ -46,6 +46,12 @@ const OPTIONAL: Readonly<Record<string, string>> = {
   ws: 'WebSocket links',
 };
 
+/** What the integrity of a link means. */
+const INTEGRITY: Readonly<Record<NonNullable<LinkInfo['integrity']>, string>> = {
+  link: 'Verbena peers exchange packets without an ICRC',
+  host: 'Verbena peers of this host exchange packets without an ICRC',
+};
+
 export async function devinfo(options: DevinfoOptions): Promise<number> {
   const { bind, name, directory, storage, json } = options;
   if (name !== undefined) return shareInfo(await reportDevice(name, directory), json);
@@ -61,6 +67,8 @@ export async function devinfo(options: DevinfoOptions): Promise<number> {
       packetSizeMax: info.packetSizeMax,
       receiveBufferBytes: info.receiveBufferBytes,
       socketOptions: info.socketOptions ?? [],
+      localPath: info.localPath ?? true,
+      integrity: info.integrity,
     },
     rocePort: await rocePort(info.local.gid),
     addresses: await listAddresses(),
@@ -140,6 +148,8 @@ interface Report {
     address: string;
     receiveBufferBytes: number;
     socketOptions: readonly SocketOption[];
+    localPath: boolean;
+    integrity: LinkInfo['integrity'];
   };
   readonly rocePort: RocePort;
   readonly addresses: readonly AddressInfo[];
@@ -161,6 +171,10 @@ function* describe(report: Report): Generator<string> {
   for (const { name, effect, granted, reason } of link.socketOptions) {
     yield `  ${name}: ${effect}${granted ? '' : ` [not granted: ${reason}]`}`;
   }
+  if (link.localPath) {
+    yield '  local path: requests between queue pairs of one device need no packets';
+  }
+  if (link.integrity) yield `  integrity: ${INTEGRITY[link.integrity]}`;
   const { isTaken, consequence } = report.rocePort;
   const state = isTaken === undefined ? 'unknown on this system' : 'free';
   yield `port ${ROCE_PORT}  ${consequence ?? state}`;

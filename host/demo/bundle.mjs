@@ -6,7 +6,7 @@ import { build } from 'esbuild';
 import { compactAbi } from '../browser/compact-abi.mjs';
 import { standIns } from '../browser/stand-ins.mjs';
 import { writeGuides } from './guides.mjs';
-import { leftOut } from './left-out.mjs';
+import { isLeftOut, leftOut } from './left-out.mjs';
 
 process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
 
@@ -29,14 +29,17 @@ const options = {
 await build({ ...options, entryPoints: { 'opfs-thread': 'host/pmem/opfs-thread.ts' } });
 // What is behind "look inside" are files of their own, `inside-….js`.
 // Workers have no RTCPeerConnection: theirs are made by the page.
+const sources = new Set();
 for (const [name, ...more] of [['page'], ['worker', 'link/rtc/page']]) {
-  await build({
+  const { metafile } = await build({
     ...options,
+    metafile: true,
     plugins: [standIns, compactAbi, leftOut(...more)],
     entryPoints: { [name]: `host/demo/page/${name}.ts` },
     splitting: true,
     chunkNames: '[name]-[hash]',
   });
+  for (const file of Object.keys(metafile.inputs)) if (!isLeftOut(file)) sources.add(file);
 }
 await build({
   entryPoints: ['host/demo/page/style.css', 'host/demo/page/guide.css'],
@@ -52,20 +55,22 @@ writeFileSync('build/demo/index.html', page);
 writeGuides('build/demo/guide');
 const scripts = readdirSync('build/demo').filter((name) => name.endsWith('.js'));
 const script = scripts.map((name) => readFileSync(`build/demo/${name}`, 'utf8')).join('\n');
-for (const [name, from] of [
-  ['engine', 'build/page/engine.wasm'],
-  ['explain', 'build/explain.wasm'],
+const source = [...sources].map((name) => readFileSync(name, 'utf8')).join('\n');
+for (const [name, from, isCalled] of [
+  // Methods of the verbs have names of exports, and call none where their file is left out.
+  ['engine', 'build/page/engine.wasm', (it) => RegExp(`xports\\.${it}\\b|'${it}'`).test(source)],
+  ['explain', 'build/explain.wasm', (it) => RegExp(`\\b${it}\\b`).test(script)],
 ]) {
-  writeFileSync(`build/demo/${name}.wasm`, asCalled(readFileSync(from), script));
+  writeFileSync(`build/demo/${name}.wasm`, asCalled(readFileSync(from), isCalled));
 }
 
 /** A module without what the page never calls, and without its names, for debuggers alone. */
-function asCalled(bytes, script) {
+function asCalled(bytes, isCalled) {
   const module = binaryen.readBinary(bytes);
   const unused = [];
   for (let index = 0; index < module.getNumExports(); index++) {
     const { name } = binaryen.getExportInfo(module.getExportByIndex(index));
-    if (!new RegExp(`\\b${name}\\b`).test(script)) unused.push(name);
+    if (!isCalled(name)) unused.push(name);
   }
   for (const name of unused) module.removeExport(name);
   module.runPasses(['remove-unused-module-elements']);

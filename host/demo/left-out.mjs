@@ -26,6 +26,9 @@ const FILES = [
   'verbs/regions/registrable-buffer',
 ];
 
+/** Is it a file of no bundle of the page? */
+export const isLeftOut = (file) => FILES.some((name) => file === `host/${name}.ts`);
+
 /** `more`: files that this bundle does without beside those. */
 export const leftOut = (...more) => ({
   name: 'left-out',

@@ -110,7 +110,10 @@ export class FmrPool {
     if (desc.holder || desc.home)
       throw new RefusalError('EBUSY', 'removeMr: a user holds the region; call putMr first');
     if (!this.#member.regions.takeOut(desc)) {
-      throw new RefusalError('EBUSY', 'removeMr: a user of another thread or process holds the region');
+      throw new RefusalError(
+        'EBUSY',
+        'removeMr: a user of another thread or process holds the region',
+      );
     }
     this.#added.delete(mr);
     this.#member.arm();

@@ -176,7 +176,13 @@ test('devinfo says what a device offers', () =>
     const report = JSON.parse((await space.run('devinfo', '--json')).stdout) as {
       limits: { maxQp: number };
       addresses: { address: string; pathMtu: number }[];
+      link: { localPath: boolean; integrity?: string };
     };
+    assert.is(report.link.localPath, /^  local path: /m.test(stdout));
+    assert.is(
+      report.link.integrity,
+      /^  integrity: .*this host/m.test(stdout) ? 'host' : undefined,
+    );
     assert.ok(report.limits.maxQp > 0);
     assert.is(report.addresses.find(({ address }) => address === '127.0.0.1')?.pathMtu, 4096);
   }));

@@ -44,7 +44,7 @@ export interface Killed {
 const [PORT, WIRES, LIMIT_MILLIS] = [5000, 2, 60_000];
 const RATES = { gone: 1, restarted: 1, plain: 10 };
 const TURN_MILLIS = 10;
-/** A receive buffer of 256 small datagrams: 8 a millisecond of the outbox, 1 of the program. */
+/** A receive buffer takes 256 small datagrams; the outbox sends 8 a millisecond, the program 1. */
 const BUFFER_MILLIS = 28;
 /** Runs of lost datagrams that are reported. */
 const LOST_RUNS = 20;

@@ -108,7 +108,8 @@ for (const [what, line, senders, queuePairs, queueMax] of marking.slice(0, MARKI
     const sizes = { senders, queuePairs, depth: 128 / queuePairs, reorderPackets: 1024 };
     const result = await runFlows({
       ...{ ...OPTIONS, ...sizes },
-      ...{ line: { ...line, ecn: MARKED_FROM }, seconds: 3 },
+      // Two hosts that begin at once are equal after some three seconds.
+      ...{ line: { ...line, ecn: MARKED_FROM }, seconds: senders === 2 ? 6 : 3 },
     });
     const { dropped, marked } = result.counters;
     assert.equal([result.errors, dropped], [[], 0]);
@@ -117,7 +118,7 @@ for (const [what, line, senders, queuePairs, queueMax] of marking.slice(0, MARKI
       `${result.cnps} of ${marked}`,
     );
     assert.ok(usedOf(result, line) >= 0.95, `${usedOf(result, line).toFixed(3)} of the link`);
-    assert.ok(jain(result.later) >= 0.95, `Jain's index ${jain(result.later).toFixed(3)}`);
+    assert.ok(jain(result.later) >= 0.98, `Jain's index ${jain(result.later).toFixed(3)}`);
     assert.ok(result.laterQueue <= queueMax, `${result.laterQueue} packets`);
   });
 }
@@ -139,6 +140,10 @@ for (const verb of ['write', 'read'] as const) {
     assert.ok(seconds <= 2, `${seconds} s`);
   });
 }
+
+test('late packets do not hide that a path MTU dropped', async () => {
+  await simulatePathMtu(204);
+});
 
 test(`path MTUs of ${MTU_SEEDS} seeds`, async () => {
   for (let seed = 1; seed <= MTU_SEEDS; seed++) {

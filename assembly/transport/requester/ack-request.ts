@@ -7,22 +7,28 @@ import { fitsBuffer, windowPackets } from '../shared/path-control';
 import { QueuePair } from '../shared/queue-pair';
 import { QpState, SendFlag } from '../shared/status';
 import { SendRequest } from '../shared/work-request';
-import { charge, opensBehind, windowOpen } from './congestion-window';
+import { opensBehind, windowOpen } from './congestion-window';
 
-/** A short packet, for which a check of the window is a noticeable part of its cost. */
-export const SHORT_BYTES: u32 = 1024;
+/** What holds for each packet of a run. */
+export enum RunBits {
+  /** The window is open for it, and for one more behind it. */
+  OPEN = 1,
+  /** It needs no AckReq bit for the window. */
+  QUIET = 2,
+}
 
 /**
  * Shall this packet have the AckReq bit? Yes if sending `paused` and a completion depends on it,
- * and often enough that the window never closes for lack of an acknowledgement. `opens`: it does not before (`opensForAll`).
+ * and often enough that the window never closes for lack of an acknowledgement. `run`: RunBits.
  */
-export function wantsAck(context: Context, qp: QueuePair, paused: bool, opens: bool): bool {
+export function wantsAck(context: Context, qp: QueuePair, paused: bool, run: u32): bool {
   qp.packetsSinceAckRequest++;
   const packets = qp.packetsSinceAckRequest;
   if (
     !(paused && isAwaited(qp)) &&
-    (opens ||
-      (windowOpen(context, qp) && isSeldomEnough(context, qp, packets, chargeSinceAsked(qp))))
+    (run & RunBits.QUIET ||
+      ((run || windowOpen(context, qp)) &&
+        isSeldomEnough(context, qp, packets, chargeSinceAsked(qp))))
   ) {
     return false;
   }
@@ -44,17 +50,15 @@ function chargeSinceAsked(qp: QueuePair): u32 {
 }
 
 /**
- * Is the window open for each of the next `packets` packets of at most SHORT_BYTES, and for one
- * more behind them, and does it ask for no acknowledgement before? What closes it grows with each
- * packet, so the last one answers for all.
+ * RunBits of the next `packets` packets of SENDs and WRITEs. What closes the window grows with each
+ * packet, so the last one answers for all: a check for each is a noticeable part of its cost.
  */
-export function opensForAll(context: Context, qp: QueuePair, packets: u32): bool {
-  const all = packets * charge(SHORT_BYTES);
-  return (
-    !qp.lossy &&
-    opensBehind(context, qp, packets, all) &&
-    isSeldomEnough(context, qp, qp.packetsSinceAckRequest + packets, chargeSinceAsked(qp) + all)
-  );
+export function runBits(context: Context, qp: QueuePair, packets: u32): u32 {
+  const all = packets * qp.chargeFull;
+  if (qp.lossy || !opensBehind(context, qp, packets, all)) return 0;
+  const since = qp.packetsSinceAckRequest + packets;
+  const isQuiet = isSeldomEnough(context, qp, since, chargeSinceAsked(qp) + all);
+  return isQuiet ? RunBits.OPEN | RunBits.QUIET : RunBits.OPEN;
 }
 
 /** The AckReq bit was sent. */

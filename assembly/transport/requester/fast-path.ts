@@ -18,7 +18,7 @@ import { QueuePair, pathOf, sendRequestAt, timerOf, workRequestAt } from '../sha
 import { finishPacket } from '../shared/send-buffer';
 import { QpState, QpType, SendFlag, WcStatus, WrOpcode } from '../shared/status';
 import { SEND_REQUEST_SIZE, SendState, Sge, WORK_REQUEST_SIZE } from '../shared/work-request';
-import { SHORT_BYTES, noteAwaited, wantsAck } from './ack-request';
+import { noteAwaited, wantsAck } from './ack-request';
 import { armRetransmit, charge, startProbe, windowOpen } from './congestion-window';
 import { pauses } from './request-packet';
 
@@ -37,13 +37,13 @@ export function sendsPlain(qp: QueuePair): bool {
 }
 
 /**
- * The next request, if it is such a message and may be sent. False: nothing has changed. `opens`:
- * only a short one, which the window takes without an acknowledgement (`opensForAll`).
+ * The next request, if it is such a message and may be sent. False: nothing has changed. `run`:
+ * RunBits.
  */
-export function sendPlain(context: Context, qp: QueuePair, opens: bool): bool {
+export function sendPlain(context: Context, qp: QueuePair, run: u32): bool {
   const index = qp.sendNext;
   const posted = ringCount(qp.sendRing, index, qp.sendEntries);
-  if (posted == 0 || !(opens || windowOpen(context, qp))) return false;
+  if (posted == 0 || !(run || windowOpen(context, qp))) return false;
   const request = sendRequestAt(qp, index);
   const own = changetype<usize>(request);
   if (index == qp.sendFetched) {
@@ -61,7 +61,7 @@ export function sendPlain(context: Context, qp: QueuePair, opens: bool): bool {
   if (!write && request.opcode != <u32>WrOpcode.SEND) return false;
   const sge = changetype<Sge>(own + SEND_REQUEST_SIZE);
   const length = sge.length;
-  if (length == 0 || length > qp.mtu || (opens && length > SHORT_BYTES)) return false;
+  if (length == 0 || length > qp.mtu) return false;
   const from = translateLocal(context.arena, sge.lkey, qp.pd, sge.address, length, 0);
   if (from == 0) return false;
 
@@ -94,7 +94,7 @@ export function sendPlain(context: Context, qp: QueuePair, opens: bool): bool {
   // Only a hint: if the next entry changes or fails, a later packet has the AckReq bit.
   const follows = posted > 1 && workRequestAt(qp, index + 1).opcode <= <u32>WrOpcode.SEND_WITH_IMM;
   noteAwaited(qp, request);
-  const ask = wantsAck(context, qp, !follows && pauses(qp), opens);
+  const ask = wantsAck(context, qp, !follows && pauses(qp), run);
   if (ask) startProbe(context, qp, psn);
   const marked = markedPsn(qp, psn);
   storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, ask ? 1 : 0, marked);

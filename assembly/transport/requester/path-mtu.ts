@@ -14,12 +14,24 @@ import { Context, schedule } from '../shared/context';
 import { Aside, canProbe, trialBytes } from '../shared/keep-alive';
 import { Operation, isOf } from '../shared/operation';
 import { isPathMtuDoubted, notePathMtu, usualRoundTripMost } from '../shared/path-control';
-import { QueuePair, outstanding, sendRequestAt, timerOf } from '../shared/queue-pair';
+import {
+  QueuePair,
+  outstanding,
+  readsInFlight,
+  sendRequestAt,
+  timerOf,
+} from '../shared/queue-pair';
 import { QpType, VendorError } from '../shared/status';
 import { armTimer } from '../shared/timer-wheel';
 import { SendRequest } from '../shared/work-request';
 import { sendAlone, timeoutOf } from './congestion-window';
 import { repairOldest } from './retransmit';
+
+/**
+ * False leaves trials out of the build: a data channel cuts packets itself, and never drops a long
+ * one alone.
+ */
+export const PATH_MTU_TRIALS: bool = true;
 
 /** An interface may refuse packets for this time. */
 const REFUSED_MICROS: u32 = 500_000;
@@ -37,6 +49,8 @@ enum Sign {
   UNPROVEN = 16,
   /** A round of trials proved a dropped path MTU. */
   PROVEN = 32,
+  /** Two were: an answer that is late arrives with the next one. */
+  TRIALS_ANSWERED = 64,
 }
 
 /**
@@ -47,7 +61,7 @@ const TRIALS: u16 = 36;
 const ANSWERS: u16 = 34;
 /** Answers after the proof of another queue pair of the path. */
 const MORE_ANSWERS: u16 = 4;
-/** Trials without an answer that end a round: eight of them may be on their way. */
+/** Trials without an answer that end a round: 16 of them may be on their way. */
 const UNANSWERED_MAX: u16 = 12;
 /** Between trials: at least this, and a part of the longest usual round trip, as a shift. */
 const TRIAL_MICROS: u32 = 16_000;
@@ -62,7 +76,7 @@ export function passesPath(qp: QueuePair): void {
 
 /** The oldest request, if its oldest packet or response is longer than that of a trial. */
 function longOldest(qp: QueuePair): SendRequest | null {
-  if (!outstanding(qp) || qp.sendTail == qp.sendFetched) return null;
+  if (!PATH_MTU_TRIALS || !outstanding(qp) || qp.sendTail == qp.sendFetched) return null;
   const request = sendRequestAt(qp, qp.sendTail);
   const before = psnDistance(request.psnFirst, qp.psnUnacked) * qp.mtu;
   return request.length > trialBytes(qp) + before ? request : null;
@@ -93,7 +107,7 @@ function hasten(context: Context, qp: QueuePair, micros: u32): void {
 
 /** Is the path MTU known to be too large? */
 export function isPathTooShort(qp: QueuePair): bool {
-  return (qp.mtuSigns & (<u8>(Sign.REFUSED | Sign.PROVEN))) != 0;
+  return PATH_MTU_TRIALS && (qp.mtuSigns & (<u8>(Sign.REFUSED | Sign.PROVEN))) != 0;
 }
 
 /** Does the system refuse packets for good? */
@@ -127,8 +141,11 @@ function suspectPath(context: Context, qp: QueuePair, aside: u32): void {
 
 /** What was acknowledged before is acknowledged again: the answer to a probe, if one was sent. */
 export function noteShortAnswer(context: Context, qp: QueuePair): void {
-  if ((qp.mtuSigns & (<u8>Sign.SHORT_ASKED)) == 0) return;
-  qp.mtuSigns |= <u8>(Sign.SHORT_ANSWERED | Sign.TRIAL_ANSWERED);
+  if (!PATH_MTU_TRIALS || (qp.mtuSigns & (<u8>Sign.SHORT_ASKED)) == 0) return;
+  let answered = <u8>(Sign.SHORT_ANSWERED | Sign.TRIAL_ANSWERED);
+  // The peer may answer the repetition of a READ as well, before it sends the responses.
+  if (readsInFlight(qp) == 0) answered |= (qp.mtuSigns & (<u8>Sign.TRIAL_ANSWERED)) << 3;
+  qp.mtuSigns |= answered;
   if (qp.mtuTrials != 0 || qp.refusedMicros != 0) return;
   if (qp.mtuSigns & (<u8>Sign.UNPROVEN)) return;
   // The retries are exhausted before the round is.
@@ -148,11 +165,12 @@ function pauseOf(qp: QueuePair): u32 {
  * or it has proven that the path MTU is too large.
  */
 export function tryPath(context: Context, qp: QueuePair): bool {
-  if (isRefused(qp) || qp.mtuTrials == 0) return false;
+  if (!PATH_MTU_TRIALS || isRefused(qp) || qp.mtuTrials == 0) return false;
   const request = longOldest(qp);
-  if (qp.mtuSigns & (<u8>Sign.TRIAL_ANSWERED)) qp.mtuAnswers++;
-  qp.mtuSigns &= ~(<u8>Sign.TRIAL_ANSWERED);
+  const answered = <u8>(Sign.TRIAL_ANSWERED | Sign.TRIALS_ANSWERED);
   const trial = qp.mtuTrials;
+  qp.mtuAnswers = min<u16>(qp.mtuAnswers + <u16>popcnt<u32>(qp.mtuSigns & answered), trial);
+  qp.mtuSigns &= ~answered;
   const answers = qp.mtuAnswers;
   if (request == null || trial - answers > UNANSWERED_MAX) {
     qp.mtuTrials = 0;

@@ -100,10 +100,16 @@ export function readLength(context: Context, qp: QueuePair, request: SendRequest
 }
 
 /**
- * One SEND or WRITE packet; `ask`: for an acknowledgement in any case. False when the local memory
- * may not be read: the request fails.
+ * One SEND or WRITE packet; `ask`: for an acknowledgement in any case; `run`: RunBits. False
+ * when the local memory may not be read: the request fails.
  */
-export function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bool): bool {
+export function sendData(
+  context: Context,
+  qp: QueuePair,
+  request: SendRequest,
+  ask: bool,
+  run: u32,
+): bool {
   const left = request.length - qp.sendOffset;
   const first = qp.sendOffset == 0;
   const last = left <= qp.mtu;
@@ -132,7 +138,7 @@ export function sendData(context: Context, qp: QueuePair, request: SendRequest, 
   const solicited: u32 = last && isSolicited(request) ? 1 : 0;
   const reliable = qp.type == <u32>QpType.RC;
   const ackRequest: u32 =
-    reliable && (wantsAck(context, qp, last && pauses(qp), false) || ask) ? 1 : 0;
+    reliable && (wantsAck(context, qp, last && pauses(qp), run) || ask) ? 1 : 0;
   if (ackRequest && fresh) startProbe(context, qp, psn);
   const bits = bthBits(solicited, pad);
   storeBth(packet, opcode, bits, context.pkey, qp.targetQp, ackRequest, markedPsn(qp, psn));

@@ -20,7 +20,7 @@ import {
 } from '../shared/queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus } from '../shared/status';
 import { SendRequest, SendState } from '../shared/work-request';
-import { askedForAck, opensForAll } from './ack-request';
+import { askedForAck, runBits } from './ack-request';
 import {
   armRetransmit,
   beyondKept,
@@ -63,8 +63,8 @@ function sending(qp: QueuePair): bool {
   return qp.state == <u32>QpState.RTS || qp.state == <u32>QpState.SQD;
 }
 
-/** The request that the next packet belongs to, or null: no packet may be sent. */
-function current(context: Context, qp: QueuePair): SendRequest | null {
+/** The request that the next packet belongs to, or null: no packet may be sent. `run`: RunBits. */
+function current(context: Context, qp: QueuePair, run: u32): SendRequest | null {
   if (!sending(qp) || qp.rnrWaiting || qp.sendStopped) return null;
   // In SQD what was begun is finished, and nothing is begun.
   const fetches = qp.state != <u32>QpState.SQD;
@@ -81,7 +81,7 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
     return null;
   }
   if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
-  if (!windowOpen(context, qp) || fenced(qp, request)) return null;
+  if (!(run || windowOpen(context, qp)) || fenced(qp, request)) return null;
   if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
   if (isOf(request, Operation.DATA) && !mayRead(context, qp, request)) return null;
   // Stronger than a fence.
@@ -108,20 +108,20 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
   }
   const first = qp.psnNext;
   const fresh = qp.psnMax;
+  let run = runBits(context, qp, quantum);
   if (sendsPlain(qp)) {
-    if (opensForAll(context, qp, quantum)) {
-      while (sent < quantum && hasRoom(context) && sendPlain(context, qp, true)) sent++;
-    }
-    while (sent < quantum && hasRoom(context) && sendPlain(context, qp, false)) sent++;
+    while (sent < quantum && hasRoom(context) && sendPlain(context, qp, run)) sent++;
   }
-  let request = current(context, qp);
+  let request = current(context, qp, run);
   let isFull = false;
   while (request != null) {
     isFull = sent == quantum || !hasRoom(context);
     if (isFull) break;
     sent++;
-    if (!sendOne(context, qp, request)) break;
-    request = current(context, qp);
+    if (!sendOne(context, qp, request, run)) break;
+    // What is behind a READ or an atomic must fit the buffer.
+    if (awaitsData(request)) run = 0;
+    request = current(context, qp, run);
   }
   noteSentFrom(context, qp, first, fresh);
   if (isFull) return true;
@@ -160,14 +160,14 @@ function solicit(context: Context, qp: QueuePair): bool {
 }
 
 /** Sends one packet of this request, or executes local work. False: it failed or waits. */
-function sendOne(context: Context, qp: QueuePair, request: SendRequest): bool {
+function sendOne(context: Context, qp: QueuePair, request: SendRequest, run: u32): bool {
   if (isOf(request, Operation.LOCAL)) return executeLocal(context, qp, request);
   if (qp.type == <u32>QpType.UD) return sendUnconnected(context, qp, request);
   if (request.state == <u32>SendState.FETCHED) start(qp, request);
   if (isOf(request, Operation.DATA)) sendRead(context, qp, request);
   else if (awaitsData(request)) {
     if (!sendWhole(context, qp, request)) return false;
-  } else if (!sendData(context, qp, request, false)) return false;
+  } else if (!sendData(context, qp, request, false, run)) return false;
   if (qp.type == <u32>QpType.UC) return true;
   if (timerOf(qp).deadline == 0) armRetransmit(context, qp);
   return true;

@@ -154,7 +154,7 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
     const left = request.length - qp.sendOffset;
     writeSingle(context, qp, request, min<u32>(left, packets * qp.mtu));
   } else if (awaitsData(request)) isSent = writeSingle(context, qp, request, request.length);
-  else isSent = sendData(context, qp, request, true);
+  else isSent = sendData(context, qp, request, true, 0);
   if (!isSent) {
     // The request has failed: nothing from this packet on is in flight any more.
     forgetFlight(qp);

@@ -27,7 +27,7 @@ import { Path } from './path';
 import { QueuePair, pathOf } from './queue-pair';
 import { QpState, QpType } from './status';
 
-/** False: this build has no authenticated packets (toolchain/no-packet-auth-transform.mjs). */
+/** False: this build has no authenticated packets (toolchain/page-transform.mjs). */
 export const PACKET_AUTH: bool = true;
 const COUNTER_SIZE: u32 = 8;
 /** Bytes that an authenticated packet has more. */

@@ -3,7 +3,12 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { createFmrPool, openDevice, type DeviceShare, type RefusalError } from '../../../host/index.js';
+import {
+  createFmrPool,
+  openDevice,
+  type DeviceShare,
+  type RefusalError,
+} from '../../../host/index.js';
 import { auditArena } from '../../support/arena-audit.js';
 import type { PoolThreadData } from '../../support/pool-thread.js';
 
