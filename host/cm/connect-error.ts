@@ -6,18 +6,6 @@ import type { CmEvent } from './event-channel.js';
 
 const NOTHING = new Uint8Array(0);
 
-/** Refusals of the peer's connection manager: what it lacks, and the remedy. */
-const REFUSALS: Readonly<Record<number, readonly [rule: string, remedy: string]>> = {
-  [RejectReason.INVALID_SERVICE_ID]: [
-    'the peer has no listener at that port',
-    'start it, or check the port',
-  ],
-  [RejectReason.NO_QP]: [
-    'the peer has no queue pair or memory left for a connection',
-    'close connections there, or open its device with larger limits',
-  ],
-};
-
 /** The error of a failed `connect`. */
 export class ConnectError extends RefusalError {
   /** The RejectReason of the peer's REJ; 0 if no REJ arrived. */
@@ -46,8 +34,7 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
       const denied = authReason(event.status);
       if (denied) return new ConnectError('EACCES', `${verb}: ${denied}`, event);
       const name = rejectReasonName(event.status);
-      const known = REFUSALS[event.status];
-      const why = known ? `${known[0]} (${name}); ${known[1]}` : `the peer refuses: ${name}`;
+      const why = refusalOf(event.status, name);
       return new ConnectError('ECONNREFUSED', `${verb}: ${why}`, event);
     }
     case CmEventType.UNREACHABLE: {
@@ -67,5 +54,17 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
       const what = event ? event.name : 'the device was closed';
       return new ConnectError('EIO', `${verb}: ${what}`, event);
     }
+  }
+}
+
+/** What the peer's connection manager lacks, and the remedy. */
+function refusalOf(reason: number, name: string): string {
+  switch (reason) {
+    case RejectReason.INVALID_SERVICE_ID:
+      return `the peer has no listener at that port (${name}); start it, or check the port`;
+    case RejectReason.NO_QP:
+      return `the peer has no queue pair or memory left (${name}); close others there`;
+    default:
+      return `the peer refuses: ${name}`;
   }
 }

@@ -22,6 +22,7 @@ import { Inbox, Messages } from './messages.js';
 import { After, RemoteError, protocolError, timeoutError } from './remote-error.js';
 import { Remote } from './remote.js';
 import { RequestQueue } from './request-queue.js';
+import { wrongLevel } from './wrong-level.js';
 import { QUEUE_PAIR, RNR_RETRY_COUNT, Session, type Queues } from './session.js';
 import { formatUrl, isRdmaUrl, parseUrl, type Place, type RdmaUrl } from '../cm/url.js';
 
@@ -264,15 +265,11 @@ function remoteErrorOf(error: unknown, place: Place): unknown {
     const later = 'try again later, or raise clientsMax or clientsPerSource there';
     return new RemoteError('connect', { code: error.code, rule: full, remedy: later });
   }
-  if (error.reason === RejectReason.NO_QP) {
-    const full = `the server at ${formatUrl(place)} has no queue pair or memory left for a client`;
-    const more = 'close clients, or give its device larger limits (device: { memoryBytes })';
-    return new RemoteError('connect', { code: error.code, rule: full, remedy: more });
-  }
-  // Without the operation, remedy and code of the level below: this error has its own.
-  const [cause] = error.message.replace(/^connect: | \([A-Z]+\)$/g, '').split('; ', 1);
+  // Without the operation and the code of the level below: this error has its own.
+  const text = error.message.replace(/^connect: | \([A-Z]+\)$/g, '');
+  const [cause, remedy = REMEDY] = text.split('; ');
   const rule = `${formatUrl(place)} cannot be reached: ${cause}`;
-  return new RemoteError('connect', { code: error.code, rule, remedy: REMEDY }, { cause: error });
+  return new RemoteError('connect', { code: error.code, rule, remedy }, { cause: error });
 }
 
 async function connectUrl<Shared extends Regions>(
@@ -331,12 +328,4 @@ export function connect(
   return connectQueuePair(target as Target, options as ConnectOptions, prepare).catch((error) => {
     throw wrongLevel(error) ?? error;
   });
-}
-
-/** The listener there was opened by `share`: its clients pass a URL. */
-function wrongLevel(error: unknown): ConnectError | undefined {
-  if (!(error instanceof ConnectError) || !speaksProtocol(error.privateData)) return undefined;
-  const remedy = "connect to its URL: connect('rdma://HOST:PORT')";
-  const sentence = `connect: the listener there was opened by share; ${remedy}`;
-  return new ConnectError(error.code, sentence, undefined, { cause: error });
 }

@@ -292,7 +292,7 @@ export class Messages {
 
   #take(qp: QueuePair, completions: readonly WorkCompletion[]): void {
     if (completions.length === 0 && this.#qp === qp) {
-      this.#report(endedError('wait', 'the device was closed, or its link failed', After.DEVICE));
+      this.#report(endedError('wait', 'the device was closed, or its link failed', After.CLOSED));
     }
     for (const completion of completions) {
       if (this.#qp !== qp) return;

@@ -21,47 +21,44 @@ export const After = {
   /** A client without the option reconnect. */
   CONNECT: 'connect again, or set the option reconnect',
   /** A client with it. */
-  RECONNECT: 'the option reconnect connects again: repeat the call, if it may be executed twice',
+  RECONNECT: 'reconnect connects again: repeat the call if that is safe',
   /** A client of a server, which cannot connect to it. */
-  SERVE: 'the client connects again, with its option reconnect or by itself',
-  /** Either side has closed it. */
-  CLOSED: 'connect again for further calls',
-  /** The server does not lend what a client asked for. */
-  REFUSED: 'raise lendBytes here, or ask for less there',
-  /** The device is gone. */
-  DEVICE: 'open the device again, and connect again',
+  SERVE: 'the client connects again',
+  /** Either side, or its device, has closed it. */
+  CLOSED: 'connect again',
 } as const;
 export type After = (typeof After)[keyof typeof After];
 
 function reasonOf({ status, vendorErr }: FailedCompletion, after: After): Reason {
+  const reason = (code: ErrnoName, rule: string, remedy: string): Reason => ({
+    code,
+    rule,
+    remedy,
+  });
   switch (status) {
     case WcStatus.RETRY_EXC_ERR:
       if (vendorErr >= VendorError.PATH_MTU) return pathMtuReason(vendorErr, after);
-      return {
-        code: 'ETIMEDOUT',
-        rule: 'the peer does not answer any more',
-        remedy: `check that its process runs and can be reached; ${after}`,
-      };
+      return reason(
+        'ETIMEDOUT',
+        'the peer does not answer any more',
+        `check that its process runs and can be reached; ${after}`,
+      );
     case WcStatus.REM_ACCESS_ERR:
-      return {
-        code: 'EACCES',
-        rule: 'the peer refuses access to the region',
-        remedy: `the peer has ended the region, or restarted: ${after}`,
-      };
+      return reason(
+        'EACCES',
+        'the peer refuses access to the region',
+        `the peer has ended the region, or restarted: ${after}`,
+      );
     case WcStatus.RNR_RETRY_EXC_ERR:
-      return {
-        code: 'ECONNRESET',
-        rule: 'the peer receives no messages',
-        remedy: 'check that the peer was opened by share or connect',
-      };
-    case WcStatus.WR_FLUSH_ERR: {
-      const rule = 'the connection ended before the request was executed';
-      return { code: 'ECONNRESET', rule, remedy: after };
-    }
-    default: {
-      const rule = `the request failed with ${WcStatusName[status] ?? `status ${status}`}`;
-      return { code: 'EIO', rule, remedy: after };
-    }
+      return reason(
+        'ECONNRESET',
+        'the peer receives no messages',
+        'check that the peer was opened by share or connect',
+      );
+    case WcStatus.WR_FLUSH_ERR:
+      return reason('ECONNRESET', 'the connection ended before the request was executed', after);
+    default:
+      return reason('EIO', `the request failed with ${WcStatusName[status] ?? status}`, after);
   }
 }
 
@@ -69,11 +66,10 @@ function reasonOf({ status, vendorErr }: FailedCompletion, after: After): Reason
 function pathMtuReason(vendorErr: number, after: After): Reason {
   const { PATH_MTU, PATH_MTU_REFUSED } = VendorError;
   const isRefused = vendorErr >= PATH_MTU_REFUSED;
-  const mtu = vendorErr - (isRefused ? PATH_MTU_REFUSED : PATH_MTU);
+  const mtu = vendorErr % PATH_MTU;
   const cause = isRefused ? 'the system refuses' : 'the network drops';
-  const rule = `${cause} packets of path MTU ${mtu}, and carries shorter ones`;
-  const next = 'the next connection uses a smaller one (or raise the MTU of interfaces on the way)';
-  return { code: 'EMSGSIZE', rule, remedy: `${next}; ${after}` };
+  const rule = `${cause} packets of path MTU ${mtu}`;
+  return { code: 'EMSGSIZE', rule, remedy: `the next connection has a smaller one: ${after}` };
 }
 
 /** An operation on a remote peer failed, or the connection to it. */

@@ -278,13 +278,11 @@ export class RemoteRegion implements RemoteKey {
   }
 
   #rangeError(verb: string, offset: number, length: number): MisuseError {
-    for (const [argument, value] of [
-      ['offset', offset],
-      ['length', length],
-    ] as const) {
-      if (Number.isSafeInteger(value)) continue;
-      const found = typeof value === 'bigint' ? `the bigint ${value}n` : String(value);
-      return new MisuseError(argument, `${verb}: must be a whole number of bytes, got ${found}`);
+    const isOffset = !Number.isSafeInteger(offset);
+    if (isOffset || !Number.isSafeInteger(length)) {
+      const value = isOffset ? offset : length;
+      const rule = `must be a whole number, got ${value} (${typeof value})`;
+      return new MisuseError(isOffset ? 'offset' : 'length', `${verb}: ${rule}`);
     }
     const rule = `${length} bytes at ${offset} exceed the ${this.length} bytes of ${this.name}`;
     return new MisuseError('offset', `${verb}: ${rule}; stay within region.length`);

@@ -389,7 +389,7 @@ export class RequestQueue {
     if (this.#qp !== qp) return;
     if (completions.length === 0) {
       return this.#report(
-        endedError('wait', 'the device was closed, or its link failed', After.DEVICE),
+        endedError('wait', 'the device was closed, or its link failed', After.CLOSED),
       );
     }
     for (const completion of completions) {

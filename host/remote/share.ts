@@ -246,7 +246,7 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
     }
     session.greet(this.#hello(undefined, why));
     await session.sent();
-    throw endedError('accept', `the client was refused: ${why}`, After.REFUSED);
+    throw endedError('accept', `the client was refused: ${why}`, After.SERVE);
   }
 
   #add(

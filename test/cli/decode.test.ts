@@ -88,8 +88,8 @@ test('a capture named .pcapng has the sentences as comments, and decodes to the 
 test('packets to a peer that has another port than 4791 are printed as well', () =>
   Workspace.use(async (space) => {
     const path = space.path('both.pcap');
-    const server = await share('rdma://127.0.92.1:7471', { table: 64 });
-    const link = pcapLink(new UdpLink({ address: '127.0.92.1', port: 0 }), pcapFile(path));
+    const server = await share('rdma://127.0.29.31:7471', { table: 64 });
+    const link = pcapLink(new UdpLink({ address: '127.0.29.31', port: 0 }), pcapFile(path));
     const context = await openDevice({ link });
     const { port } = context.local;
     const remote = await connect(server.url, { context });
@@ -99,8 +99,8 @@ test('packets to a peer that has another port than 4791 are printed as well', ()
     await server.close();
     const { code, stdout } = await space.run('decode', path);
     assert.is(code, 0);
-    assert.match(stdout, new RegExp(` 127.0.92.1:${port} -> 127.0.92.1:4791 .*RDMA WRITE Only`));
-    assert.match(stdout, new RegExp(` 127.0.92.1:4791 -> 127.0.92.1:${port} .*Acknowledge`));
+    assert.match(stdout, new RegExp(` 127.0.29.31:${port} -> 127.0.29.31:4791 .*RDMA WRITE Only`));
+    assert.match(stdout, new RegExp(` 127.0.29.31:4791 -> 127.0.29.31:${port} .*Acknowledge`));
     const frames = stdout
       .trimEnd()
       .split('\n')

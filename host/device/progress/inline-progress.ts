@@ -16,7 +16,7 @@ import { DURABLE_TABLE_BYTES, DurableExchange } from '../durable/durable-exchang
 import type { DurableRing } from '../durable/durable-ring.js';
 import { ContextWakes, type WakeCalls } from '../sharing/context-wakes.js';
 import type { PacketInbox } from '../sharing/packet-inbox.js';
-import { LinkPoller } from './link-poller.js';
+import { pollLink, type LinkPoller } from './link-poller.js';
 import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
 
 /** A moment on the clock, 0 for never, and what makes it never come. */
@@ -125,10 +125,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     );
     this.#exchange = new DurableExchange(memory, exports, context, this.#durables);
     this.#startWakes(context);
-    // The owner of a virtual clock calls `poll`.
-    if (link.poll && this.#clock instanceof RealClock) {
-      this.#poller = new LinkPoller(() => this.#receive(), this.#clock);
-    }
+    if (link.poll) this.#poller = pollLink(() => this.#receive(), this.#clock);
     return this.#engine;
   }
 

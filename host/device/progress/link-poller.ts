@@ -2,8 +2,9 @@
  * Polls a link that delivers only in `poll` from the event loop, so that peers are served and the
  * connection manager hears its messages while the application polls no completion queue.
  */
+import { timerMillis } from '../../base/timer.js';
 import { nextTurn } from '../../link/next-turn.js';
-import type { Clock } from '../clock.js';
+import { RealClock, type Clock } from '../clock.js';
 
 /** After a packet of either direction the link is polled in each turn of the event loop. */
 const BUSY_MICROS = 1000;
@@ -50,7 +51,7 @@ export class LinkPoller {
 
   #sleep(now = this.#clock.now()): void {
     const isQuiet = now - this.#busyUntil > QUIET_MICROS;
-    this.#timer = setTimeout(this.#turn, isQuiet ? QUIET_MILLIS : IDLE_MILLIS);
+    this.#timer = setTimeout(this.#turn, timerMillis(isQuiet ? QUIET_MILLIS : IDLE_MILLIS));
   }
 
   readonly #turn = (): void => {
@@ -67,4 +68,9 @@ export class LinkPoller {
     if (now < this.#busyUntil) nextTurn(this.#turn);
     else this.#sleep(now);
   };
+}
+
+/** Undefined: the owner of a virtual clock calls `poll`. Returns the poller, which has begun. */
+export function pollLink(poll: () => number, clock: Clock): LinkPoller | undefined {
+  return clock instanceof RealClock ? new LinkPoller(poll, clock) : undefined;
 }

@@ -21,6 +21,8 @@ import { loadPosix } from '../../../host/link/posix.js';
 import { ALL_ACCESS, connect as connectPair } from '../../support/pair.js';
 
 const test = suite('unit/remote/large');
+/** On a busy machine a thread may stand still for seconds. */
+const PATIENT = { attributes: { timeout: 19, retryCnt: 7 } };
 const { posix } = await loadPosix();
 /** Pages that are never touched take no memory. */
 const FILLED = 2 ** 31 + 2 ** 20;
@@ -95,8 +97,8 @@ for (const [name, open] of WAYS) {
       return { context, pd, cq, qp, srq, buffer, mr: pd.regMr(buffer, ALL_ACCESS) };
     });
     const [a, b] = sides as [(typeof sides)[0], (typeof sides)[0]];
-    connectPair(a.qp, b, 1, 2, {});
-    connectPair(b.qp, a, 2, 1, {});
+    connectPair(a.qp, b, 1, 2, PATIENT);
+    connectPair(b.qp, a, 2, 1, PATIENT);
     const { addr, lkey } = b.mr;
     b.srq.postRecv({ wrId: 7, sgList: [{ addr, length: 64, lkey }] });
     const sendFlags = SendFlag.SIGNALED | SendFlag.INLINE;

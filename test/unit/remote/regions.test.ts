@@ -62,10 +62,13 @@ test('places that are no whole numbers are refused as such, not as too far', asy
   const remote = await connect(server.url, APART);
   const { table } = remote.memory;
   const wrong: readonly [Promise<unknown>, RegExp][] = [
-    [table!.write(8n as never, Uint8Array.of(1)), /offset: write: .*whole number.*the bigint 8n/],
+    [
+      table!.write(8n as never, Uint8Array.of(1)),
+      /offset: write: .*whole number.*got 8 \(bigint\)/,
+    ],
     [table!.write(0.5, Uint8Array.of(1)), /offset: write: must be a whole number.*got 0.5/],
     [table!.read(undefined as never, 8), /offset: read: must be a whole number.*got undefined/],
-    [table!.read(0, NaN), /length: read: must be a whole number of bytes, got NaN/],
+    [table!.read(0, NaN), /length: read: must be a whole number, got NaN/],
     [table!.read(0, 65), /offset: read: 65 bytes at 0 exceed the 64 bytes of table; stay within/],
   ];
   for (const [call, text] of wrong) {
@@ -82,7 +85,7 @@ test('connect with host:port to a server of share names the URL form', async () 
   const { port, searchParams } = new URL(server.url);
   const udpPort = Number(searchParams.get('udp') ?? 4791);
   const error = await rejection(connect(`127.0.143.1:${port}`, { udpPort }));
-  assert.match((error as Error).message, /was opened by share; .*connect\('rdma:\/\/HOST:PORT'\)/);
+  assert.match((error as Error).message, /was opened by share; connect to its URL/);
   const taken = await rejection(share(server.url, { table: 64 }));
   assert.match((error as Error).message, /ECONNREFUSED/);
   assert.match((taken as Error).message, /is taken; choose another one, or 0 for a free one/);
@@ -97,7 +100,10 @@ test('a server without memory for more clients is refused as full, not as absent
   const texts = results.flatMap((one) => (one.status === 'rejected' ? [String(one.reason)] : []));
   assert.ok(texts.length > 0);
   for (const text of texts) {
-    assert.match(text, /has no queue pair or memory left for a client|as many clients as it acc/);
+    assert.match(
+      text,
+      /has no queue pair or memory left \(NO_QP\); close others there|as many clients as it acc/,
+    );
   }
   for (const one of results) if (one.status === 'fulfilled') await one.value.close();
   await server.close();
@@ -148,7 +154,7 @@ test('regions that are invalid are refused by name, and nothing stays open', asy
     [{ table: { bytes: 8, rights: ['execute' as never] } }, /must be of read, write, atomic/],
     [{ table: { byte: 8 } as never }, /byte: regions.table has no option of this name; is bytes/],
     [{ table: 'x' as never }, /a region is a size, a typed array or an object/],
-    [{ table: 64n as never }, /got a bigint; a size is a number of bytes/],
+    [{ table: 64n as never }, /an object with options, got bigint$/],
   ];
   for (const [regions, text] of wrong) {
     const error = await rejection(share(ANY, regions));
