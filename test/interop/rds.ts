@@ -128,8 +128,8 @@ async function takeInOrder(socket: rds.RdsSocket, count: number, first = 0): Pro
   }
 }
 
-async function giveAll(sockets: Sockets, count: number): Promise<void> {
-  for (let number = 0; number < count; number++) {
+async function giveAll(sockets: Sockets, count: number, first = 0): Promise<void> {
+  for (let number = first; number < count; number++) {
     await sockets.socket.send(sockets.there, messageOf(number, SIZES[number % SIZES.length]!));
   }
 }
@@ -178,28 +178,45 @@ async function lossy(lab: Lab, program: string): Promise<void> {
   });
 }
 
+/** Until Linux is refused: there is no reader. */
+async function stalled(socket: rds.RdsSocket): Promise<void> {
+  const { statistics } = socket.node.core;
+  const until = performance.now() + 30_000;
+  while (statistics.stallsSent === 0 && performance.now() < until) await sleep(50);
+  assert.equal(statistics.stallsSent, 1);
+}
+
 /** Long enough that Linux gives the connection up, and makes another. */
 const BLACKOUT_MILLIS = 4000;
 
 async function blackout(lab: Lab, program: string): Promise<void> {
-  const count = 300;
-  const outage = async (): Promise<void> => {
-    await sleep(300);
-    await lab.withDrops(['udp dport 4791 counter drop'], () => sleep(BLACKOUT_MILLIS));
+  /** `work` begins in the outage, and may end behind it. */
+  const throughOutage = async (work: () => Promise<void>): Promise<void> => {
+    const drops = ['udp dport 4791 counter drop'];
+    let working: Promise<void> | undefined;
+    await lab.withDrops(drops, async () => {
+      working = work();
+      working.catch(() => {});
+      await sleep(BLACKOUT_MILLIS);
+    });
+    await working;
   };
   await withSocket(lab, async ({ socket }) => {
+    const count = 1200;
     const peer = await started(lab, streamCommand(lab, program, count));
-    await whileRuns(peer, Promise.all([takeInOrder(socket, count), outage()]));
+    await stalled(socket);
+    await whileRuns(
+      peer,
+      throughOutage(() => takeInOrder(socket, count)),
+    );
     await peer.stop();
   });
   await withSocket(lab, async (sockets) => {
+    const [count, before] = [300, 20];
     const peer = await started(lab, `${program} count ${lab.guest.ipv4} ${port} ${count}`);
-    const giving = giveAll(sockets, count);
-    giving.catch(() => {});
     // Sends to a peer that was never reached fail: the connection must exist before it dies.
-    const { statistics } = sockets.socket.node.core;
-    while (statistics.xmitPackets < 10) await sleep(20);
-    await Promise.all([giving, outage()]);
+    await giveAll(sockets, before);
+    await throughOutage(() => giveAll(sockets, count, before));
     await peer.printed(new RegExp(`received ${count} in order`));
   });
 }
@@ -275,11 +292,7 @@ async function slowHere(lab: Lab, program: string): Promise<void> {
   const count = 1200;
   await withSocket(lab, async ({ socket }) => {
     const peer = await started(lab, streamCommand(lab, program, count));
-    // Until it stalls: there is no reader.
-    const { statistics } = socket.node.core;
-    const until = performance.now() + 30_000;
-    while (statistics.stallsSent === 0 && performance.now() < until) await sleep(50);
-    assert.equal(statistics.stallsSent, 1);
+    await stalled(socket);
     await sleep(500);
     await whileRuns(peer, takeInOrder(socket, count));
     const [, refusals] = await peer.printed(/sent \d+, refused (\d+)/);

@@ -110,6 +110,12 @@ export const SURVIVORS: readonly Row[] = [
   ['continues', '0', '1', 'speed only: data that could be one stay two'],
   ['compileInterleaved', 'parameters.count == 1', 'false', SPEED],
   ['compileInterleaved', 'continues(arena, layout, source)', 'false', SPEED],
+  [
+    'sealPacket',
+    'covered - BTH_SIZE',
+    'covered + BTH_SIZE',
+    'what is encrypted behind the payload becomes counter and tag',
+  ],
   ['copiesPayload', 'size & 15', 'size | 15', SPEED],
   ['receivePlain', 'length - HEADERS', 'length + HEADERS', SPEED],
   ['receivePlain', 'size > qp.mtu', 'size >= qp.mtu', SPEED],
