@@ -1,14 +1,9 @@
 /** The error of this level: what failed, why, and what to do. */
-import { VendorError, WcStatus, WcStatusName } from '#build/abi.js';
+import { WcStatus, WcStatusName } from '#build/abi.js';
 import { explainWcStatus } from '../engine/explain.js';
-import { RefusalError, type ErrnoName } from '../errors/errors.js';
-
-/** Why an operation failed: a sentence without its end, and what to do. */
-interface Reason {
-  readonly code: ErrnoName;
-  readonly rule: string;
-  readonly remedy: string;
-}
+import { RefusalError } from '../errors/errors.js';
+import type { Reason } from './failure-reason.js';
+import { pathMtuReason } from './path-mtu-reason.js';
 
 /** A completion that failed. */
 export interface FailedCompletion {
@@ -30,46 +25,36 @@ export const After = {
 export type After = (typeof After)[keyof typeof After];
 
 function reasonOf({ status, vendorErr }: FailedCompletion, after: After): Reason {
-  const reason = (code: ErrnoName, rule: string, remedy: string): Reason => ({
-    code,
-    rule,
-    remedy,
-  });
   switch (status) {
     case WcStatus.RETRY_EXC_ERR:
-      if (vendorErr >= VendorError.PATH_MTU) return pathMtuReason(vendorErr, after);
-      return reason(
-        'ETIMEDOUT',
-        'the peer does not answer any more',
-        `check that its process runs and can be reached; ${after}`,
+      return (
+        pathMtuReason(vendorErr, after) ?? {
+          code: 'ETIMEDOUT',
+          rule: 'the peer does not answer any more',
+          remedy: `check that its process runs and can be reached; ${after}`,
+        }
       );
     case WcStatus.REM_ACCESS_ERR:
-      return reason(
-        'EACCES',
-        'the peer refuses access to the region',
-        `the peer has ended the region, or restarted: ${after}`,
-      );
+      return {
+        code: 'EACCES',
+        rule: 'the peer refuses access to the region',
+        remedy: `the peer has ended the region, or restarted: ${after}`,
+      };
     case WcStatus.RNR_RETRY_EXC_ERR:
-      return reason(
-        'ECONNRESET',
-        'the peer receives no messages',
-        'check that the peer was opened by share or connect',
-      );
-    case WcStatus.WR_FLUSH_ERR:
-      return reason('ECONNRESET', 'the connection ended before the request was executed', after);
-    default:
-      return reason('EIO', `the request failed with ${WcStatusName[status] ?? status}`, after);
+      return {
+        code: 'ECONNRESET',
+        rule: 'the peer receives no messages',
+        remedy: 'check that the peer was opened by share or connect',
+      };
+    case WcStatus.WR_FLUSH_ERR: {
+      const rule = 'the connection ended before the request was executed';
+      return { code: 'ECONNRESET', rule, remedy: after };
+    }
+    default: {
+      const rule = `the request failed with ${WcStatusName[status] ?? `status ${status}`}`;
+      return { code: 'EIO', rule, remedy: after };
+    }
   }
-}
-
-/** Packets are too long for the way: the next connection has a smaller path MTU. */
-function pathMtuReason(vendorErr: number, after: After): Reason {
-  const { PATH_MTU, PATH_MTU_REFUSED } = VendorError;
-  const isRefused = vendorErr >= PATH_MTU_REFUSED;
-  const mtu = vendorErr % PATH_MTU;
-  const cause = isRefused ? 'the system refuses' : 'the network drops';
-  const rule = `${cause} packets of path MTU ${mtu}`;
-  return { code: 'EMSGSIZE', rule, remedy: `the next connection has a smaller one: ${after}` };
 }
 
 /** An operation on a remote peer failed, or the connection to it. */

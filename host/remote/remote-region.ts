@@ -278,14 +278,12 @@ export class RemoteRegion implements RemoteKey {
   }
 
   #rangeError(verb: string, offset: number, length: number): MisuseError {
-    const isOffset = !Number.isSafeInteger(offset);
-    if (isOffset || !Number.isSafeInteger(length)) {
-      const value = isOffset ? offset : length;
-      const rule = `must be a whole number, got ${value} (${typeof value})`;
-      return new MisuseError(isOffset ? 'offset' : 'length', `${verb}: ${rule}`);
-    }
-    const rule = `${length} bytes at ${offset} exceed the ${this.length} bytes of ${this.name}`;
-    return new MisuseError('offset', `${verb}: ${rule}; stay within region.length`);
+    const isWhole = Number.isSafeInteger(offset) && Number.isSafeInteger(length);
+    const places = `${length} bytes at ${offset}`;
+    const rule = isWhole
+      ? `${places} exceed the ${this.length} bytes of ${this.name}; stay within region.length`
+      : `${places}: both must be whole numbers (typeof 'number')`;
+    return new MisuseError('offset', `${verb}: ${rule}`);
   }
 }
 

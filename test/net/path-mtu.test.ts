@@ -75,7 +75,8 @@ if (missingForNetwork() === undefined) {
       server.kill();
       const result = JSON.parse(stdout || '{}') as WritesResult;
       assert.is(result.code, 'EMSGSIZE', stderr);
-      const rule = 'write of table: the network drops packets of path MTU 4096; ';
+      const rule =
+        'write of table: the network drops packets of path MTU 4096, and carries shorter ones; ';
       assert.ok(result.message.startsWith(rule), result.message);
       assert.match(result.message, 'the next connection has a smaller one');
       assert.match(result.explanation, 'none of path MTU 4096');

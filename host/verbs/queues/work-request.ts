@@ -303,9 +303,8 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
 
 function checkSges(list: readonly Sge[], most: number): void {
   if (list.length > most) {
-    const rule = `has ${list.length} entries, more than the queue's ${most}`;
-    const remedy = 'raise cap.maxSendSge or cap.maxRecvSge, or split the request';
-    throw new MisuseError('sgList', `${rule}; ${remedy}`);
+    const rule = `has ${list.length} entries, more than cap.maxSendSge or cap.maxRecvSge, ${most}`;
+    throw new MisuseError('sgList', rule);
   }
 }
 
@@ -558,9 +557,8 @@ export class SendRing extends Ring<AnyWorkRequest> {
 
   #putInline(base: number, inline: Uint8Array): void {
     if (inline.length > this.#inlineMax) {
-      const rule = `has ${inline.length} bytes, more than the queue's ${this.#inlineMax}`;
-      const remedy = `create the queue pair with cap.maxInlineData ${inline.length}, or use sgList`;
-      throw new MisuseError('inline', `${rule}; ${remedy}`);
+      const rule = `has ${inline.length} bytes, more than cap.maxInlineData, ${this.#inlineMax}`;
+      throw new MisuseError('inline', rule);
     }
     const at = base >>> 2;
     this.words[at + SGE_COUNT] = 0;

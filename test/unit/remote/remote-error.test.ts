@@ -9,7 +9,7 @@ const RETRIES = WcStatus.RETRY_EXC_ERR;
 test('a path MTU that is too large has a text of its own, beside a silent peer', () => {
   const cases: [vendorErr: number, code: string, text: RegExp][] = [
     [0, 'ETIMEDOUT', /^read of a: the peer does not answer any more; check that its process runs/],
-    [VendorError.PATH_MTU + 4096, 'EMSGSIZE', /^read of a: the network drops .* path MTU 4096; /],
+    [VendorError.PATH_MTU + 4096, 'EMSGSIZE', /^read of a: the network drops .* path MTU 4096, /],
     [VendorError.PATH_MTU_REFUSED + 2048, 'EMSGSIZE', /the system refuses packets of .* MTU 2048/],
   ];
   for (const [vendorErr, code, text] of cases) {
