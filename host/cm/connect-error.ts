@@ -34,7 +34,11 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
       const denied = authReason(event.status);
       if (denied) return new ConnectError('EACCES', `${verb}: ${denied}`, event);
       const name = rejectReasonName(event.status);
-      const why = refusalOf(event.status, name);
+      let why = `the peer refuses: ${name}`;
+      if (event.status === RejectReason.INVALID_SERVICE_ID) {
+        why = `the peer has no listener at that port (${name}); start it, or check the port`;
+      } else if (event.status === RejectReason.NO_QP)
+        why += '; it has no memory left for a queue pair';
       return new ConnectError('ECONNREFUSED', `${verb}: ${why}`, event);
     }
     case CmEventType.UNREACHABLE: {
@@ -54,17 +58,5 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
       const what = event ? event.name : 'the device was closed';
       return new ConnectError('EIO', `${verb}: ${what}`, event);
     }
-  }
-}
-
-/** What the peer's connection manager lacks, and the remedy. */
-function refusalOf(reason: number, name: string): string {
-  switch (reason) {
-    case RejectReason.INVALID_SERVICE_ID:
-      return `the peer has no listener at that port (${name}); start it, or check the port`;
-    case RejectReason.NO_QP:
-      return `the peer has no queue pair or memory left (${name}); close others there`;
-    default:
-      return `the peer refuses: ${name}`;
   }
 }

@@ -21,7 +21,6 @@ import {
   After,
   completionError,
   endedError,
-  lostError,
   protocolError,
   type RemoteError,
 } from './remote-error.js';
@@ -297,7 +296,7 @@ export class Messages {
     for (const completion of completions) {
       if (this.#qp !== qp) return;
       if (completion.status === WcStatus.SUCCESS) this.#frame(qp, completion);
-      else this.#report(endOf(completion, this.#queue.after));
+      else this.#report(completionError('connection', completion, this.#queue.after));
     }
   }
 
@@ -379,10 +378,4 @@ export class Messages {
     this.#creditsToReturn += count;
     if (this.#creditsToReturn >= WINDOW / 2 && this.#qp) this.#control(Kind.CREDIT);
   }
-}
-
-/** Why a receive failed: no request did. */
-function endOf(completion: WorkCompletion, after: After): RemoteError {
-  if (completion.status === WcStatus.WR_FLUSH_ERR) return lostError(after);
-  return completionError('connection', completion, after);
 }

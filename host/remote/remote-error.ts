@@ -16,7 +16,7 @@ export const After = {
   /** A client without the option reconnect. */
   CONNECT: 'connect again, or set the option reconnect',
   /** A client with it. */
-  RECONNECT: 'reconnect connects again: repeat the call if that is safe',
+  RECONNECT: 'reconnect connects again: repeat the call',
   /** A client of a server, which cannot connect to it. */
   SERVE: 'the client connects again',
   /** Either side, or its device, has closed it. */
@@ -47,7 +47,7 @@ function reasonOf({ status, vendorErr }: FailedCompletion, after: After): Reason
         remedy: 'check that the peer was opened by share or connect',
       };
     case WcStatus.WR_FLUSH_ERR: {
-      const rule = 'the connection ended before the request was executed';
+      const rule = 'the connection ended first';
       return { code: 'ECONNRESET', rule, remedy: after };
     }
     default: {
@@ -108,11 +108,6 @@ export function protocolError(operation: string, rule: string): RemoteError {
 /** The connection is over. */
 export function endedError(operation: string, rule: string, after: After): RemoteError {
   return new RemoteError(operation, { code: 'ECONNRESET', rule, remedy: after });
-}
-
-/** The connection ended, and no completion says why. */
-export function lostError(after: After): RemoteError {
-  return endedError('connection', 'the peer has ended, or cannot be reached', after);
 }
 
 export function timeoutError(operation: string, millis: number, remedy: string): RemoteError {

@@ -282,7 +282,7 @@ export class RemoteRegion implements RemoteKey {
     const places = `${length} bytes at ${offset}`;
     const rule = isWhole
       ? `${places} exceed the ${this.length} bytes of ${this.name}; stay within region.length`
-      : `${places}: both must be whole numbers (typeof 'number')`;
+      : `${places}: both must be whole numbers`;
     return new MisuseError('offset', `${verb}: ${rule}`);
   }
 }

@@ -4,7 +4,7 @@ import type { RdmaConnection } from '../cm/connect.js';
 import type { QpInitAttributes } from '../verbs/queues/queue-pair.js';
 import { buildHello, parseHello, type Hello } from './hello.js';
 import { RECEIVES, type Inbox, type Messages } from './messages.js';
-import { lostError, type RemoteError } from './remote-error.js';
+import { endedError, type RemoteError } from './remote-error.js';
 import { INLINE_BYTES, SEND_REQUESTS, type RequestQueue } from './request-queue.js';
 
 /** Of the queue pairs of this level. */
@@ -51,7 +51,7 @@ export class Session {
     this.#hello = queues.messages.attach(connection.qp, inbox, report);
     const { after } = queues.requests;
     void connection.disconnected.then(() => {
-      this.end(lostError(after));
+      this.end(endedError('connection', 'the peer has ended, or cannot be reached', after));
     });
   }
 
