@@ -97,7 +97,7 @@ export class RequestQueue {
   /** Of each: where its piece begins in the operation's bytes, where it is staged (-1: it is not). */
   readonly #pieceAt = new Float64Array(SEND_REQUESTS);
   readonly #pieceLength = new Uint32Array(SEND_REQUESTS);
-  readonly #stagedAt = new Float64Array(SEND_REQUESTS).fill(-1);
+  readonly #stagedAt = new Int32Array(SEND_REQUESTS).fill(-1);
   readonly #stagedEnd = new Float64Array(SEND_REQUESTS);
   #posted = 0;
   #completed = 0;
@@ -337,7 +337,7 @@ export class RequestQueue {
     if (isSource) {
       const whole = cut === 0 && length === bytes.length;
       const piece = whole ? bytes : bytes.subarray(cut, cut + length);
-      this.#memory.set(piece, this.#stagedAt[index]!);
+      this.#memory.set(piece, this.#stagedAt[index]! >>> 0);
     }
     return true;
   }
@@ -405,7 +405,9 @@ export class RequestQueue {
   #succeed(number: number): void {
     while (this.#completed <= number) {
       const index = this.#completed & (SEND_REQUESTS - 1);
-      const staged = this.#stagedAt[index]!;
+      // Above 2 GiB an address is negative here; all are multiples of 8. A Float64Array is slow.
+      const isStaged = this.#stagedAt[index] !== -1;
+      const staged = this.#stagedAt[index]! >>> 0;
       const at = this.#pieceAt[index]!;
       const length = this.#pieceLength[index]!;
       const operation = this.#take();
@@ -415,7 +417,7 @@ export class RequestQueue {
         operation.done(this.#wordAt(staged));
         continue;
       }
-      if (opcode === RDMA_READ && staged >= 0) {
+      if (opcode === RDMA_READ && isStaged) {
         if (!operation.bytes) operation.answer = this.#memory.slice(staged, staged + length);
         else if (operation.bytes.length < at + length) operation.fail(shrunkError(operation));
         else operation.bytes.set(this.#memory.subarray(staged, staged + length), at);
