@@ -130,7 +130,7 @@ export async function allowTurns({ device }: Context, options: RunOptions): Prom
   // Of this process alone, also if the device has a name.
   const address = arena.heap.alloc(bytes + STRAYS_BYTES);
   const strays = address + bytes;
-  Atomics.store(arena.memory.words, (controlAddress + CONTROL_STRAYS) >> 2, strays);
+  Atomics.store(arena.memory.words, (controlAddress + CONTROL_STRAYS) >>> 2, strays);
   posix!.passDescriptor(DESCRIPTORS.PASS, socketDescriptor);
   const segments = info.socketOptions?.find(({ name }) => name === 'UDP_SEGMENT');
   return { address, bytes, strays, canSegment: segments?.granted ?? false };

@@ -37,7 +37,7 @@ function controlAddress(context: Context): number {
   // No thread: the program's doorbells come through the pipe.
   const address = arena.heap.alloc(CONTROL_BLOCK_BYTES);
   const { words } = arena.memory;
-  const sleeping = (address + CONTROL_SLEEPING) >> 2;
+  const sleeping = (address + CONTROL_SLEEPING) >>> 2;
   const { exports } = arena;
   const { engine, clock } = context.device;
   Atomics.store(words, sleeping, 1);

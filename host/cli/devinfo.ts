@@ -165,8 +165,8 @@ interface Report {
 function* describe(report: Report): Generator<string> {
   const { link, limits, engine } = report;
   yield (
-    `link       ${link.name}, RoCEv2 over node:dgram at ${link.address}, ` +
-    `receive buffer ${formatBytes(link.receiveBufferBytes)}`
+    `link       ${link.name}, RoCEv2 at ${link.address}, ` +
+    `receive buffer ${formatBytes(link.receiveBufferBytes)} as the kernel counts`
   );
   for (const { name, effect, granted, reason } of link.socketOptions) {
     yield `  ${name}: ${effect}${granted ? '' : ` [not granted: ${reason}]`}`;

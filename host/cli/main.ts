@@ -131,7 +131,7 @@ function addPacketOptions(command: Command): Command {
     .option('-n <number>', 'stop after this number of packets', whole(0, Number.MAX_SAFE_INTEGER))
     .option(
       '--port <port>',
-      `UDP destination port, again for more (default: ${ROCE_PORT})`,
+      `UDP port of devices, again for more (default: ${ROCE_PORT}); ports of their peers follow`,
       (text: string, ports: number[] = []) => [...ports, whole(1, 65535)(text)],
     )
     .option('--json', 'one JSON object per packet');

@@ -14,8 +14,13 @@ export class ConnectError extends RefusalError {
   /** Private data of the event; empty if the connection manager of the peer rejected. */
   readonly privateData: Uint8Array;
 
-  constructor(code: ErrnoName, sentence: string, event: CmEvent | undefined) {
-    super(code, sentence);
+  constructor(
+    code: ErrnoName,
+    sentence: string,
+    event: CmEvent | undefined,
+    options?: ErrorOptions,
+  ) {
+    super(code, sentence, options);
     this.reason = event?.event === CmEventType.REJECTED ? event.status : 0;
     // A REJ of the peer's connection manager carries no private data of its application.
     const isOfApplication = this.reason === 0 || this.reason === RejectReason.CONSUMER_DEFINED;
@@ -30,10 +35,11 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
       const denied = authReason(event.status);
       if (denied) return new ConnectError('EACCES', `${verb}: ${denied}`, event);
       const name = rejectReasonName(event.status);
-      const isUnused = event.status === RejectReason.INVALID_SERVICE_ID;
-      const why = isUnused
-        ? `the peer has no listener at that port (${name}); start it, or check the port`
-        : `the peer refuses: ${name}`;
+      let why = `the peer refuses: ${name}`;
+      if (event.status === RejectReason.INVALID_SERVICE_ID) {
+        why = `the peer has no listener at that port (${name}); start it, or check the port`;
+      } else if (event.status === RejectReason.NO_QP)
+        why += '; it has no memory left for a queue pair';
       return new ConnectError('ECONNREFUSED', `${verb}: ${why}`, event);
     }
     case CmEventType.UNREACHABLE: {

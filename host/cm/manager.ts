@@ -166,7 +166,10 @@ export class Manager {
       }
       if (port !== 0) break;
     }
-    const what = port === 0 ? 'no free port was found' : `port ${port} is taken`;
+    const what =
+      port === 0
+        ? 'no free port was found'
+        : `port ${port} is taken; choose another one, or 0 for a free one`;
     throw new RefusalError('EADDRINUSE', `bindAddr: ${what}`);
   }
 

@@ -7,10 +7,10 @@ import type { EngineMemory } from '../engine/memory.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 
 const PATH = PathLayout.fields;
-const GID = PATH.remoteGid0[0] >> 2;
-const PORT = PATH.remotePort[0] >> 2;
+const GID = PATH.remoteGid0[0] >>> 2;
+const PORT = PATH.remotePort[0] >>> 2;
 /** Two halves of a word: of our own kind, and our port. */
-const KIND_AND_SOURCE = PATH.ownKind[0] >> 2;
+const KIND_AND_SOURCE = PATH.ownKind[0] >>> 2;
 /** Endpoints that are remembered; forgetting them costs a look-up each. */
 const ENDPOINTS_KEPT = 65536;
 
@@ -29,7 +29,7 @@ export class Destinations {
   /** Where packets of the path at this address go, now: paths change. */
   of(path: number): Endpoint {
     const { words } = this.#memory;
-    const at = path >> 2;
+    const at = path >>> 2;
     const known = this.#byPath.get(path);
     const sourcePort = words[at + KIND_AND_SOURCE]! >>> 16;
     if (

@@ -274,7 +274,7 @@ export class Device {
       isWoken: !shared || link === undefined,
     });
     this.reorderMemory = new ReorderMemory(arena, context, limits.reorderBytes);
-    this.#fenceHolder = (context + ContextLayout.fields.fenceHolder[0]) >> 2;
+    this.#fenceHolder = (context + ContextLayout.fields.fenceHolder[0]) >>> 2;
     this.engine = progress.start(context, {
       completion: (cq) => this.events?.completion(cq),
       asyncEvent: (event, object) => this.events?.asyncEvent(event, object),

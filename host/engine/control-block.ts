@@ -82,21 +82,21 @@ export class ControlBlock {
     this.address = address;
     this.#isGone = isGone;
     this.#words = new Int32Array(memory.buffer);
-    const at = address >> 2;
-    this.#lock = at + (CONTROL_LOCK >> 2);
-    this.#sleeping = at + (CONTROL_SLEEPING >> 2);
-    this.#kicks = at + (CONTROL_KICKS >> 2);
+    const at = address >>> 2;
+    this.#lock = at + (CONTROL_LOCK >>> 2);
+    this.#sleeping = at + (CONTROL_SLEEPING >>> 2);
+    this.#kicks = at + (CONTROL_KICKS >>> 2);
     this.#events = at + 3;
     this.#stop = at + 4;
-    this.#turn = at + (CONTROL_TURN >> 2);
-    this.#until = at + (CONTROL_UNTIL >> 2);
-    this.#led = at + (CONTROL_LED >> 2);
-    this.#touched = at + (CONTROL_TOUCHED >> 2);
-    this.#waiters = at + (CONTROL_WAITERS >> 2);
+    this.#turn = at + (CONTROL_TURN >>> 2);
+    this.#until = at + (CONTROL_UNTIL >>> 2);
+    this.#led = at + (CONTROL_LED >>> 2);
+    this.#touched = at + (CONTROL_TOUCHED >>> 2);
+    this.#waiters = at + (CONTROL_WAITERS >>> 2);
     this.#peers = at + 10;
     this.#filtered = at + 11;
-    this.#turns = at + (CONTROL_TURNS >> 2);
-    this.#pollers = at + (CONTROL_POLLERS >> 2);
+    this.#turns = at + (CONTROL_TURNS >>> 2);
+    this.#pollers = at + (CONTROL_POLLERS >>> 2);
   }
 
   lock(): void {
@@ -345,7 +345,7 @@ export class ControlBlock {
 
   /** Address of device/progress/strays.ts; 0: no other process receives. */
   get strays(): number {
-    return Atomics.load(this.#words, (this.address + CONTROL_STRAYS) >> 2);
+    return Atomics.load(this.#words, (this.address + CONTROL_STRAYS) >>> 2);
   }
 
   /** There are events: calls the application. */

@@ -67,16 +67,16 @@ export class SendBatch<Destination> {
     this.#engine = engine;
     this.#index = index;
     this.#words = engine.memory.words;
-    this.#descriptors = descriptors >> 2;
+    this.#descriptors = descriptors >>> 2;
     this.buffer = engine.memory.buffer;
   }
 
   addressOf(index: number): number {
-    return this.#words[this.#at(index) + (SEND.address[0] >> 2)]!;
+    return this.#words[this.#at(index) + (SEND.address[0] >>> 2)]!;
   }
 
   lengthOf(index: number): number {
-    return this.#words[this.#at(index) + (SEND.length[0] >> 2)]!;
+    return this.#words[this.#at(index) + (SEND.length[0] >>> 2)]!;
   }
 
   destinationOf(index: number): Destination {
@@ -89,7 +89,7 @@ export class SendBatch<Destination> {
 
   tooLong(index: number): void {
     const { exports, context } = this.#engine;
-    exports.receiveRefusal(context, this.#words[this.#at(index) + (SEND.qpn[0] >> 2)]!);
+    exports.receiveRefusal(context, this.#words[this.#at(index) + (SEND.qpn[0] >>> 2)]!);
   }
 
   release(): void {
@@ -99,7 +99,7 @@ export class SendBatch<Destination> {
   }
 
   #at(index: number): number {
-    return this.#descriptors + ((index * SEND_DESCRIPTOR_SIZE) >> 2);
+    return this.#descriptors + ((index * SEND_DESCRIPTOR_SIZE) >>> 2);
   }
 
   /**
@@ -110,7 +110,7 @@ export class SendBatch<Destination> {
     this.count = count;
     this.#held = true;
     this.#destinations.length = 0;
-    const field = SEND.path[0] >> 2;
+    const field = SEND.path[0] >>> 2;
     const first = this.#words[this.#at(0) + field]!;
     let same = true;
     for (let index = 1; index < count && same; index++) {
@@ -162,14 +162,14 @@ export class Engine<Destination> {
     this.#now = now;
     const struct = structAt(memory, ContextLayout, context);
     this.counters = structAt(memory, CountersLayout, struct.counters);
-    this.#descriptors = struct.receiveDescriptors >> 2;
+    this.#descriptors = struct.receiveDescriptors >>> 2;
     this.#area = struct.receiveArea;
     this.#areaEnd = struct.receiveArea + struct.receiveBytes;
     this.#receivedEnd = this.#area;
     this.#receiveMax = struct.receivePackets;
     this.#events = output.events && new EventRing(memory, context, output.events);
-    this.#wakeCount = (context + ContextLayout.fields.wakeCount[0]) >> 2;
-    this.#flushFirst = (context + ContextLayout.fields.flushFirst[0]) >> 2;
+    this.#wakeCount = (context + ContextLayout.fields.wakeCount[0]) >>> 2;
+    this.#flushFirst = (context + ContextLayout.fields.flushFirst[0]) >>> 2;
     for (let index = 0; index < struct.sendBuffers; index++) {
       const at = struct.sendDescriptors + index * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
       this.#batches.push(new SendBatch<Destination>(this, index, at));
@@ -314,23 +314,23 @@ export class Engine<Destination> {
     segmentSize = 0,
   ): void {
     const words = this.memory.words;
-    const at = this.#descriptors + ((this.#received++ * RECEIVE_DESCRIPTOR_SIZE) >> 2);
+    const at = this.#descriptors + ((this.#received++ * RECEIVE_DESCRIPTOR_SIZE) >>> 2);
     const gid = source.gid.words;
-    const to = at + (RECEIVE.sourceGid0[0] >> 2);
+    const to = at + (RECEIVE.sourceGid0[0] >>> 2);
     words[to] = gid[0]!;
     words[to + 1] = gid[1]!;
     words[to + 2] = gid[2]!;
     words[to + 3] = gid[3]!;
-    const target = at + (RECEIVE.targetGid0[0] >> 2);
+    const target = at + (RECEIVE.targetGid0[0] >>> 2);
     const groupWords = group?.words ?? NO_GROUP;
     words[target] = groupWords[0]!;
     words[target + 1] = groupWords[1]!;
     words[target + 2] = groupWords[2]!;
     words[target + 3] = groupWords[3]!;
-    words[at + (RECEIVE.address[0] >> 2)] = address;
-    words[at + (RECEIVE.length[0] >> 2)] = length;
-    words[at + (RECEIVE.sourcePort[0] >> 2)] = source.port;
-    words[at + (RECEIVE.segmentSize[0] >> 2)] = segmentSize;
+    words[at + (RECEIVE.address[0] >>> 2)] = address;
+    words[at + (RECEIVE.length[0] >>> 2)] = length;
+    words[at + (RECEIVE.sourcePort[0] >>> 2)] = source.port;
+    words[at + (RECEIVE.segmentSize[0] >>> 2)] = segmentSize;
   }
 
   #drainPackets(): void {

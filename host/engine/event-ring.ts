@@ -38,23 +38,23 @@ export class EventRing {
 
   /** Moves whenever there is a new event. */
   get head(): number {
-    return Atomics.load(this.#words, this.#ring >> 2);
+    return Atomics.load(this.#words, this.#ring >>> 2);
   }
 
   /** Are there events that were not drained? */
   get pending(): boolean {
-    return this.#words[(this.#ring + RING_TAIL) >> 2] !== this.head;
+    return this.#words[(this.#ring + RING_TAIL) >>> 2] !== this.head;
   }
 
   drain(): void {
     const words = this.#words;
-    const tail = (this.#ring + RING_TAIL) >> 2;
+    const tail = (this.#ring + RING_TAIL) >>> 2;
     while (words[tail] !== this.head) {
       const index = words[tail]! & this.#mask;
-      const at = (this.#ring + RING_HEADER_SIZE + index * ENGINE_EVENT_SIZE) >> 2;
-      const kind = words[at + (EVENT.kind[0] >> 2)];
-      const event = words[at + (EVENT.event[0] >> 2)]!;
-      const object = words[at + (EVENT.object[0] >> 2)]!;
+      const at = (this.#ring + RING_HEADER_SIZE + index * ENGINE_EVENT_SIZE) >>> 2;
+      const kind = words[at + (EVENT.kind[0] >>> 2)];
+      const event = words[at + (EVENT.event[0] >>> 2)]!;
+      const object = words[at + (EVENT.object[0] >>> 2)]!;
       Atomics.store(words, tail, (words[tail]! + 1) >>> 0);
       if (kind === EventKind.COMPLETION) this.#output.completion(object);
       else if (kind === EventKind.ASYNC) this.#output.asyncEvent(event, object);

@@ -73,10 +73,10 @@ export class PoolTable {
     this.#context = context;
     this.#engine = engine.context;
     this.#index = index;
-    this.#lists = (address + POOL_SIZE) >> 2;
+    this.#lists = (address + POOL_SIZE) >>> 2;
     this.#words = new Uint32Array(arena.memory.buffer);
-    this.#keys = (keyNotes + KeyNoteLayout.fields.key[0]) >> 2;
-    this.#nodes = (poolNodes + PoolNodeLayout.fields.pool[0]) >> 2;
+    this.#keys = (keyNotes + KeyNoteLayout.fields.key[0]) >>> 2;
+    this.#nodes = (poolNodes + PoolNodeLayout.fields.pool[0]) >>> 2;
     this.keyMask = keyMask;
     this.isNew = isNew === 1;
     this.struct = structAt(arena.memory, PoolLayout, address);
@@ -267,7 +267,7 @@ export class PoolTable {
     const { device } = this.#context;
     const { pools } = structAt(device.arena.memory, ArenaLayout, device.arena.address);
     const at = pools + this.#index * STRIDE + PoolLayout.fields[what][0];
-    Atomics.add(this.#words, at >> 2, by);
+    Atomics.add(this.#words, at >>> 2, by);
   }
 
   /** Is `slot` the lowest of the participants? That process frees unused regions. */

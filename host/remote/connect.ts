@@ -19,9 +19,10 @@ import { useDevice, type DeviceChoice, type DeviceUse } from './devices.js';
 import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
 import { LocalRegions, regionBytes, type Regions } from './local-regions.js';
 import { Inbox, Messages } from './messages.js';
-import { RemoteError, protocolError, timeoutError } from './remote-error.js';
+import { After, RemoteError, protocolError, timeoutError } from './remote-error.js';
 import { Remote } from './remote.js';
 import { RequestQueue } from './request-queue.js';
+import { wrongLevel } from './wrong-level.js';
 import { QUEUE_PAIR, RNR_RETRY_COUNT, Session, type Queues } from './session.js';
 import { formatUrl, isRdmaUrl, parseUrl, type Place, type RdmaUrl } from '../cm/url.js';
 
@@ -121,7 +122,8 @@ class Connector {
     this.#options = options;
     this.#device = device;
     this.#shared = shared;
-    const requests = new RequestQueue(device.pd, device.local);
+    const after = options.reconnect ? After.RECONNECT : After.CONNECT;
+    const requests = new RequestQueue(device.pd, device.local, after);
     const messages = new Messages(requests, options.messageBytesMax ?? MESSAGE_BYTES_MAX);
     this.#queues = { requests, messages };
   }
@@ -264,8 +266,11 @@ function remoteErrorOf(error: unknown, place: Place): unknown {
     const later = 'try again later, or raise clientsMax or clientsPerSource there';
     return new RemoteError('connect', { code: error.code, rule: full, remedy: later });
   }
-  const rule = `${formatUrl(place)} cannot be reached: ${error.message}`;
-  return new RemoteError('connect', { code: error.code, rule, remedy: REMEDY }, { cause: error });
+  // Without the operation and the code of the level below: this error has its own.
+  const text = error.message.replace(/^connect: | \([A-Z]+\)$/g, '');
+  const [cause, remedy = REMEDY] = text.split('; ');
+  const rule = `${formatUrl(place)} cannot be reached: ${cause}`;
+  return new RemoteError('connect', { code: error.code, rule, remedy }, { cause: error });
 }
 
 async function connectUrl<Shared extends Regions>(
@@ -321,5 +326,7 @@ export function connect(
   prepare?: (qp: QueuePair) => void,
 ): Promise<Remote<Regions> | RdmaConnection> {
   if (isRdmaUrl(target)) return connectUrl(target, options as RemoteOptions);
-  return connectQueuePair(target as Target, options as ConnectOptions, prepare);
+  return connectQueuePair(target as Target, options as ConnectOptions, prepare).catch((error) => {
+    throw wrongLevel(error) ?? error;
+  });
 }

@@ -57,10 +57,6 @@ export async function useDevice(
   if ([given, pd, device].filter(Boolean).length > 1) {
     throw new MisuseError('device', 'at most one of context, pd and device is possible');
   }
-  // Such a device works in polls of completion queues: while none is polled, no client is heard.
-  if ((given ?? pd?.context)?.device.polled || device?.progress === 'poll') {
-    throw new MisuseError('progress', "'poll' is not possible here: use 'thread' or 'inline'");
-  }
   const local = new LocalMemory();
   if (pd) return { context: pd.context, pd, local, release: async () => {} };
   const context = given ? given.openDevice() : await open(direction, bytes, device);

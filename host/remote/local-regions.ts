@@ -144,7 +144,7 @@ function optionsOf(operation: string, name: string, source: RegionSource): Regio
   }
   if (typeof source !== 'object' || source === null) {
     const rule = `${operation}: a region is a size, a typed array or an object with options`;
-    throw new MisuseError(argument, rule);
+    throw new MisuseError(argument, `${rule}, got ${typeof source}`);
   }
   checkKeys(argument, source, 'bytes array file layout registered rights');
   const given = SOURCES.filter((key) => source[key] !== undefined);

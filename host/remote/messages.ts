@@ -17,7 +17,13 @@ import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { HELLO_BYTES_MAX } from './hello.js';
 import { Operation } from './operation.js';
-import { completionError, endedError, protocolError, type RemoteError } from './remote-error.js';
+import {
+  After,
+  completionError,
+  endedError,
+  protocolError,
+  type RemoteError,
+} from './remote-error.js';
 import type { ReportEnd, RequestQueue } from './request-queue.js';
 
 export const FRAME_BYTES = 8192;
@@ -163,7 +169,11 @@ export class Messages {
 
   /** Fails messages that the peer has no room for: closing does not wait for the peer to read. */
   dropWaiting(): void {
-    const error = endedError('send', 'the connection was closed before the peer read its messages');
+    const error = endedError(
+      'send',
+      'the connection was closed before the peer read its messages',
+      After.CLOSED,
+    );
     for (let one = this.#outgoing.shift(); one; one = this.#outgoing.shift()) one.fail(error);
   }
 
@@ -256,7 +266,9 @@ export class Messages {
       frame.reject = (reason) => {
         message.fail(reason);
         // The peer cannot tell the rest of a message from the next one.
-        this.#report(endedError('send', 'a message was cut off, since its memory has gone'));
+        this.#report(
+          endedError('send', 'a message was cut off, since its memory has gone', this.#queue.after),
+        );
       };
       if (isLast) frame.resolve = () => message.done(undefined);
       message.cut = end;
@@ -279,12 +291,12 @@ export class Messages {
 
   #take(qp: QueuePair, completions: readonly WorkCompletion[]): void {
     if (completions.length === 0 && this.#qp === qp) {
-      this.#report(endedError('wait', 'the device was closed, or its link failed'));
+      this.#report(endedError('wait', 'the device was closed, or its link failed', After.CLOSED));
     }
     for (const completion of completions) {
       if (this.#qp !== qp) return;
       if (completion.status === WcStatus.SUCCESS) this.#frame(qp, completion);
-      else this.#report(completionError('connection', completion));
+      else this.#report(completionError('connection', completion, this.#queue.after));
     }
   }
 

@@ -1,14 +1,9 @@
 /** The error of this level: what failed, why, and what to do. */
 import { WcStatus, WcStatusName } from '#build/abi.js';
 import { explainWcStatus } from '../engine/explain.js';
-import { RefusalError, type ErrnoName } from '../errors/errors.js';
-
-/** Why an operation failed: a sentence without its end, and what to do. */
-interface Reason {
-  readonly code: ErrnoName;
-  readonly rule: string;
-  readonly remedy: string;
-}
+import { RefusalError } from '../errors/errors.js';
+import type { Reason } from './failure-reason.js';
+import { pathMtuReason } from './path-mtu-reason.js';
 
 /** A completion that failed. */
 export interface FailedCompletion {
@@ -16,30 +11,51 @@ export interface FailedCompletion {
   readonly vendorErr: number;
 }
 
-const CONNECT_AGAIN = 'connect again, or set the option reconnect';
+/** What to do after the end of a connection: it depends on the side. */
+export const After = {
+  /** A client without the option reconnect. */
+  CONNECT: 'connect again, or set the option reconnect',
+  /** A client with it. */
+  RECONNECT: 'reconnect connects again: repeat the call',
+  /** A client of a server, which cannot connect to it. */
+  SERVE: 'the client connects again',
+  /** Either side, or its device, has closed it. */
+  CLOSED: 'connect again',
+} as const;
+export type After = (typeof After)[keyof typeof After];
 
-const REASONS: Readonly<Record<number, Reason>> = {
-  [WcStatus.RETRY_EXC_ERR]: {
-    code: 'ETIMEDOUT',
-    rule: 'the peer does not answer any more',
-    remedy: `check that its process runs and can be reached; ${CONNECT_AGAIN}`,
-  },
-  [WcStatus.REM_ACCESS_ERR]: {
-    code: 'EACCES',
-    rule: 'the peer refuses access to the region',
-    remedy: `the peer has ended the region, or restarted: ${CONNECT_AGAIN}`,
-  },
-  [WcStatus.RNR_RETRY_EXC_ERR]: {
-    code: 'ECONNRESET',
-    rule: 'the peer receives no messages',
-    remedy: 'check that the peer was opened by share or connect',
-  },
-  [WcStatus.WR_FLUSH_ERR]: {
-    code: 'ECONNRESET',
-    rule: 'the connection ended before the request was executed',
-    remedy: CONNECT_AGAIN,
-  },
-};
+function reasonOf({ status, vendorErr }: FailedCompletion, after: After): Reason {
+  switch (status) {
+    case WcStatus.RETRY_EXC_ERR:
+      return (
+        pathMtuReason(vendorErr, after) ?? {
+          code: 'ETIMEDOUT',
+          rule: 'the peer does not answer any more',
+          remedy: `check that its process runs and can be reached; ${after}`,
+        }
+      );
+    case WcStatus.REM_ACCESS_ERR:
+      return {
+        code: 'EACCES',
+        rule: 'the peer refuses access to the region',
+        remedy: `the peer has ended the region, or restarted: ${after}`,
+      };
+    case WcStatus.RNR_RETRY_EXC_ERR:
+      return {
+        code: 'ECONNRESET',
+        rule: 'the peer receives no messages',
+        remedy: 'check that the peer was opened by share or connect',
+      };
+    case WcStatus.WR_FLUSH_ERR: {
+      const rule = 'the connection ended first';
+      return { code: 'ECONNRESET', rule, remedy: after };
+    }
+    default: {
+      const rule = `the request failed with ${WcStatusName[status] ?? `status ${status}`}`;
+      return { code: 'EIO', rule, remedy: after };
+    }
+  }
+}
 
 /** An operation on a remote peer failed, or the connection to it. */
 export class RemoteError extends RefusalError {
@@ -77,15 +93,12 @@ export class RemoteError extends RefusalError {
 export function completionError(
   operation: string,
   failed: FailedCompletion,
+  after: After,
   lost?: string,
 ): RemoteError {
   const { status, vendorErr } = failed;
-  const found = REASONS[status];
-  const reason = (lost && found ? { ...found, rule: lost, remedy: CONNECT_AGAIN } : found) ?? {
-    code: 'EIO' as const,
-    rule: `the request failed with ${WcStatusName[status] ?? `status ${status}`}`,
-    remedy: CONNECT_AGAIN,
-  };
+  const found = reasonOf(failed, after);
+  const reason = lost ? { ...found, rule: lost, remedy: after } : found;
   return new RemoteError(operation, reason, { status, vendorErr });
 }
 
@@ -96,8 +109,8 @@ export function protocolError(operation: string, rule: string): RemoteError {
 }
 
 /** The connection is over. */
-export function endedError(operation: string, rule: string): RemoteError {
-  return new RemoteError(operation, { code: 'ECONNRESET', rule, remedy: CONNECT_AGAIN });
+export function endedError(operation: string, rule: string, after: After): RemoteError {
+  return new RemoteError(operation, { code: 'ECONNRESET', rule, remedy: after });
 }
 
 export function timeoutError(operation: string, millis: number, remedy: string): RemoteError {

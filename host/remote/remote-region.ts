@@ -261,8 +261,7 @@ export class RemoteRegion implements RemoteKey {
       length >= 0 &&
       length <= this.length - offset;
     if (!isWithin) {
-      const rule = `${length} bytes at ${offset} exceed the ${this.length} bytes of ${this.name}`;
-      throw new MisuseError('offset', `${verb}: ${rule}; stay within region.length`);
+      throw this.#rangeError(verb, offset, length);
     }
     if ((this.#rights & right) === 0) {
       const has = this.rights.join(', ') || 'no right';
@@ -276,6 +275,15 @@ export class RemoteRegion implements RemoteKey {
     checkKeys(verb, options, 'timeout signal');
     checkLimits(options);
     options.signal?.throwIfAborted();
+  }
+
+  #rangeError(verb: string, offset: number, length: number): MisuseError {
+    const isWhole = Number.isSafeInteger(offset) && Number.isSafeInteger(length);
+    const places = `${length} bytes at ${offset}`;
+    const rule = isWhole
+      ? `${places} exceed the ${this.length} bytes of ${this.name}; stay within region.length`
+      : `${places}: both must be whole numbers`;
+    return new MisuseError('offset', `${verb}: ${rule}`);
   }
 }
 

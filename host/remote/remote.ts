@@ -8,7 +8,7 @@ import { MisuseError } from '../errors/errors.js';
 import type { DeviceUse } from './devices.js';
 import type { Hello } from './hello.js';
 import type { LocalRegions, MemoryByName } from './local-regions.js';
-import { endedError, protocolError, type RemoteError } from './remote-error.js';
+import { After, endedError, protocolError, type RemoteError } from './remote-error.js';
 import { RemoteRegion, bytesOf, parseHandle, type RequestOptions } from './remote-region.js';
 import type { RequestQueue } from './request-queue.js';
 import type { Queues, Session } from './session.js';
@@ -126,7 +126,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     checkKeys('send', options, 'timeout signal');
     checkLimits(options);
     options.signal?.throwIfAborted();
-    if (this.#isClosing) throw endedError('send', 'the connection was closed');
+    if (this.#isClosing) throw endedError('send', 'the connection was closed', After.CLOSED);
     return this.#parts.queues.messages.send(bytesOf('send', 'message', message), options);
   }
 
@@ -146,7 +146,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
       this.#stop.abort();
       const session = this.#session;
       const { requests, messages } = this.#parts.queues;
-      const reason = endedError('connection', 'the connection was closed');
+      const reason = endedError('connection', 'the connection was closed', After.CLOSED);
       requests.stop(reason);
       messages.dropWaiting();
       if (!session.closed) {
@@ -166,7 +166,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
   async destroy(): Promise<void> {
     this.#isClosing = true;
     this.#stop.abort();
-    this.#session.end(endedError('connection', 'the connection was destroyed'));
+    this.#session.end(endedError('connection', 'the connection was destroyed', After.CLOSED));
     await this.closed;
     await this.#cleanUp;
   }
@@ -200,7 +200,8 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     try {
       await session.closed;
       const [next, hello] = await reconnect(this.#stop.signal);
-      if (this.#isClosing) next.end(endedError('reconnect', 'the connection was closed'));
+      if (this.#isClosing)
+        next.end(endedError('reconnect', 'the connection was closed', After.CLOSED));
       const missing = Object.values(this.#regions).find((one) => !offers(hello, one));
       if (!missing) {
         this.#adopt(next, hello);
@@ -219,7 +220,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
   #end(session: Session, reason: RemoteError | undefined): void {
     this.#isClosing = true;
     const { requests, messages } = this.#parts.queues;
-    const error = reason ?? endedError('connection', 'the connection was closed');
+    const error = reason ?? endedError('connection', 'the connection was closed', After.CLOSED);
     requests.detach(error, false);
     messages.detach(error, false);
     this.#cleanUp = this.#release(session);

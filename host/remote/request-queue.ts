@@ -17,7 +17,7 @@ import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import type { AnyWorkRequest, SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
 import type { LocalMemory } from './local-regions.js';
 import type { Operation } from './operation.js';
-import { completionError, endedError, type RemoteError } from './remote-error.js';
+import { After, completionError, endedError, type RemoteError } from './remote-error.js';
 
 /** Requests of a queue pair; a power of two. */
 export const SEND_REQUESTS = 512;
@@ -116,7 +116,12 @@ export class RequestQueue {
   #isRunning = false;
   #idle: (() => void)[] = [];
 
-  constructor(pd: ProtectionDomain, local: LocalMemory) {
+  /** `after`: what to do after the end of the connection, in errors. */
+  constructor(
+    pd: ProtectionDomain,
+    local: LocalMemory,
+    readonly after: After,
+  ) {
     this.#pd = pd;
     this.#local = local;
     this.#memory = pd.context.device.arena.memory.bytes;
@@ -257,7 +262,7 @@ export class RequestQueue {
   /** The queue pair takes no requests, or there is no memory. */
   #refused(error: Error): void {
     const rule = `the device refuses the request: ${error.message}`;
-    this.#report(endedError('postSend', rule));
+    this.#report(endedError('postSend', rule, this.after));
   }
 
   /** Makes the next request of a call; false: its staging memory is not free yet. */
@@ -333,7 +338,7 @@ export class RequestQueue {
     if (isSource) {
       const whole = cut === 0 && length === bytes.length;
       const piece = whole ? bytes : bytes.subarray(cut, cut + length);
-      this.#memory.set(piece, this.#stagedAt[index]!);
+      this.#memory.set(piece, this.#stagedAt[index]! >>> 0);
     }
     return true;
   }
@@ -384,7 +389,9 @@ export class RequestQueue {
   #complete(qp: QueuePair, completions: readonly WorkCompletion[]): void {
     if (this.#qp !== qp) return;
     if (completions.length === 0) {
-      return this.#report(endedError('wait', 'the device was closed, or its link failed'));
+      return this.#report(
+        endedError('wait', 'the device was closed, or its link failed', After.CLOSED),
+      );
     }
     for (const completion of completions) {
       const number = Number(completion.wrId);
@@ -399,7 +406,9 @@ export class RequestQueue {
   #succeed(number: number): void {
     while (this.#completed <= number) {
       const index = this.#completed & (SEND_REQUESTS - 1);
-      const staged = this.#stagedAt[index]!;
+      // Above 2 GiB an address is negative here; all are multiples of 8. A Float64Array is slow.
+      const isStaged = this.#stagedAt[index] !== -1;
+      const staged = this.#stagedAt[index]! >>> 0;
       const at = this.#pieceAt[index]!;
       const length = this.#pieceLength[index]!;
       const operation = this.#take();
@@ -409,7 +418,7 @@ export class RequestQueue {
         operation.done(this.#wordAt(staged));
         continue;
       }
-      if (opcode === RDMA_READ && staged >= 0) {
+      if (opcode === RDMA_READ && isStaged) {
         if (!operation.bytes) operation.answer = this.#memory.slice(staged, staged + length);
         else if (operation.bytes.length < at + length) operation.fail(shrunkError(operation));
         else operation.bytes.set(this.#memory.subarray(staged, staged + length), at);
@@ -438,7 +447,7 @@ export class RequestQueue {
     this.#qp = undefined;
     const operation = this.#operations[number & (SEND_REQUESTS - 1)];
     const lost = lostAddress(this.#pd.context.device.info);
-    const error = completionError(operation?.name ?? 'connection', completion, lost);
+    const error = completionError(operation?.name ?? 'connection', completion, this.after, lost);
     if (completion.status !== WcStatus.WR_FLUSH_ERR) operation?.fail(error);
     this.#report(error);
   }

@@ -49,8 +49,9 @@ export class Session {
     const report = (error: RemoteError): void => this.end(error);
     queues.requests.attach(connection.qp, report);
     this.#hello = queues.messages.attach(connection.qp, inbox, report);
+    const { after } = queues.requests;
     void connection.disconnected.then(() => {
-      this.end(endedError('connection', 'the peer has ended, or cannot be reached'));
+      this.end(endedError('connection', 'the peer has ended, or cannot be reached', after));
     });
   }
 

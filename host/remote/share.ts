@@ -21,7 +21,7 @@ import { useDevice, type DeviceUse } from './devices.js';
 import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
 import { LocalRegions, regionBytes, type MemoryByName, type Regions } from './local-regions.js';
 import { Inbox, Messages } from './messages.js';
-import { endedError, timeoutError, type RemoteError } from './remote-error.js';
+import { After, endedError, timeoutError, type RemoteError } from './remote-error.js';
 import { Remote } from './remote.js';
 import { RequestQueue } from './request-queue.js';
 import { QUEUE_PAIR, RNR_RETRY_COUNT, Session } from './session.js';
@@ -117,7 +117,7 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
 
   async #close(): Promise<void> {
     await this.#listener.close();
-    this.#stop.abort(endedError('accept', 'the server was closed'));
+    this.#stop.abort(endedError('accept', 'the server was closed', After.CLOSED));
     this.#wake();
     await Promise.all(this.#admitting);
     await Promise.all([...this.#clients].map((client) => client.close()));
@@ -183,7 +183,7 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
   /** The handshake. */
   async #serve(connection: RdmaConnection, inbox: Inbox): Promise<Remote> {
     const { messageBytesMax = MESSAGE_BYTES_MAX } = this.#options;
-    const requests = new RequestQueue(this.#device.pd, this.#device.local);
+    const requests = new RequestQueue(this.#device.pd, this.#device.local, After.SERVE);
     const messages = new Messages(requests, messageBytesMax);
     const session = new Session(connection, inbox, { requests, messages });
     let lent: LocalRegions | undefined;
@@ -246,7 +246,7 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
     }
     session.greet(this.#hello(undefined, why));
     await session.sent();
-    throw endedError('accept', `the client was refused: ${why}`);
+    throw endedError('accept', `the client was refused: ${why}`, After.SERVE);
   }
 
   #add(

@@ -29,7 +29,8 @@ function brokenRule(name: string): string | undefined {
   }
   const bytes = new TextEncoder().encode(name);
   if (textOf(bytes) !== name) return 'it is no valid Unicode';
-  if (bytes.length > NAME_BYTES_MAX) return `it has more than ${NAME_BYTES_MAX} bytes`;
+  if (bytes.length > NAME_BYTES_MAX)
+    return `it has more than ${NAME_BYTES_MAX} bytes; use a shorter name`;
   const lower = name.toLowerCase();
   if (lower.endsWith(PART_SUFFIX) || lower.endsWith('.journal')) {
     return 'the server keeps files of its own under such names (.part, .journal)';

@@ -70,8 +70,9 @@ export interface UdpOpenOptions extends Limits {
   localMemoryBytes?: number;
   /**
    * Where the engine runs. `thread`: in its own thread, which serves peers while the application
-   * computes. `poll`: in each poll of a completion queue; the lowest latency, and no progress
-   * without polls. `inline`: in this thread's event loop; not with `name`. Default: `thread` with
+   * computes. `poll`: in each poll of a completion queue, with the lowest latency; while none is
+   * polled, in this thread's event loop. `inline`: in its event loop; not with `name`. Default:
+   * `thread` with
    * koffi, otherwise `inline`.
    */
   progress?: 'thread' | 'poll' | 'inline';

@@ -5,6 +5,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { UdpLink, connect, openDevice, pcapFile, pcapLink, share } from '../../host/index.js';
 import { vectors } from '../support/paths.js';
 import { placeOfPath } from '../../host/pmem/place.js';
 import { Workspace, cliPath } from '../support/processes.js';
@@ -84,6 +85,32 @@ test('a capture named .pcapng has the sentences as comments, and decodes to the 
     });
   }));
 
+test('packets to a peer that has another port than 4791 are printed as well', () =>
+  Workspace.use(async (space) => {
+    const path = space.path('both.pcap');
+    const server = await share('rdma://127.0.29.31:7471', { table: 64 });
+    const link = pcapLink(new UdpLink({ address: '127.0.29.31', port: 0 }), pcapFile(path));
+    const context = await openDevice({ link });
+    const { port } = context.local;
+    const remote = await connect(server.url, { context });
+    await remote.memory['table']!.write(0, Uint8Array.of(1));
+    await remote.close();
+    await context.close();
+    await server.close();
+    const { code, stdout } = await space.run('decode', path);
+    assert.is(code, 0);
+    assert.match(stdout, new RegExp(` 127.0.29.31:${port} -> 127.0.29.31:4791 .*RDMA WRITE Only`));
+    assert.match(stdout, new RegExp(` 127.0.29.31:4791 -> 127.0.29.31:${port} .*Acknowledge`));
+    const frames = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => parseInt(line, 10));
+    assert.equal(
+      frames,
+      frames.map((_, index) => index + 1),
+    );
+  }));
+
 test('"decode -" reads a capture from standard input as it grows', () =>
   Workspace.use(async (space) => {
     const bytes = await readFile(capture);
@@ -142,6 +169,7 @@ test('devinfo says what a device offers', () =>
   Workspace.use(async (space) => {
     const { code, stdout } = await space.run('devinfo');
     assert.is(code, 0);
+    assert.match(stdout, /^link {7}udp\S*, RoCEv2 at 127.0.0.1, .* as the kernel counts$/m);
     for (const word of ['127.0.0.1', 'maxQp', 'engine', process.version, 'koffi']) {
       assert.match(stdout, word);
     }

@@ -16,6 +16,11 @@ test('sides that differ both say in what', () =>
       ['write bw -s 100', 'write bw -s 200', /the options differ: size is (100|200) here/],
       ['write bw', 'read bw', /the options differ: verb is (write|read) here/],
       ['send lat --exchange tcp', 'send lat --exchange tcp -n 5', /the options differ: iters/],
+      [
+        'write bw -D 3',
+        'write bw -n 100',
+        /--duration 3 .*both sides need --duration, or both --iter/,
+      ],
     ];
     for (const [ours, theirs, what] of cases) {
       const server = await startPerfServer(space, SERVER, ...wordsOf(ours));

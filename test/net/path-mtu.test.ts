@@ -5,8 +5,9 @@ import { join } from 'node:path';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { cliPath } from '../support/processes.js';
-import { runStream, startReceiver } from './loads.js';
+import { moduleOf, runStream, startReceiver } from './loads.js';
 import { Network, addressOf, missingForNetwork, type Link } from './network.js';
+import type { WritesResult } from './remote-writes.js';
 
 const test = suite('net/path-mtu');
 const LINK: Link = { rate: 100, queue: 1000, rtt: 1 };
@@ -58,6 +59,35 @@ if (missingForNetwork() === undefined) {
     assert.is(errors.length, 1);
     assert.match(errors[0]!, /system refused packets of path MTU 4096/);
   });
+
+  for (const how of ['', 'reconnect']) {
+    const goesOn = how === 'reconnect';
+    test(`errors of share and connect name the path MTU ${goesOn ? 'with' : 'without'} reconnect`, async () => {
+      network.setHostMtu(JUMBO);
+      network.set(LINK);
+      const program = moduleOf('remote-writes');
+      const server = network.start(2, process.execPath, [program, 'serve', addressOf(2)]);
+      await server.printed('stdout', /listening/);
+      const client = network.start(1, process.execPath, [program, 'write', addressOf(2), how]);
+      await network.untilCarried(BYTES, client.ended);
+      network.setMtu(1500, false);
+      const { stdout, stderr } = await client.ended;
+      server.kill();
+      const result = JSON.parse(stdout || '{}') as WritesResult;
+      assert.is(result.code, 'EMSGSIZE', stderr);
+      const rule =
+        'write of table: the network drops packets of path MTU 4096, and carries shorter ones; ';
+      assert.ok(result.message.startsWith(rule), result.message);
+      assert.match(result.message, 'the next connection has a smaller one');
+      assert.match(result.explanation, 'none of path MTU 4096');
+      assert.is(result.message.includes('set the option reconnect'), !goesOn);
+      assert.is(result.message.includes('reconnect connects again'), goesOn);
+      assert.is(result.goesOn, goesOn);
+      // 0.7 s where nothing else runs; the retries would take several seconds.
+      assert.ok(result.millis < 3000, `${result.millis} ms`);
+    });
+  }
+
   test('a network whose MTU drops during a stream ends it by name long before its retries', async () => {
     network.setHostMtu(JUMBO);
     network.set(LINK);

@@ -6,6 +6,7 @@ import { CaptureParser, PcapError } from '../../link/capture/pcap-reader.js';
 import { formatCount } from '../base/format.js';
 import { Exit, outputClosed } from '../base/report.js';
 import { PacketPrinter } from './packet-printer.js';
+import { PeerPorts } from './peer-ports.js';
 
 export interface DecodeOptions {
   /** UDP destination ports to look for. */
@@ -23,6 +24,7 @@ export async function decode(path: string, options: DecodeOptions): Promise<numb
   const name = path === STANDARD_INPUT ? 'standard input' : path;
   const parser = new CaptureParser(options.port);
   const printer = new PacketPrinter(options.json ?? false);
+  const ports = new PeerPorts(options.port);
   let isAtEnd = false;
   const isDone = (): boolean => printer.count === options.count || outputClosed();
   try {
@@ -30,7 +32,9 @@ export async function decode(path: string, options: DecodeOptions): Promise<numb
       parser.push(chunk);
       for (let packet = parser.next(); packet; packet = parser.next()) {
         if (isDone()) return Exit.OK;
-        await printer.print(packet);
+        const { verdict } = await printer.print(packet);
+        const port = ports.learn(packet, verdict);
+        if (port !== undefined) parser.addPort(port);
       }
       if (isDone()) return Exit.OK;
     }

@@ -3,8 +3,14 @@ import { explainFields } from '../../index.js';
 import { IcrcCheck, VERDICT_WORDS, type IcrcVerdict } from '../../link/capture/icrc-check.js';
 import type { CapturedPacket } from '../../link/capture/pcap.js';
 import { printLine } from '../base/report.js';
-import { PacketSentences, readableOf, type PacketSentence } from './packet-sentence.js';
+import { PacketSentences, readableOf } from './packet-sentence.js';
 import type { Opened } from './packet-trailers.js';
+
+/** What was printed of a packet. */
+export interface PrintedPacket {
+  readonly text: string;
+  readonly verdict: IcrcVerdict;
+}
 
 export class PacketPrinter {
   readonly #judge = new IcrcCheck();
@@ -22,7 +28,7 @@ export class PacketPrinter {
     return this.#count;
   }
 
-  async print(packet: CapturedPacket): Promise<PacketSentence> {
+  async print(packet: CapturedPacket): Promise<PrintedPacket> {
     const { payload, source, destination, timestampMicros } = packet;
     this.#firstMicros ??= timestampMicros;
     const verdict = this.#judge.judge(packet);
@@ -32,7 +38,7 @@ export class PacketPrinter {
       : lineOf(packet, sentence.text, verdict, timestampMicros - this.#firstMicros);
     await printLine(line);
     this.#count++;
-    return sentence;
+    return { text: sentence.text, verdict };
   }
 }
 

@@ -77,10 +77,15 @@ function cores({ cores: count, coresQuota }: Facts): Check {
   return { name, state: 'slow', finding: `${finding}: ${why}`, remedy };
 }
 
-function receiveBuffer({ link, receiveBufferMax }: Facts): Check {
+function receiveBuffer({ link, receiveBufferMax, platform }: Facts): Check {
   const name = 'socket buffer';
-  const got = `${formatBytes(link.receiveBufferBytes)} of ${formatBytes(RECEIVE_BUFFER_WANTED)}`;
-  const isWhole = link.receiveBufferBytes >= RECEIVE_BUFFER_WANTED;
+  const { receiveBufferBytes: reported } = link;
+  // socket(7): the kernel doubles the requested value, for its own structures, and reports that.
+  const granted = platform === 'linux' ? reported / 2 : reported;
+  const doubled = platform === 'linux' ? ' (the kernel reports twice that)' : '';
+  const isWhole = granted >= RECEIVE_BUFFER_WANTED;
+  const whole = isWhole ? '' : ` of the requested ${formatBytes(RECEIVE_BUFFER_WANTED)}`;
+  const got = `${formatBytes(granted)}${whole}${doubled}`;
   if (isWhole) return { name, state: 'fast', finding: `receive buffer ${got}` };
   const finding = `receive buffer ${got}: fewer bytes in flight per peer`;
   if (receiveBufferMax === undefined) return { name, state: 'slow', finding };

@@ -352,3 +352,33 @@ export function termsOf(plan: PerfPlan): PerfTerms {
     warmUp: plan.warmUp ?? -1,
   };
 }
+
+/** Options of the terms that have another name, or none: the words of the command. */
+const TERM_OPTIONS: { readonly [name: string]: string } = {
+  verb: 'verb',
+  test: 'test',
+  warmUp: '--warm-up',
+};
+
+/** The first term in which the sides differ, and the remedy; undefined: they agree. `quoted`: text of a value. */
+export function differenceOf(
+  ours: PerfTerms,
+  theirs: { readonly [name: string]: unknown },
+  quoted: (value: unknown) => string,
+): string | undefined {
+  const lengthOf = ({ iters, duration }: typeof theirs): string => {
+    const isTimed = typeof duration === 'number' && duration > 0;
+    return isTimed ? `--duration ${quoted(duration)}` : `--iters ${quoted(iters)}`;
+  };
+  const name = Object.keys(ours).find((name) => ours[name] !== theirs[name]);
+  if (name === undefined) return undefined;
+  const [here, there] = [lengthOf(ours), lengthOf(theirs)];
+  if (name === 'iters' && (ours['duration'] === 0) !== there.startsWith('--iters')) {
+    const remedy = 'both sides need --duration, or both --iters, with the same number';
+    return `the options differ: ${here} is here and ${there} at the peer; ${remedy}`;
+  }
+  const [value, said] = [ours[name], theirs[name]].map((one) => (one === -1 ? 'unset' : one));
+  const difference = `${name} is ${String(value)} here and ${quoted(said)} at the peer`;
+  const option = TERM_OPTIONS[name] ?? `--${name}`;
+  return `the options differ: ${difference}; start both sides with the same ${option}`;
+}

@@ -9,7 +9,7 @@ import { exchange, within, type PerfControl } from './control.js';
 import * as wire from './exchange.js';
 import type { PerfBandwidthReport, PerfDestination } from './exchange.js';
 import { Latency } from './latency.js';
-import { isTwoSided, termsOf } from './options.js';
+import { differenceOf, isTwoSided, termsOf } from './options.js';
 import type { PerfOptions, PerfPlan, PerfServer } from './options.js';
 import { Pace } from './pace.js';
 import { PerfPath, mtuOf, type PerfPeer } from './path.js';
@@ -122,12 +122,12 @@ export class PerfSession {
   /** Throws RefusalError EPROTO unless the other side does what we do. */
   #agree(note: { readonly [name: string]: unknown }): void {
     const theirs = (note['terms'] ?? {}) as { readonly [name: string]: unknown };
-    for (const [name, ours] of Object.entries(termsOf(this.#plan))) {
-      if (theirs[name] === ours) continue;
-      const said = wire.quoted(JSON.stringify(theirs[name]) ?? 'nothing').slice(1, -1);
-      const what = `the options differ: ${name} is ${String(ours)} here and ${said} at the peer`;
-      throw new RefusalError('EPROTO', what);
-    }
+    const quoted = (value: unknown): string =>
+      wire
+        .quoted(typeof value === 'string' ? value : (JSON.stringify(value) ?? 'nothing'))
+        .slice(1, -1);
+    const difference = differenceOf(termsOf(this.#plan), theirs, quoted);
+    if (difference !== undefined) throw new RefusalError('EPROTO', difference);
     const whole = (name: string, least: number, most: number): number => {
       const value = wire.numberOf(note[name], NaN);
       if (Number.isInteger(value) && value >= least && value <= most) return value;

@@ -5,6 +5,7 @@ import { Sniffer } from '../../link/capture/sniffer.js';
 import { formatCount } from '../base/format.js';
 import { Exit, complain, outputClosed } from '../base/report.js';
 import { PacketPrinter } from '../decode/packet-printer.js';
+import { PeerPorts } from '../decode/peer-ports.js';
 
 export interface SniffOptions {
   /** Name of a network interface; undefined: all of them. */
@@ -33,9 +34,13 @@ export async function sniff(options: SniffOptions): Promise<number> {
     }
     complain('sniff', `packets to UDP port ${port.join(', ')}; ctrl-C ends`);
     const printer = new PacketPrinter(json);
+    const ports = new PeerPorts(port);
     if (count === 0) return Exit.OK;
     for await (const packet of sniffer.packets()) {
-      sentence = (await printer.print(packet)).text;
+      const { text, verdict } = await printer.print(packet);
+      sentence = text;
+      const other = ports.learn(packet, verdict);
+      if (other !== undefined) sniffer.addPort(other);
       recorder?.record(packet, packet.timestampMicros, packet.isReceived);
       if (printer.count >= count || outputClosed()) break;
     }

@@ -46,10 +46,10 @@ export class DurableExchange {
     this.#memory = memory;
     this.#exports = exports;
     this.#context = context;
-    this.#table = table >> 2;
+    this.#table = table >>> 2;
     this.#words = memory.words;
     this.#request = table + REQUEST_AT;
-    this.#flushFirst = (context + ContextLayout.fields.flushFirst[0]) >> 2;
+    this.#flushFirst = (context + ContextLayout.fields.flushFirst[0]) >>> 2;
     this.#answer = ({ queuePair, job, serial }, failed) =>
       exports.advanceFlush(context, queuePair, job, serial, failed ? 1 : 0);
   }
@@ -71,7 +71,7 @@ export class DurableExchange {
    * it has answered itself, and the engine has something to say.
    */
   give(): boolean {
-    const at = this.#request >> 2;
+    const at = this.#request >>> 2;
     const words = this.#words;
     if (words[this.#flushFirst] === 0) return false;
     let answered = false;
@@ -84,11 +84,11 @@ export class DurableExchange {
         break;
       }
       const part = {
-        queuePair: words[at + (REQUEST.queuePair[0] >> 2)]!,
-        job: words[at + (REQUEST.job[0] >> 2)]!,
-        serial: words[at + (REQUEST.serial[0] >> 2)]!,
+        queuePair: words[at + (REQUEST.queuePair[0] >>> 2)]!,
+        job: words[at + (REQUEST.job[0] >>> 2)]!,
+        serial: words[at + (REQUEST.serial[0] >>> 2)]!,
       };
-      if (!this.#divide(part, words[at + (REQUEST.count[0] >> 2)]!, segments)) answered = true;
+      if (!this.#divide(part, words[at + (REQUEST.count[0] >>> 2)]!, segments)) answered = true;
     }
     for (const { ring } of segments) ring.announce();
     return answered;
@@ -96,7 +96,7 @@ export class DurableExchange {
 
   /** A range that lies in no segment cannot become durable, and so its FLUSH cannot: false. */
   #divide(part: FlushPart, count: number, segments: readonly Segment[]): boolean {
-    const first = (this.#request + REQUEST.ranges[0]) >> 2;
+    const first = (this.#request + REQUEST.ranges[0]) >>> 2;
     const pieces: { ring: DurableRing; offset: number; length: number }[] = [];
     for (let index = 0; index < count; index++) {
       const start = this.#words[first + 2 * index]!;
@@ -159,7 +159,7 @@ export class DurableTable {
 
   constructor(memory: EngineMemory, table: number) {
     this.#words = memory.words;
-    this.#at = table >> 2;
+    this.#at = table >>> 2;
   }
 
   /** Takes a place; undefined: all are taken. */

@@ -34,7 +34,7 @@ export class DurableRing {
 
   constructor(memory: EngineMemory, address: number) {
     this.#words = new Int32Array(memory.buffer);
-    this.#at = address >> 2;
+    this.#at = address >>> 2;
   }
 
   /** Places that are free. */
@@ -204,7 +204,7 @@ export class DurableRing {
   }
 
   #entry(index: number): number {
-    return this.#at + (HEADER >> 2) + (index & (ENTRIES - 1)) * ENTRY_WORDS;
+    return this.#at + (HEADER >>> 2) + (index & (ENTRIES - 1)) * ENTRY_WORDS;
   }
 }
 

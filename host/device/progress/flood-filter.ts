@@ -109,12 +109,12 @@ export class FloodFilter {
     const { words, bytes } = this.#memory;
     const { queuePairs, queuePairsMax } = structAt(this.#memory, ContextLayout, this.#context);
     const [qpn, type, state] = (['qpn', 'type', 'state'] as const).map(
-      (field) => QueuePairLayout.fields[field][0] >> 2,
+      (field) => QueuePairLayout.fields[field][0] >>> 2,
     ) as [number, number, number];
-    const remote = (QUEUE_PAIR_PATH + PathLayout.fields.remoteGid0[0]) >> 2;
+    const remote = (QUEUE_PAIR_PATH + PathLayout.fields.remoteGid0[0]) >>> 2;
     const peers = new Map<string, Gid>();
     for (let index = 0; index < queuePairsMax; index++) {
-      const at = (queuePairs + index * QUEUE_PAIR_SIZE) >> 2;
+      const at = (queuePairs + index * QUEUE_PAIR_SIZE) >>> 2;
       if (words[at + qpn] === 0 || words[at + qpn] === GENERAL_SERVICES_QPN) continue;
       if (words[at + state]! < QpState.RTR) continue;
       if (words[at + type] === QpType.UD) return undefined;

@@ -16,6 +16,7 @@ import { DURABLE_TABLE_BYTES, DurableExchange } from '../durable/durable-exchang
 import type { DurableRing } from '../durable/durable-ring.js';
 import { ContextWakes, type WakeCalls } from '../sharing/context-wakes.js';
 import type { PacketInbox } from '../sharing/packet-inbox.js';
+import { pollLink, type LinkPoller } from './link-poller.js';
 import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
 
 /** A moment on the clock, 0 for never, and what makes it never come. */
@@ -44,6 +45,8 @@ export class InlineProgress implements Progress, LinkReceiver {
   /** Messages between contexts of the arena. */
   #wakes: ContextWakes | undefined;
   readonly #calls: WakeCalls | undefined;
+  /** Of a link with `poll` whose clock is the machine's. */
+  #poller: LinkPoller | undefined;
   #closed = false;
   #polling = false;
   #isSettling = false;
@@ -98,7 +101,10 @@ export class InlineProgress implements Progress, LinkReceiver {
       exports,
       context,
       {
-        send: (batch) => this.#link.send(batch),
+        send: (batch) => {
+          this.#poller?.touch();
+          this.#link.send(batch);
+        },
         destinationOf: (path) => destinations.of(path),
         wakeContexts: () => this.#wakes?.wakeOthers(),
         flushes: () => this.#giveFlushes(),
@@ -119,6 +125,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     );
     this.#exchange = new DurableExchange(memory, exports, context, this.#durables);
     this.#startWakes(context);
+    if (link.poll) this.#poller = pollLink(() => this.#receive(), this.#clock);
     return this.#engine;
   }
 
@@ -171,6 +178,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     if (this.#closed || !engine) return;
     if (this.#wakes?.arrived) engine.advance();
     if (!this.#link.poll) return;
+    this.#poller?.notePoll();
     engine.settle();
     this.#polling = true;
     try {
@@ -188,6 +196,13 @@ export class InlineProgress implements Progress, LinkReceiver {
       this.#isSettling = false;
       this.settle();
     });
+  }
+
+  /** Packets and messages that nothing of the application waits for. Returns how many. */
+  #receive(): number {
+    if (this.#wakes?.arrived) this.#engine!.advance();
+    const own = this.#link.poll!();
+    return own + (this.#packetInbox?.collect(this) ?? 0);
   }
 
   wakeWaits(slot: number): void {
@@ -227,6 +242,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     this.#timer.cancel?.();
     this.#delayedAckTimer.cancel?.();
     this.#wakes?.stop();
+    this.#poller?.stop();
     await this.#link.close();
   }
 
@@ -238,8 +254,7 @@ export class InlineProgress implements Progress, LinkReceiver {
       fired();
       if (this.#closed) return;
       // What has come is no longer missing.
-      this.#link.poll?.();
-      this.#packetInbox?.collect(this);
+      if (this.#link.poll) this.#receive();
       this.#engine?.flushReceived();
       this.#engine?.advance();
     };

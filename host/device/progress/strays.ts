@@ -30,12 +30,12 @@ export function collectStrays(
 ): number {
   const { strays } = control;
   if (strays === 0) return 0;
-  const count = Math.min(words[strays >> 2]!, STRAY_ENTRIES);
-  words[strays >> 2] = 0;
+  const count = Math.min(words[strays >>> 2]!, STRAY_ENTRIES);
+  words[strays >>> 2] = 0;
   for (let index = 0; index < count; index++) {
     const at = strays + STRAYS_HEADER_BYTES + index * STRAY_BYTES;
-    const port = words[(at + STRAY_PORT) >> 2]! & 0xffff;
-    const length = Math.min(words[(at + STRAY_LENGTH) >> 2]!, STRAY_BYTES - STRAY_PACKET);
+    const port = words[(at + STRAY_PORT) >>> 2]! & 0xffff;
+    const length = Math.min(words[(at + STRAY_LENGTH) >>> 2]!, STRAY_BYTES - STRAY_PACKET);
     const source = new Endpoint(new Gid(bytes.slice(at, at + 16)), port);
     if (length > 0) receiver.segments!(at + STRAY_PACKET, length, 0, source);
   }

@@ -459,8 +459,8 @@ export class ThreadProgress implements Progress {
     const { words } = this.#arena.memory;
     // The last place is queue pair 1's.
     const entries = 2 ** Math.ceil(Math.log2(queuePairsMax + 1));
-    const head = doorbells >> 2;
-    const first = (doorbells + RING_HEADER_SIZE) >> 2;
+    const head = doorbells >>> 2;
+    const first = (doorbells + RING_HEADER_SIZE) >>> 2;
     const flags = first + entries;
     return (qp) => {
       const index = (qp - queuePairs) / QUEUE_PAIR_SIZE;

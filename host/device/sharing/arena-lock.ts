@@ -52,7 +52,7 @@ export class FileLock implements LockMethod {
   ) {
     this.#file = file;
     this.#words = new Int32Array(memory.buffer);
-    this.#word = word >> 2;
+    this.#word = word >>> 2;
     this.#holder = holder;
   }
 
@@ -81,7 +81,7 @@ export class WordLock implements LockMethod {
 
   constructor(memory: EngineMemory, word: number, slot: number) {
     this.#words = new Int32Array(memory.buffer);
-    this.#word = word >> 2;
+    this.#word = word >>> 2;
     this.#holder = holderOf(slot);
   }
 

@@ -114,13 +114,13 @@ export class PacketInbox {
     const ready: { readonly at: number; readonly ticket: number }[] = [];
     for (let entry = 0; entry < this.#entries; entry++) {
       const at = this.#entryOf(this.#slot, entry);
-      if (Atomics.load(this.#words, at + (ENTRY.state[0] >> 2)) !== InboxState.READY) continue;
-      ready.push({ at, ticket: this.#words[at + (ENTRY.ticket[0] >> 2)]! });
+      if (Atomics.load(this.#words, at + (ENTRY.state[0] >>> 2)) !== InboxState.READY) continue;
+      ready.push({ at, ticket: this.#words[at + (ENTRY.ticket[0] >>> 2)]! });
     }
     ready.sort((a, b) => (a.ticket - b.ticket) | 0);
     for (const { at } of ready) {
       this.#deliver(at, receiver);
-      Atomics.store(this.#words, at + (ENTRY.state[0] >> 2), InboxState.FREE);
+      Atomics.store(this.#words, at + (ENTRY.state[0] >>> 2), InboxState.FREE);
     }
     if (ready.length > 0) receiver.flush();
     this.brought += ready.length;
@@ -195,14 +195,14 @@ export class PacketInbox {
       return;
     }
     const { bytes } = this.#memory;
-    const gid = at + (ENTRY.sourceGid0[0] >> 2);
+    const gid = at + (ENTRY.sourceGid0[0] >>> 2);
     words.set(source.gid.words, gid);
-    words[at + (ENTRY.sourcePort[0] >> 2)] = source.port;
-    words[at + (ENTRY.length[0] >> 2)] = length;
+    words[at + (ENTRY.sourcePort[0] >>> 2)] = source.port;
+    words[at + (ENTRY.length[0] >>> 2)] = length;
     bytes.copyWithin((at << 2) + INBOX_ENTRY_SIZE, packet, packet + length);
     const mail = this.#field(slot, 'mail');
-    words[at + (ENTRY.ticket[0] >> 2)] = Atomics.load(words, mail);
-    Atomics.store(words, at + (ENTRY.state[0] >> 2), InboxState.READY);
+    words[at + (ENTRY.ticket[0] >>> 2)] = Atomics.load(words, mail);
+    Atomics.store(words, at + (ENTRY.state[0] >>> 2), InboxState.READY);
     Atomics.add(words, mail, 1);
     this.handedOn++;
     if (Atomics.exchange(words, this.#field(slot, 'sleeping'), 0) !== 1) return;
@@ -215,7 +215,7 @@ export class PacketInbox {
     const writer = InboxState.WRITER + this.#slot;
     for (let entry = 0; entry < this.#entries; entry++) {
       const at = this.#entryOf(slot, entry);
-      const state = at + (ENTRY.state[0] >> 2);
+      const state = at + (ENTRY.state[0] >>> 2);
       const found = Atomics.compareExchange(this.#words, state, InboxState.FREE, writer);
       if (found === InboxState.FREE) return at;
     }
@@ -224,12 +224,12 @@ export class PacketInbox {
 
   #deliver(at: number, receiver: Collector): void {
     const words = this.#words;
-    const length = words[at + (ENTRY.length[0] >> 2)]! >>> 0;
+    const length = words[at + (ENTRY.length[0] >>> 2)]! >>> 0;
     if (length === 0 || length > INBOX_PACKET_SIZE) return;
     const { bytes } = this.#memory;
     const start = (at << 2) + INBOX_ENTRY_SIZE;
     const gid = (at << 2) + ENTRY.sourceGid0[0];
-    const port = words[at + (ENTRY.sourcePort[0] >> 2)]! & 0xffff;
+    const port = words[at + (ENTRY.sourcePort[0] >>> 2)]! & 0xffff;
     const source = new Endpoint(new Gid(bytes.slice(gid, gid + 16)), port);
     receiver.packet(bytes.subarray(start, start + length), source);
   }

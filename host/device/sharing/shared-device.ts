@@ -151,7 +151,7 @@ export class SharedDevice {
       repair: () => exports.arenaRepair(address),
       look: () => this.members.look(),
       explainHeld: () => {
-        const slot = (memory.words[word >> 2]! & 0xffff) - 1;
+        const slot = (memory.words[word >>> 2]! & 0xffff) - 1;
         return `${this.members.describe(slot)} holds the tables of the device: is it stopped?`;
       },
       explainBusy: () => `${this.members.inCall()} does not leave the memory: is it stopped?`,
@@ -180,7 +180,7 @@ export class SharedDevice {
     if (!posix) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        `a device with a name needs koffi: ${reason}. threads of one process share one without (context.share)`,
+        `a device with a name needs koffi: ${reason}; threads of one process share one without (context.share)`,
       );
     }
     const { directory = deviceDirectory(posix.effectiveUser) } = options;

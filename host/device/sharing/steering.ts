@@ -53,7 +53,7 @@ export class SteeringTable {
 
   constructor(memory: EngineMemory, address: number, slotsMax: number) {
     this.#words = memory.words;
-    this.#at = address >> 2;
+    this.#at = address >>> 2;
     this.#slotsMax = slotsMax;
   }
 
@@ -63,17 +63,17 @@ export class SteeringTable {
 
   get order(): number[] {
     const count = Math.min(this.#words[this.#field('count')]!, this.#slotsMax);
-    const first = this.#at + (SteeringLayout.size >> 2);
+    const first = this.#at + (SteeringLayout.size >>> 2);
     return [...this.#words.subarray(first, first + count)];
   }
 
   set order(order: readonly number[]) {
-    this.#words.set(order, this.#at + (SteeringLayout.size >> 2));
+    this.#words.set(order, this.#at + (SteeringLayout.size >>> 2));
     this.#words[this.#field('count')] = order.length;
     Atomics.add(this.#words, this.#field('version'), 1);
   }
 
   #field(name: keyof typeof SteeringLayout.fields): number {
-    return this.#at + (SteeringLayout.fields[name][0] >> 2);
+    return this.#at + (SteeringLayout.fields[name][0] >>> 2);
   }
 }

@@ -137,7 +137,7 @@ export function guardTables(arena: ArenaMemory, slot: number): ThreadTables {
     repair: () => undefined,
     look: () => undefined,
     explainHeld: () =>
-      `${nameThread((memory.words[word >> 2]! & 0xffff) - 1)} holds the tables of the device; ${REMEDY}`,
+      `${nameThread((memory.words[word >>> 2]! & 0xffff) - 1)} holds the tables of the device; ${REMEDY}`,
     explainBusy: () =>
       `${nameThread(threadInCall(arena, slot))} does not leave the memory; ${REMEDY}`,
   });

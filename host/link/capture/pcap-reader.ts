@@ -71,7 +71,7 @@ class WholeCapture implements Capture {
 export class CaptureParser {
   /** Frames that are no packet to one of the ports. */
   readonly skipped = new Map<SkipReason, number>();
-  readonly #ports: ReadonlySet<number>;
+  readonly #ports: Set<number>;
   #window = new FileWindow(new Uint8Array(0), 0);
   #at = 0;
   #format: CaptureFormat | undefined;
@@ -80,6 +80,11 @@ export class CaptureParser {
 
   constructor(ports: readonly number[]) {
     this.#ports = new Set(ports);
+  }
+
+  /** From the next frame on packets to this port are found as well. */
+  addPort(port: number): void {
+    this.#ports.add(port);
   }
 
   /** Adds bytes, which must stay unchanged. Throws PcapError if a record is longer than 16 MiB. */

@@ -50,7 +50,7 @@ export interface SnifferOptions {
 export class Sniffer {
   readonly #posix: Posix;
   readonly #fd: number;
-  readonly #ports: ReadonlySet<number>;
+  readonly #ports: Set<number>;
   readonly #frame = new Uint8Array(FRAME_BYTES_MAX);
   readonly #address = new Uint8Array(ADDRESS_BYTES);
   #count = 0;
@@ -81,6 +81,13 @@ export class Sniffer {
       posix.close(this.#fd);
       throw error;
     }
+  }
+
+  /** Packets to this port are received as well. Throws PosixError. */
+  addPort(port: number): void {
+    if (this.#isClosed || this.#ports.has(port)) return;
+    this.#ports.add(port);
+    this.#posix.attachFilter(this.#fd, portFilter([...this.#ports]));
   }
 
   /** Frames that the kernel dropped, because this process did not read them in time. */

@@ -169,7 +169,7 @@ export class AttachedCounters {
     }
     const { words } = context.device.arena.memory;
     for (const bit of Object.values(QpAttachCompCntrOp)) {
-      if (opMask & bit) words[(this.#table >> 2) + Math.log2(bit)] = counter.handle;
+      if (opMask & bit) words[(this.#table >>> 2) + Math.log2(bit)] = counter.handle;
     }
     this.#mask |= opMask;
     this.#counters.push(counter);

@@ -30,7 +30,7 @@ const WC_FLAGS =
 const CQ_FLAGS = CreateCqAttrFlag.SINGLE_THREADED | CreateCqAttrFlag.IGNORE_OVERRUN;
 
 const FIELD = WorkCompletionLayout.fields;
-const WORD = (field: keyof typeof FIELD): number => FIELD[field][0] >> 2;
+const WORD = (field: keyof typeof FIELD): number => FIELD[field][0] >>> 2;
 const WR_ID = WORD('wrId');
 const TIMESTAMP = WORD('timestamp');
 const STATUS = WORD('status');

@@ -22,7 +22,7 @@ import { refuse } from '../refuse.js';
 
 const FIELD = WorkCompletionLayout.fields;
 const RING_TAIL = 64;
-const WORD = (field: keyof typeof FIELD): number => FIELD[field][0] >> 2;
+const WORD = (field: keyof typeof FIELD): number => FIELD[field][0] >>> 2;
 const WR_ID = WORD('wrId');
 const TIMESTAMP = WORD('timestamp');
 const STATUS = WORD('status');
@@ -139,20 +139,20 @@ export class CompletionQueue {
     }
     const completions: WorkCompletion[] = [];
     const words = this.#words;
-    const tail = (this.#ring + RING_TAIL) >> 2;
+    const tail = (this.#ring + RING_TAIL) >>> 2;
     let index = words[tail]!;
-    let head = Atomics.load(words, this.#ring >> 2);
+    let head = Atomics.load(words, this.#ring >>> 2);
     if (head === index && count > 0) {
       const device = this.#device;
       device.poll(again);
-      head = Atomics.load(words, this.#ring >> 2);
+      head = Atomics.load(words, this.#ring >>> 2);
       if (head === index) device.settle();
     }
     // Another thread wrote the tail: the ring never holds more than its capacity.
     if ((head - index) >>> 0 > this.cqe) index = (head - this.cqe) >>> 0;
     while (completions.length < count && index !== head) {
       const offset = RING_HEADER_SIZE + (index & (this.cqe - 1)) * WORK_COMPLETION_SIZE;
-      const at = (this.#ring + offset) >> 2;
+      const at = (this.#ring + offset) >>> 2;
       // Number 0: its queue pair was reset or destroyed, and the completion with it.
       if (words[at + QPN] !== 0) completions.push(this.#read(at));
       index = (index + 1) >>> 0;
@@ -165,12 +165,12 @@ export class CompletionQueue {
   protected oldest(): number {
     this.#check();
     const words = this.#words;
-    const tail = (this.#ring + RING_TAIL) >> 2;
-    const head = words[this.#ring >> 2]!;
+    const tail = (this.#ring + RING_TAIL) >>> 2;
+    const head = words[this.#ring >>> 2]!;
     if ((head - words[tail]!) >>> 0 > this.cqe) words[tail] = head - this.cqe;
     for (; words[tail] !== head; words[tail]! += 1) {
       const index = words[tail]! & (this.cqe - 1);
-      const at = (this.#ring + RING_HEADER_SIZE + index * WORK_COMPLETION_SIZE) >> 2;
+      const at = (this.#ring + RING_HEADER_SIZE + index * WORK_COMPLETION_SIZE) >>> 2;
       // Of a queue pair that was reset or destroyed meanwhile.
       if (words[at + QPN] !== 0) return at;
     }
@@ -179,7 +179,7 @@ export class CompletionQueue {
 
   /** @internal The oldest completion is taken. */
   protected takeOldest(): void {
-    this.#words[(this.#ring + RING_TAIL) >> 2]! += 1;
+    this.#words[(this.#ring + RING_TAIL) >>> 2]! += 1;
   }
 
   /**

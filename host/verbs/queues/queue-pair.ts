@@ -118,7 +118,7 @@ export class QueuePair {
       device.engine.drain();
     };
     const { words } = engineMemory;
-    const state = (this.handle + QueuePairLayout.fields.state[0]) >> 2;
+    const state = (this.handle + QueuePairLayout.fields.state[0]) >>> 2;
     this.#ringReceive = () => {
       // The engine looks into the ring when a message comes. Only what nothing will come for has
       // to be flushed.

@@ -233,7 +233,7 @@ export interface ReceiveWorkRequest {
 }
 
 const WR = WorkRequestLayout.fields;
-const WORD = (field: keyof typeof WR): number => WR[field][0] >> 2;
+const WORD = (field: keyof typeof WR): number => WR[field][0] >>> 2;
 const WR_ID = WORD('wrId');
 const REMOTE = WORD('remoteAddress');
 const COMPARE_ADD = WORD('compareAdd');
@@ -250,7 +250,7 @@ const REMOTE_QKEY = WORD('remoteQkey');
 const FLUSH = WORD('flush');
 const EVERY_PLACEMENT = PlacementType.GLOBAL | PlacementType.PERSISTENT;
 const BIND = BindRequestLayout.fields;
-const BIND_WORD = (field: keyof typeof BIND): number => BIND[field][0] >> 2;
+const BIND_WORD = (field: keyof typeof BIND): number => BIND[field][0] >>> 2;
 const BIND_ADDRESS = BIND_WORD('address');
 const BIND_LENGTH = BIND_WORD('length');
 const BIND_MEMORY = BIND_WORD('memory');
@@ -289,7 +289,7 @@ function storeU64(words: Uint32Array, at: number, value: number | bigint): void 
 function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
   for (let index = 0; index < list.length; index++) {
     const sge = list[index]!;
-    const to = at + ((index * SGE_SIZE) >> 2);
+    const to = at + ((index * SGE_SIZE) >>> 2);
     const { lkey } = sge;
     const length = Number(sge.length);
     if (length >>> 0 !== length || (lkey >>> 0 !== lkey && (lkey | 0) !== lkey)) {
@@ -303,7 +303,8 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
 
 function checkSges(list: readonly Sge[], most: number): void {
   if (list.length > most) {
-    throw new MisuseError('sgList', `has ${list.length} entries, more than the queue's ${most}`);
+    const rule = `has ${list.length} entries, more than cap.maxSendSge or cap.maxRecvSge, ${most}`;
+    throw new MisuseError('sgList', rule);
   }
 }
 
@@ -399,8 +400,8 @@ abstract class Ring<Request extends object> {
     protected readonly stride: number,
   ) {
     this.words = memory.words;
-    this.#head = ring >> 2;
-    this.#tail = (ring + RING_TAIL) >> 2;
+    this.#head = ring >>> 2;
+    this.#tail = (ring + RING_TAIL) >>> 2;
   }
 
   /** Fills the next entry, and calls `filled`. */
@@ -478,7 +479,7 @@ export class SendRing extends Ring<AnyWorkRequest> {
   protected put(request: AnyWorkRequest): void {
     const base = this.free('postSend', 'cap.maxSendWr');
     const { words } = this;
-    const at = base >> 2;
+    const at = base >>> 2;
     const { opcode, rdma, atomic, flush, inline, ud, sendFlags = 0, immData = 0 } = request;
     checkWords(opcode, sendFlags, immData);
     checkOperands(opcode, request);
@@ -523,7 +524,7 @@ export class SendRing extends Ring<AnyWorkRequest> {
       checkSges(list, this.#sgeMax);
       words[at + SGE_COUNT] = list.length;
       words[at + INLINE_LENGTH] = 0;
-      putSges(words, (base + WORK_REQUEST_SIZE) >> 2, list);
+      putSges(words, (base + WORK_REQUEST_SIZE) >>> 2, list);
     }
     this.filled();
   }
@@ -537,7 +538,7 @@ export class SendRing extends Ring<AnyWorkRequest> {
 
   #putBinding(request: AnyWorkRequest, binding: Binding): void {
     const { words } = this;
-    const at = this.free('postSend', 'cap.maxSendWr') >> 2;
+    const at = this.free('postSend', 'cap.maxSendWr') >>> 2;
     checkKeys(binding);
     storeU64(words, at + WR_ID, request.wrId ?? 0);
     storeU64(words, at + BIND_ADDRESS, binding.address);
@@ -556,12 +557,10 @@ export class SendRing extends Ring<AnyWorkRequest> {
 
   #putInline(base: number, inline: Uint8Array): void {
     if (inline.length > this.#inlineMax) {
-      throw new MisuseError(
-        'inline',
-        `has ${inline.length} bytes, more than the queue's ${this.#inlineMax}`,
-      );
+      const rule = `has ${inline.length} bytes, more than cap.maxInlineData, ${this.#inlineMax}`;
+      throw new MisuseError('inline', rule);
     }
-    const at = base >> 2;
+    const at = base >>> 2;
     this.words[at + SGE_COUNT] = 0;
     this.words[at + INLINE_LENGTH] = inline.length;
     this.words[at + FLAGS]! |= SendFlag.INLINE;
@@ -589,11 +588,11 @@ export class ReceiveRing extends Ring<ReceiveWorkRequest> {
     const base = this.free('postRecv', this.limit);
     const list = request.sgList ?? NO_SGES;
     checkSges(list, this.#sgeMax);
-    const at = base >> 2;
+    const at = base >>> 2;
     storeU64(this.words, at, request.wrId ?? 0);
     this.words[at + 2] = list.length;
     this.words[at + 3] = 0;
-    putSges(this.words, (base + RECEIVE_REQUEST_SIZE) >> 2, list);
+    putSges(this.words, (base + RECEIVE_REQUEST_SIZE) >>> 2, list);
     this.filled();
   }
 }

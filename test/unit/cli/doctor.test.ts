@@ -83,6 +83,20 @@ test('what is slow or missing is named with its remedy', () => {
   }
 });
 
+test('on Linux a socket buffer is half of what the kernel reports', () => {
+  const cases: [bytes: number, platform: Facts['platform'], finding: string, state: string][] = [
+    [2 ** 23, 'linux', 'receive buffer 4.2 MB (the kernel reports twice that)', 'fast'],
+    [2 ** 22, 'linux', 'receive buffer 2.1 MB of the requested 4.2 MB (the kernel', 'slow'],
+    [2 ** 22, 'darwin', 'receive buffer 4.2 MB', 'fast'],
+    [2 ** 21, 'darwin', 'receive buffer 2.1 MB of the requested 4.2 MB: fewer', 'slow'],
+  ];
+  for (const [receiveBufferBytes, platform, finding, state] of cases) {
+    const check = named({ link: { ...GOOD.link, receiveBufferBytes }, platform }, 'socket buffer');
+    assert.ok(check.finding.startsWith(finding), check.finding);
+    assert.is(check.state, state, finding);
+  }
+});
+
 test('a quota of cgroup 2 is a number of processors', () => {
   assert.is(quotaOf('50000 100000\n'), 0.5);
   assert.is(quotaOf('max 100000\n'), undefined);

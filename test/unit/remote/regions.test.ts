@@ -57,6 +57,53 @@ test('a file is shared: flush makes its bytes durable', () =>
     await second.close();
   }));
 
+test('places that are no whole numbers are refused as such, not as too far', async () => {
+  const server = await share(ANY, { table: 64 });
+  const remote = await connect(server.url, APART);
+  const { table } = remote.memory;
+  const wrong: readonly [Promise<unknown>, RegExp][] = [
+    [table!.write(8n as never, Uint8Array.of(1)), /1 bytes at 8: both must be whole numbers/],
+    [table!.write(0.5, Uint8Array.of(1)), /offset: write: 1 bytes at 0.5: both must be whole/],
+    [table!.read(undefined as never, 8), /offset: read: 8 bytes at undefined: both must be whole/],
+    [table!.read(0, NaN), /offset: read: NaN bytes at 0: both must be whole numbers/],
+    [table!.read(0, 65), /offset: read: 65 bytes at 0 exceed the 64 bytes of table; stay within/],
+  ];
+  for (const [call, text] of wrong) {
+    const error = await rejection(call);
+    assert.instance(error, MisuseError, String(error));
+    assert.match((error as Error).message, text);
+  }
+  await remote.close();
+  await server.close();
+});
+
+test('connect with host:port to a server of share names the URL form', async () => {
+  const server = await share(ANY, { table: 64 });
+  const { port, searchParams } = new URL(server.url);
+  const udpPort = Number(searchParams.get('udp') ?? 4791);
+  const error = await rejection(connect(`127.0.143.1:${port}`, { udpPort }));
+  assert.match((error as Error).message, /was opened by share; connect to its URL/);
+  const taken = await rejection(share(server.url, { table: 64 }));
+  assert.match((error as Error).message, /ECONNREFUSED/);
+  assert.match((taken as Error).message, /is taken; choose another one, or 0 for a free one/);
+  await server.close();
+});
+
+test('a server without memory for more clients is refused as full, not as absent', async () => {
+  const context = await openDevice({ address: '127.0.143.1', port: 0, memoryBytes: 6 * 2 ** 20 });
+  const server = await share(ANY, { table: 64 }, { context });
+  const clients = Array.from({ length: 60 }, () => connect(server.url, { timeout: 20_000 }));
+  const results = await Promise.allSettled(clients);
+  const texts = results.flatMap((one) => (one.status === 'rejected' ? [String(one.reason)] : []));
+  assert.ok(texts.length > 0);
+  for (const text of texts) {
+    assert.match(text, /NO_QP; it has no memory left for a queue pair|as many clients as it acc/);
+  }
+  for (const one of results) if (one.status === 'fulfilled') await one.value.close();
+  await server.close();
+  await context.close();
+});
+
 test('a layout is a view of other regions: a column of a matrix', async () => {
   const shape = { rows: 4, columns: 3, elementBytes: 8 };
   const server = await share(ANY, {
@@ -101,6 +148,7 @@ test('regions that are invalid are refused by name, and nothing stays open', asy
     [{ table: { bytes: 8, rights: ['execute' as never] } }, /must be of read, write, atomic/],
     [{ table: { byte: 8 } as never }, /byte: regions.table has no option of this name; is bytes/],
     [{ table: 'x' as never }, /a region is a size, a typed array or an object/],
+    [{ table: 64n as never }, /an object with options, got bigint$/],
   ];
   for (const [regions, text] of wrong) {
     const error = await rejection(share(ANY, regions));
@@ -111,8 +159,6 @@ test('regions that are invalid are refused by name, and nothing stays open', asy
   const two = { context: await openDevice({ address: '127.0.143.1', port: 0 }), device: {} };
   assert.instance(await rejection(share(ANY, {}, two)), MisuseError);
   await two.context.close();
-  const polled = { device: { progress: 'poll' as const, port: 0 } };
-  assert.instance(await rejection(share(ANY, { table: 8 }, polled)), MisuseError);
 });
 
 test('regions beyond the common device get a device of their own', async () => {

@@ -1,0 +1,58 @@
+/**
+ * Memory of a peer over the network, as two programs:
+ *
+ *     node build/test/net/remote-writes.js serve ADDRESS
+ *     node build/test/net/remote-writes.js write ADDRESS [reconnect]
+ *
+ * The second one writes 64 KiB again and again until a write fails; it prints a WritesResult as its
+ * last line. With `reconnect` it writes once more, by the same object.
+ */
+import { RemoteError, connect, share } from '../../host/index.js';
+import { pathToFileURL } from 'node:url';
+
+const PORT = 7000;
+const BYTES = 65536;
+const TIMEOUT = 10_000;
+
+export interface WritesResult {
+  readonly code: string;
+  readonly message: string;
+  readonly explanation: string;
+  /** Between the last write that was done and the failure. */
+  readonly millis: number;
+  /** Did a write after it succeed? */
+  readonly goesOn: boolean;
+}
+
+async function serve(address: string): Promise<void> {
+  const { url } = await share(`rdma://${address}:${PORT}`, { table: BYTES });
+  console.log(`listening at ${url}`);
+}
+
+async function write(address: string, reconnect: boolean): Promise<void> {
+  const remote = await connect(`rdma://${address}:${PORT}`, { reconnect, timeout: TIMEOUT });
+  const table = remote.memory['table']!;
+  const bytes = new Uint8Array(BYTES).fill(0xa5);
+  let doneAt = performance.now();
+  try {
+    for (;;) {
+      await table.write(0, bytes);
+      doneAt = performance.now();
+    }
+  } catch (error) {
+    if (!(error instanceof RemoteError)) throw error;
+    const { code, message, explanation } = error;
+    const millis = performance.now() - doneAt;
+    const goesOn = await table.write(0, bytes, { timeout: TIMEOUT }).then(
+      () => true,
+      () => false,
+    );
+    console.log(JSON.stringify({ code, message, explanation, millis, goesOn }));
+  }
+  await remote.destroy();
+}
+
+if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  const [what, address = '', how] = process.argv.slice(2);
+  await (what === 'serve' ? serve(address) : write(address, how === 'reconnect'));
+}
