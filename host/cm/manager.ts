@@ -167,9 +167,7 @@ export class Manager {
       if (port !== 0) break;
     }
     const what =
-      port === 0
-        ? 'no free port was found'
-        : `port ${port} is taken; choose another one, or 0 for a free one`;
+      port === 0 ? 'no free port was found' : `port ${port} is taken; choose another, or 0`;
     throw new RefusalError('EADDRINUSE', `bindAddr: ${what}`);
   }
 

@@ -2,15 +2,14 @@
  * The heap that all processes of a device share (assembly/memory/heap.ts): an allocation has the
  * same address in each of them and stays until the last holder has freed it or died.
  */
-import { ArenaLayout, BLOCK_SIZE, BlockLayout, BlockParametersLayout, Errno } from '#build/abi.js';
+import { BlockParametersLayout, Errno } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { ArenaMemory } from './arena.js';
 import type { UserHeap } from './heap.js';
 import { structAt, type Struct } from './struct.js';
+import { releaseUnheld } from './unheld-storage.js';
 
 const ALIGNMENT = 64;
-/** The file system gives back whole pages. */
-const PAGE_BYTES = 4096;
 
 /** Storage of the device's file. */
 export interface FileStorage {
@@ -79,36 +78,9 @@ export class SharedHeap implements UserHeap {
     if (this.#storage?.isSparse) this.#storage.release(address, bytes);
   }
 
-  /**
-   * With the lock of the tables: gives back the storage of memory that no process holds, of dead
-   * ones as well. Returns false if all memory is held.
-   */
+  /** `releaseUnheld` of this heap, with the lock of the tables. */
   releaseUnheld(): boolean {
-    const storage = this.#storage;
-    if (!storage?.isSparse) return false;
-    const { memory, address } = this.#arena;
-    const arena = structAt(memory, ArenaLayout, address);
-    const { blocks, blocksMax, heapStart } = arena;
-    // Memory behind it has never had storage.
-    const used = Math.min(structAt(memory, ArenaLayout, arena.state).heapFresh, arena.heapEnd);
-    const held: [start: number, size: number][] = [];
-    for (let index = 0; index < blocksMax; index++) {
-      const block = structAt(memory, BlockLayout, blocks + index * BLOCK_SIZE);
-      const { start, size, holders0, holders1, holders2, holders3 } = block;
-      if ((holders0 | holders1 | holders2 | holders3) !== 0n) held.push([start, size]);
-    }
-    held.sort(([one], [other]) => one - other);
-    let [end, released] = [heapStart, false];
-    for (const [start, size] of [...held, [used, 0] as const]) {
-      const first = Math.ceil(end / PAGE_BYTES) * PAGE_BYTES;
-      const last = Math.floor(Math.min(start, used) / PAGE_BYTES) * PAGE_BYTES;
-      if (last > first) {
-        storage.release(first, last - first);
-        released = true;
-      }
-      end = Math.max(end, start + size);
-    }
-    return released;
+    return this.#storage !== undefined && releaseUnheld(this.#arena, this.#storage);
   }
 
   /**

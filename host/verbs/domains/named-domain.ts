@@ -12,7 +12,8 @@ import { checkFlag, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
-import { NAMED_DOMAIN, slotsOf } from './roots.js';
+import { slotsOf } from './domain-names.js';
+import { NAMED_DOMAIN } from './roots.js';
 import { publicHandle } from './shared-domain.js';
 
 /** Options of `pd.publish`. */

@@ -4,9 +4,7 @@
  * their state is written last, so a process may die in between.
  */
 import {
-  ATTACHMENT_SIZE,
   ArenaLayout,
-  AttachmentLayout,
   CONTEXT_SLOT_SIZE,
   ContextSlotLayout,
   PROTECTION_DOMAIN_SIZE,
@@ -24,6 +22,7 @@ import { checkFlag, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
+import { slotsOf, takenDomain } from './domain-names.js';
 
 /** @internal Beside RootKind: a domain with an owner (named-domain.ts). */
 export const NAMED_DOMAIN = 2;
@@ -191,10 +190,9 @@ export class Roots {
   /** @internal Throws RefusalError EEXIST. */
   checkFree(verb: string, name: string, kind: number, pd?: number): void {
     if (!this.entry(name, kind, pd)) return;
-    const isDomain = kind === NAMED_DOMAIN;
-    const what = isDomain ? `a domain with the name "${name}"` : `the root "${name}"`;
-    const remedy = isDomain ? 'its owner may retire it, or choose another name' : 'remove it first';
-    throw new RefusalError('EEXIST', `${verb}: ${what} exists; ${remedy}`);
+    const taken =
+      kind === NAMED_DOMAIN ? takenDomain(name) : `the root "${name}" exists; remove it first`;
+    throw new RefusalError('EEXIST', `${verb}: ${taken}`);
   }
 
   /** @internal Live entries of a kind, of one domain. */
@@ -285,19 +283,6 @@ export class Roots {
     const { contextSlots } = structAt(memory, ArenaLayout, address);
     return structAt(memory, ContextSlotLayout, contextSlots + slot * CONTEXT_SLOT_SIZE).incarnation;
   }
-}
-
-/** @internal Slots of the processes that take part in a domain. */
-export function slotsOf({ device }: Context, pd: number): number[] {
-  const { memory, address } = device.arena;
-  const { attachments, attachmentsMax } = structAt(memory, ArenaLayout, address);
-  const slots: number[] = [];
-  for (let index = 0; index < attachmentsMax; index++) {
-    const at = attachments + index * ATTACHMENT_SIZE;
-    const node = structAt(memory, AttachmentLayout, at);
-    if (node.pd === pd) slots.push(node.slot);
-  }
-  return slots.sort((a, b) => a - b);
 }
 
 /** Domains may have heaps, and budgets, of the same name. */

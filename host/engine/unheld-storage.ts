@@ -1,0 +1,38 @@
+/** Storage of a device's file behind memory that no process holds. */
+import { ArenaLayout, BLOCK_SIZE, BlockLayout } from '#build/abi.js';
+import type { ArenaMemory } from './arena.js';
+import type { FileStorage } from './shared-heap.js';
+import { structAt } from './struct.js';
+
+/** The file system gives back whole pages. */
+const PAGE_BYTES = 4096;
+
+/**
+ * With the lock of the tables: gives back the storage of memory that no process holds, of dead ones
+ * as well. Returns false if all memory is held.
+ */
+export function releaseUnheld({ memory, address }: ArenaMemory, storage: FileStorage): boolean {
+  if (!storage.isSparse) return false;
+  const arena = structAt(memory, ArenaLayout, address);
+  const { blocks, blocksMax, heapStart } = arena;
+  // Memory behind it has never had storage.
+  const used = Math.min(structAt(memory, ArenaLayout, arena.state).heapFresh, arena.heapEnd);
+  const held: [start: number, size: number][] = [];
+  for (let index = 0; index < blocksMax; index++) {
+    const block = structAt(memory, BlockLayout, blocks + index * BLOCK_SIZE);
+    const { start, size, holders0, holders1, holders2, holders3 } = block;
+    if ((holders0 | holders1 | holders2 | holders3) !== 0n) held.push([start, size]);
+  }
+  held.sort(([one], [other]) => one - other);
+  let [end, released] = [heapStart, false];
+  for (const [start, size] of [...held, [used, 0] as const]) {
+    const first = Math.ceil(end / PAGE_BYTES) * PAGE_BYTES;
+    const last = Math.floor(Math.min(start, used) / PAGE_BYTES) * PAGE_BYTES;
+    if (last > first) {
+      storage.release(first, last - first);
+      released = true;
+    }
+    end = Math.max(end, start + size);
+  }
+  return released;
+}
