@@ -7,21 +7,9 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { ArenaMemory } from './arena.js';
 import type { UserHeap } from './heap.js';
 import { structAt, type Struct } from './struct.js';
-import { releaseUnheld } from './unheld-storage.js';
+import { releaseUnheld, type FileStorage } from './unheld-storage.js';
 
 const ALIGNMENT = 64;
-
-/** Storage of the device's file. */
-export interface FileStorage {
-  /** Gives memory storage before it is used. Throws RefusalError ENOSPC. */
-  readonly commit: (address: number, bytes: number) => void;
-  /** Gives storage back: the memory is zero, and `commit` comes before its next use. */
-  readonly release: (address: number, bytes: number) => void;
-  /** False: all memory has storage now, and keeps it. */
-  readonly isSparse: boolean;
-  /** Works with the tables of the device to itself. */
-  readonly locked: <Result>(work: () => Result) => Result;
-}
 
 export class SharedHeap implements UserHeap {
   readonly #storage: FileStorage | undefined;

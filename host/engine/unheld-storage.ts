@@ -1,11 +1,22 @@
 /** Storage of a device's file behind memory that no process holds. */
 import { ArenaLayout, BLOCK_SIZE, BlockLayout } from '#build/abi.js';
 import type { ArenaMemory } from './arena.js';
-import type { FileStorage } from './shared-heap.js';
 import { structAt } from './struct.js';
 
 /** The file system gives back whole pages. */
 const PAGE_BYTES = 4096;
+
+/** Storage of the device's file. */
+export interface FileStorage {
+  /** Gives memory storage before it is used. Throws RefusalError ENOSPC. */
+  readonly commit: (address: number, bytes: number) => void;
+  /** Gives storage back: the memory is zero, and `commit` comes before its next use. */
+  readonly release: (address: number, bytes: number) => void;
+  /** False: all memory has storage now, and keeps it. */
+  readonly isSparse: boolean;
+  /** Works with the tables of the device to itself. */
+  readonly locked: <Result>(work: () => Result) => Result;
+}
 
 /**
  * With the lock of the tables: gives back the storage of memory that no process holds, of dead ones

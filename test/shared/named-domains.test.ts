@@ -18,7 +18,7 @@ async function joinNamed(name: string): Promise<Member> {
 
 /** A member that has made the domain `db`. */
 async function publish(name: string, outlive: boolean): Promise<Member> {
-  const member = await Member.open({ name });
+  const member = await Member.open({ name, port: 0 });
   await member.run(
     ({ context, kept }, shareKey, outlive) => {
       kept.named = context.allocPd().publish('db', { shareKey, outlive });

@@ -12,7 +12,8 @@ import {
 } from '#build/abi.js';
 import { ArenaMemory, type SharedLimits } from '../../engine/arena.js';
 import { EngineMemory, MEMORY_BYTES_MAX, type BackMemory } from '../../engine/memory.js';
-import { SharedHeap, type FileStorage } from '../../engine/shared-heap.js';
+import { SharedHeap } from '../../engine/shared-heap.js';
+import type { FileStorage } from '../../engine/unheld-storage.js';
 import { structAt } from '../../engine/struct.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { RefusalError } from '../../errors/errors.js';
