@@ -441,6 +441,13 @@ export const SURVIVORS: readonly Row[] = [
     'with nothing in flight nothing is repeated: only the next AckReq is later',
   ],
   [
+    'sendRepairs',
+    'forgetFlight(qp);',
+    '',
+    'only a repetition that was answered meanwhile gets here: a rewind forgets all others itself',
+  ],
+  ['tryPath', 'trial < TRIALS', 'trial <= TRIALS', 'one trial more of 36'],
+  [
     'forgetRepairs',
     'qp.repairPsn = 0;',
     '',
