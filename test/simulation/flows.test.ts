@@ -153,6 +153,16 @@ test(`path MTUs of ${MTU_SEEDS} seeds`, async () => {
   }
 });
 
+test('what one queue pair has proved of a path MTU, another one of the path needs not', async () => {
+  const options = { ...OPTIONS, line: METRO, seconds: 3, pathMtu: Mtu.MTU_4096, depth: 8 };
+  const { ends } = await runFlows({
+    ...{ ...options, queuePairs: 2 },
+    ...{ packetMax: [1, 1472], lastBegins: 2 },
+  });
+  const [first, last] = ends.map(({ seconds }) => seconds).sort();
+  assert.ok(first! < 2 && last! - 2 < 0.3, `${first} s, ${last} s`);
+});
+
 test('a run repeats to the last packet', async () => {
   const line = { ...METRO, loss: 0.01, late: [0.05, 1] } as const;
   const options = { ...OPTIONS, line, seconds: 0.5, queuePairs: 4 };

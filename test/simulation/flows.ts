@@ -41,6 +41,8 @@ export interface FlowOptions {
   readonly reorderPackets: number;
   /** Of each device; default: as much as all queue pairs may keep. */
   readonly reorderBytes?: number;
+  /** When the last queue pair of each sender begins. Default: with the others. */
+  readonly lastBegins?: number;
   /** Seconds during which nothing passes. */
   readonly outage?: readonly [from: number, to: number];
   /** Default: MTU_1024. */
@@ -243,7 +245,16 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
   for (let at = SLICE_MICROS; at <= seconds * 1e6; at += SLICE_MICROS) {
     queue.plan(start + at, () => watch(at / 1e6, contexts, qps));
   }
-  for (const flow of flows.flat()) for (let n = 0; n < options.depth; n++) flow.post();
+  const begin = (flow: Flow): void => {
+    for (let n = 0; n < options.depth; n++) flow.post();
+  };
+  for (const ofHost of flows) {
+    for (const flow of ofHost) {
+      const waits = options.lastBegins !== undefined && flow === ofHost.at(-1);
+      if (waits) queue.plan(start + options.lastBegins! * 1e6, () => begin(flow));
+      else begin(flow);
+    }
+  }
   while (queue.take() && queue.now < end) {
     let host = 0;
     if (queue.kind === EventKind.PACKET) host = network.deliver(queue.argument);
