@@ -122,12 +122,6 @@ export const SURVIVORS: readonly Row[] = [
     'false',
     'the next look at the request finds that it has failed; a timer without packets does nothing',
   ],
-  [
-    'sealPacket',
-    'covered - BTH_SIZE',
-    'covered + BTH_SIZE',
-    'what is encrypted behind the payload becomes counter and tag',
-  ],
   ['copiesPayload', 'size & 15', 'size | 15', SPEED],
   ['receivePlain', 'length - HEADERS', 'length + HEADERS', SPEED],
   ['receivePlain', 'size > qp.mtu', 'size >= qp.mtu', SPEED],
