@@ -118,8 +118,8 @@ export class DhchapKey {
 
   /**
    * As long as the prime. Undefined: the value of the peer is shorter or longer than the prime, or
-   * not between 1 and p - 1, so that the secret would be known to all (RFC 7919 section 5.1). Node 20
-   * refuses what is no power of the generator as well.
+   * not between 1 and p - 1, so that the secret would be known to all (RFC 7919 section 5.1).
+   * Node 20 refuses what is no power of the generator as well.
    */
   sharedSecret(peer: Uint8Array): Uint8Array | undefined {
     const prime = primeOf(this.#group);
