@@ -214,6 +214,36 @@ function planFaults(queue: EventQueue, network: Switch, start: number, options: 
   }
 }
 
+/** Each queue pair posts its requests, the last one of each sender perhaps later. */
+function beginFlows(
+  queue: EventQueue,
+  start: number,
+  flows: readonly (readonly Flow[])[],
+  { depth, lastBegins }: FlowOptions,
+): void {
+  const begin = (flow: Flow): void => {
+    for (let n = 0; n < depth; n++) flow.post();
+  };
+  for (const ofHost of flows) {
+    for (const flow of ofHost) {
+      const waits = lastBegins !== undefined && flow === ofHost.at(-1);
+      if (waits) queue.plan(start + lastBegins * 1e6, () => begin(flow));
+      else begin(flow);
+    }
+  }
+}
+
+/** Counters of all devices together. */
+function countAll(contexts: readonly Context[]) {
+  let [packets, retransmitted, cnps] = [0, 0, 0];
+  for (const context of contexts) {
+    packets += Number(context.counters().sentPkts);
+    retransmitted += Number(context.counters().retransmittedPkts);
+    cnps += Number(context.counters().cnpsSent);
+  }
+  return { packets, retransmitted, cnps };
+}
+
 async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
   // Times of 32 bits wrap at any time.
   const start = new Random(options.seed).split('start').u32();
@@ -245,16 +275,7 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
   for (let at = SLICE_MICROS; at <= seconds * 1e6; at += SLICE_MICROS) {
     queue.plan(start + at, () => watch(at / 1e6, contexts, qps));
   }
-  const begin = (flow: Flow): void => {
-    for (let n = 0; n < options.depth; n++) flow.post();
-  };
-  for (const ofHost of flows) {
-    for (const flow of ofHost) {
-      const waits = options.lastBegins !== undefined && flow === ofHost.at(-1);
-      if (waits) queue.plan(start + options.lastBegins! * 1e6, () => begin(flow));
-      else begin(flow);
-    }
-  }
+  beginFlows(queue, start, flows, options);
   while (queue.take() && queue.now < end) {
     let host = 0;
     if (queue.kind === EventKind.PACKET) host = network.deliver(queue.argument);
@@ -268,12 +289,6 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
       slices[slice] = (slices[slice] ?? 0) + turn(flow, options, since);
   }
   const { counters } = network;
-  let [packets, retransmitted, cnps] = [0, 0, 0];
-  for (const context of contexts) {
-    packets += Number(context.counters().sentPkts);
-    retransmitted += Number(context.counters().retransmittedPkts);
-    cnps += Number(context.counters().cnpsSent);
-  }
   const all = flows.flat();
   const result = {
     mbps: all.map(({ bytes }) => (bytes * 8) / 1e6 / seconds),
@@ -281,9 +296,7 @@ async function run(options: FlowOptions, watch: Watch): Promise<FlowResult> {
     slices: Array.from(slices, (bytes) => ((bytes ?? 0) * 8) / SLICE_MICROS),
     errors: all.flatMap(({ end }) => (end === undefined ? [] : [end.status])),
     ends: all.flatMap(({ end }) => (end === undefined ? [] : [end])),
-    packets,
-    retransmitted,
-    cnps,
+    ...countAll(contexts),
     laterQueue: counters.queueMax,
     counters: { ...counters, queueMax: Math.max(earlyQueue, counters.queueMax) },
     responded: Number(contexts[0]!.counters().sentPkts),
