@@ -3,7 +3,6 @@ import { existsSync, readFileSync } from 'node:fs';
 
 const FILES = [
   'cm/adoption',
-  'engine/cache-model',
   'verbs/domains/import',
   'verbs/domains/parent-domain',
   'verbs/domains/roots',
