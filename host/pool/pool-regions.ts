@@ -79,10 +79,11 @@ export class PoolRegions {
         mr.dereg();
         break;
       }
+      // Each by itself: a process may be killed after any of them.
+      this.#table.count('created', 1);
       // Other processes may hold it when this context is closed.
       if (!this.#pd) this.#context.resources.delete(mr);
     }
-    if (made > 0) this.#table.count('created', made);
     return { made, isFull };
   }
 
@@ -154,7 +155,6 @@ export class PoolRegions {
       else break;
     }
     for (const index of brought) this.#give(index);
-    if (freed > 0) this.#table.count('freed', freed);
     return freed;
   }
 
@@ -225,6 +225,7 @@ export class PoolRegions {
       this.add(mr, false);
       return false;
     }
+    this.#table.count('freed', 1);
     this.#drop(mr, index);
     return true;
   }

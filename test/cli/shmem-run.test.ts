@@ -1,5 +1,5 @@
 /** `verbena shmem run`: PEs that end early, and a launcher that is interrupted or killed. */
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -55,6 +55,8 @@ const WAITS = `
 const { init } = await import('${SHMEM}');
 const shmem = await init();
 console.log('pid', process.pid);
+const { readFileSync } = await import('node:fs');
+console.log('file', /\\/\\S+\\/verbena-shmem-\\S+/.exec(readFileSync('/proc/self/maps', 'utf8'))?.[0]);
 for (;;) await shmem.barrierAll();
 `;
 
@@ -75,7 +77,7 @@ function isAlive(pid: number): boolean {
 
 /** The processes of three PEs, once all are in their loop. */
 async function pids(run: Program): Promise<number[]> {
-  await run.printed('stdout', /(pid \d+\s+){3}/);
+  await run.printed('stdout', /(pid \d+\s[^]*){3}/);
   return [...run.stdout.matchAll(/pid (\d+)/g)].map(([, pid]) => Number(pid));
 }
 
@@ -128,6 +130,20 @@ if (posix) {
         assert.is(ended.stderr, '');
         await untilEnded(processes);
       }
+    }));
+
+  test('the launcher removes the device of PEs that were all killed', () =>
+    Workspace.use(async (space) => {
+      const run = space.start('shmem', 'run', '-n', 3, program(space, WAITS));
+      const processes = await pids(run);
+      await run.printed('stdout', /(file \S+\s+[^]*){3}/);
+      const file = /file (\S+)/.exec(run.stdout)![1]!;
+      assert.ok(existsSync(file), file);
+      for (const pid of processes) process.kill(pid, 'SIGKILL');
+      const { code, stderr } = await run.ended;
+      assert.is(code, 1, stderr);
+      assert.match(stderr, /PE 2 \(process \d+\) was ended by SIGKILL/);
+      assert.not(existsSync(file), file);
     }));
 
   test('PEs end with a launcher that is killed', () =>
