@@ -55,6 +55,16 @@ export const IP_TOS = 1;
 /** The same of IPv6: IPV6_TCLASS, four bytes. */
 export const IPV6_RECVTCLASS = 66;
 export const IPV6_TCLASS = 67;
+export const IP_MULTICAST_TTL = 33;
+export const IP_ADD_MEMBERSHIP = 35;
+export const IP_DROP_MEMBERSHIP = 36;
+/** 1, the default: also datagrams to groups that other sockets of the machine have joined. */
+export const IP_MULTICAST_ALL = 49;
+export const IPV6_MULTICAST_IF = 17;
+export const IPV6_MULTICAST_HOPS = 18;
+export const IPV6_ADD_MEMBERSHIP = 20;
+export const IPV6_DROP_MEMBERSHIP = 21;
+export const IPV6_MULTICAST_ALL = 29;
 export const POLLIN = 0x001;
 export const POLLOUT = 0x004;
 const POLLHUP = 0x010;
@@ -68,6 +78,11 @@ const SIGKILL = 9;
 const MSG_DONTWAIT = 0x40;
 const EFD_NONBLOCK = 0o4000;
 const EFD_CLOEXEC = 0o2000000;
+const EPOLL_CLOEXEC = 0o2000000;
+const EPOLL_CTL_ADD = 1;
+const EPOLL_CTL_DEL = 2;
+/** struct epoll_event, of which only the events are used: its first word on every architecture. */
+const EPOLL_EVENT_BYTES = 16;
 
 const PROT_READ = 1;
 const PROT_READ_WRITE = 3;
@@ -154,6 +169,8 @@ export class Posix {
   ) => number;
   readonly #ppoll: (fds: number, count: number, timeout: number, mask: number) => number;
   readonly #eventfd: (value: number, flags: number) => number;
+  readonly #epollCreate: (flags: number) => number;
+  readonly #epollControl: (set: number, what: number, fd: number, event: Uint8Array) => number;
   readonly #read: (fd: number, bytes: Uint8Array, length: number) => number;
   readonly #write: (fd: number, bytes: Uint8Array, length: number) => number;
   readonly #sendBytesTo: (
@@ -215,6 +232,8 @@ export class Posix {
     this.#recvmmsg = libc.func('int recvmmsg(int, uint64_t, uint32_t, int, uint64_t)');
     this.#ppoll = libc.func('int ppoll(uint64_t, uint64_t, uint64_t, uint64_t)');
     this.#eventfd = libc.func('int eventfd(uint32_t, int)');
+    this.#epollCreate = libc.func('int epoll_create1(int)');
+    this.#epollControl = libc.func('int epoll_ctl(int, int, int, void *)');
     this.#read = libc.func('int64_t read(int, void *, uint64_t)');
     this.#write = libc.func('int64_t write(int, const void *, uint64_t)');
     this.#sendBytesTo = libc.func(
@@ -272,8 +291,8 @@ export class Posix {
     this.#checked('bind', this.#bind(fd, address, address.length));
   }
 
-  /** Reads a frame and its sockaddr_ll: bytes of the frame, or the negated errno. */
-  receiveFrame(fd: number, bytes: Uint8Array, address: Uint8Array): number {
+  /** Reads a frame or a datagram, and the address of its sender: its bytes, or the negated errno. */
+  receiveFrom(fd: number, bytes: Uint8Array, address: Uint8Array): number {
     const length = bytesOf(Int32Array.of(address.length));
     const { length: room } = bytes;
     return this.#countOrErrno(this.#receiveFrom(fd, bytes, room, MSG_DONTWAIT, address, length));
@@ -307,8 +326,33 @@ export class Posix {
   }
 
   setOption(fd: number, level: number, option: number, value: number): void {
-    const bytes = Buffer.from(Int32Array.of(value).buffer);
-    this.#checked('setsockopt', this.#setsockopt(fd, level, option, bytes, INT_BYTES));
+    this.#setBytes(fd, level, option, bytesOf(Int32Array.of(value)));
+  }
+
+  #setBytes(fd: number, level: number, option: number, bytes: Uint8Array): void {
+    this.#checked('setsockopt', this.#setsockopt(fd, level, option, bytes, bytes.length));
+  }
+
+  /** Joins a multicast group on the interface `name`, for IPv4 the one that has the address `own`. */
+  joinGroup(fd: number, group: Gid, own: Gid, name: string): void {
+    if (group.isIpv4) this.#setBytes(fd, SOL_IP, IP_ADD_MEMBERSHIP, ipv4Membership(group, own));
+    else this.#setBytes(fd, SOL_IPV6, IPV6_ADD_MEMBERSHIP, this.#ipv6Membership(group, name));
+  }
+
+  leaveGroup(fd: number, group: Gid, own: Gid, name: string): void {
+    if (group.isIpv4) this.#setBytes(fd, SOL_IP, IP_DROP_MEMBERSHIP, ipv4Membership(group, own));
+    else this.#setBytes(fd, SOL_IPV6, IPV6_DROP_MEMBERSHIP, this.#ipv6Membership(group, name));
+  }
+
+  /** struct ipv6_mreq. */
+  #ipv6Membership(group: Gid, name: string): Uint8Array {
+    const index = Int32Array.of(this.interfaceIndex(name));
+    return Buffer.concat([group.bytes, bytesOf(index)]);
+  }
+
+  /** The interface's number; 0: there is none, or no name. */
+  interfaceIndex(name: string): number {
+    return name === '' ? 0 : this.#ifNametoindex(name);
   }
 
   /** `program` is of sock_filter, 8 bytes an instruction: it selects a socket of a group. */
@@ -345,7 +389,7 @@ export class Posix {
 
   /** `zone`: the interface of a link-local address, by name. */
   bind(fd: number, gid: Gid, port: number, zone: string): void {
-    const address = socketAddress(gid, port, zone === '' ? 0 : this.#ifNametoindex(zone));
+    const address = socketAddress(gid, port, this.interfaceIndex(zone));
     this.#checked('bind', this.#bind(fd, address, address.length));
   }
 
@@ -359,7 +403,7 @@ export class Posix {
 
   /** sockaddr_in or sockaddr_in6 of a destination. */
   socketAddress(gid: Gid, port: number, zone: string): Uint8Array {
-    return socketAddress(gid, port, zone === '' ? 0 : this.#ifNametoindex(zone));
+    return socketAddress(gid, port, this.interfaceIndex(zone));
   }
 
   /** Where the first byte of `buffer` lies in this process. */
@@ -454,6 +498,22 @@ export class Posix {
    */
   signalEvent(fd: number): void {
     this.#write(fd, EVENT, EVENT.length);
+  }
+
+  /** An epoll set: readable while one of its descriptors is. */
+  descriptorSet(): number {
+    return this.#checked('epoll_create1', this.#epollCreate(EPOLL_CLOEXEC));
+  }
+
+  addToSet(set: number, fd: number): void {
+    const event = new Uint8Array(EPOLL_EVENT_BYTES);
+    event[0] = POLLIN;
+    this.#checked('epoll_ctl', this.#epollControl(set, EPOLL_CTL_ADD, fd, event));
+  }
+
+  removeFromSet(set: number, fd: number): void {
+    const event = new Uint8Array(EPOLL_EVENT_BYTES);
+    this.#checked('epoll_ctl', this.#epollControl(set, EPOLL_CTL_DEL, fd, event));
   }
 
   clearEvent(fd: number): void {
@@ -612,6 +672,11 @@ function socketAddress(gid: Gid, port: number, scope: number): Uint8Array {
     bytes.set(bytesOf(Uint32Array.of(scope)), 24);
   }
   return bytes;
+}
+
+/** struct ip_mreq. */
+function ipv4Membership(group: Gid, own: Gid): Uint8Array {
+  return Buffer.concat([group.bytes.subarray(12), own.bytes.subarray(12)]);
 }
 
 /** struct flock: type, whence (from the beginning), offset, length; no pid. */

@@ -1,5 +1,5 @@
 /** A `LinkReceiver` that keeps what it gets. */
-import type { Endpoint } from '../../host/link/endpoint.js';
+import type { Endpoint, Gid } from '../../host/link/endpoint.js';
 import type { LinkReceiver, PacketBatch } from '../../host/link/link.js';
 
 /** Only detects a hang: a process may get no time for seconds on a busy machine. */
@@ -13,12 +13,15 @@ export interface ReceivedPacket {
 export class RecordingReceiver implements LinkReceiver {
   readonly received: ReceivedPacket[] = [];
   readonly failures: Error[] = [];
+  /** Of each packet. */
+  readonly groups: (Gid | undefined)[] = [];
   flushCount = 0;
   /** Packets that came since the last flush. */
   unflushed = 0;
 
-  packet(bytes: Uint8Array, source: Endpoint): void {
+  packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void {
     this.received.push({ bytes: Uint8Array.from(bytes), source });
+    this.groups.push(group);
     this.unflushed++;
   }
 

@@ -99,7 +99,7 @@ export class Sniffer {
   /** The packets from now on, until `close`. */
   async *packets(): AsyncGenerator<SniffedPacket> {
     for (let frames = 1; !this.#isClosed; frames++) {
-      const length = this.#posix.receiveFrame(this.#fd, this.#frame, this.#address);
+      const length = this.#posix.receiveFrom(this.#fd, this.#frame, this.#address);
       // Nothing is there, or a frame that the kernel cannot describe was discarded.
       if (length < 0) await sleep(POLL_MILLIS);
       else yield* this.#read(length);

@@ -4,6 +4,7 @@
  * answers at the port that the link listens at.
  */
 import { randomInt } from 'node:crypto';
+import { setGroupSending } from './group-socket.js';
 import type { LocalAddress } from './local-address.js';
 import type { Posix, PosixError } from '../posix.js';
 import * as sys from '../posix.js';
@@ -36,6 +37,7 @@ function openOne(posix: Posix, local: LocalAddress): FlowSocket {
   const fd = posix.datagramSocket(gid.isIpv4 ? sys.AF_INET : sys.AF_INET6);
   try {
     setOptions(posix, fd, gid.isIpv4, socketBufferBytes, dscp);
+    setGroupSending(posix, fd, gid);
     posix.setOption(fd, sys.SOL_SOCKET, sys.SO_RCVBUF, RECEIVE_BUFFER_BYTES);
     for (let draw = 1; ; draw++) {
       const port = randomInt(FLOW_PORT_MIN, 0x10000);

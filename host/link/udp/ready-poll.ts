@@ -2,7 +2,7 @@
 import type { Posix } from '../posix.js';
 
 const POLLFD_BYTES = 8;
-const DESCRIPTORS_MAX = 3;
+const DESCRIPTORS_MAX = 4;
 
 export interface PolledDescriptor {
   readonly fd: number;

@@ -10,6 +10,7 @@ import type { Socket } from 'node:dgram';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import { Endpoint, Gid } from '../endpoint.js';
 import { openFlowSockets, type FlowSocket } from './flow-sockets.js';
+import { GroupTable, type GroupShare } from './group-table.js';
 import type {
   Link,
   LinkInfo,
@@ -61,6 +62,7 @@ export interface LinkShare {
   readonly wakeDescriptor: number;
   readonly callSocket: number;
   readonly flows: readonly FlowSocket[];
+  readonly groups: GroupShare;
   readonly info: Omit<LinkInfo, 'local'>;
   readonly address: string;
   readonly zone: string;
@@ -76,21 +78,27 @@ interface Opened {
   readonly callSocket: number;
   /** Sent with as well, by the port that a destination names. */
   readonly flows: readonly FlowSocket[];
+  readonly groups: GroupTable;
+  readonly groupShare: GroupShare;
   /** Another link's: it closes them. */
   readonly borrowed: boolean;
   readonly sender: SendMessages;
   readonly slots: ReceiveSlots;
   readonly ready: ReadyPoll;
   readonly woken: ReadyPoll;
+  /** Has a multicast group packets? */
+  readonly groupsReady: ReadyPoll;
   /** Does the receiver take packets where they lie? */
   readonly direct: boolean;
   readonly freeMemory: () => void;
 }
 
-type Descriptors = Pick<Opened, 'fd' | 'wakeDescriptor' | 'callSocket' | 'flows'>;
+interface Descriptors extends Pick<Opened, 'fd' | 'wakeDescriptor' | 'callSocket' | 'flows'> {
+  readonly groupSet: number;
+}
 
 /** Bytes that a link takes of the engine's memory beside its receive slots. */
-const MESSAGES_BYTES = SendMessages.BYTES + 2 * ReadyPoll.BYTES;
+const MESSAGES_BYTES = SendMessages.BYTES + 3 * ReadyPoll.BYTES + GroupTable.BYTES;
 /** A link without an engine has memory for itself: enough for receive slots and messages. */
 const OWN_BYTES = 2 ** 20;
 
@@ -119,6 +127,7 @@ export class UdpBatchLink implements Link {
   #opened: Opened | undefined;
   #opening: Promise<LinkInfo> | undefined;
   #polling = false;
+  #hasGroupPackets = false;
   #receiveErrorsInRow = 0;
 
   /** Throws MisuseError when `address` is no IP address or a number is out of range. */
@@ -162,10 +171,10 @@ export class UdpBatchLink implements Link {
   /** For `openShared`, once the link is open. */
   get share(): LinkShare {
     const { local, ...info } = this.info;
-    const { fd, wakeDescriptor, callSocket, flows } = this.#opened!;
+    const { fd, wakeDescriptor, callSocket, flows, groupShare: groups } = this.#opened!;
     const { zone } = this.#local;
-    const address = local.gid.toString();
-    return { fd, wakeDescriptor, callSocket, flows, info, address, zone, port: local.port };
+    const place = { address: local.gid.toString(), zone, port: local.port };
+    return { fd, wakeDescriptor, callSocket, flows, groups, info, ...place };
   }
 
   /**
@@ -211,10 +220,50 @@ export class UdpBatchLink implements Link {
     }
   }
 
+  /** Any thread of the process may call it; the thread that has opened the link receives. */
+  join(group: Gid): void {
+    const opened = this.#opened;
+    if (!opened) throw new MisuseError('join', 'the link is not open');
+    opened.groups.join(group, this.info.local);
+  }
+
+  leave(group: Gid): void {
+    if (this.#opened?.groups.leave(group, this.info.local)) this.wake();
+  }
+
+  /** Did the last `waitForWake` find packets of a group? They wait for `poll`. */
+  get hasGroupPackets(): boolean {
+    return this.#hasGroupPackets;
+  }
+
   poll(): number {
     const opened = this.#opened;
     const receiver = this.#receiver;
     if (!opened || !receiver || this.#polling) return 0;
+    const { groups, borrowed, groupsReady } = opened;
+    const received = this.#pollSocket(opened, receiver);
+    if (borrowed || !groups.isUsed || !(groups.hasLeft || groupsReady.wait(0))) return received;
+    return received + this.#pollGroups(groups);
+  }
+
+  /** A receiver may have closed the link. */
+  #pollGroups(groups: GroupTable): number {
+    const receiver = this.#receiver;
+    if (!receiver) return 0;
+    this.#hasGroupPackets = false;
+    this.#polling = true;
+    let packets = 0;
+    try {
+      packets = groups.receive(receiver);
+    } finally {
+      this.counters.received += packets;
+      if (packets > 0) this.#receiver?.flush();
+      this.#polling = false;
+    }
+    return packets;
+  }
+
+  #pollSocket(opened: Opened, receiver: LinkReceiver): number {
     const { slots, posix } = opened;
     const filled = slots.receive();
     if (filled <= 0) {
@@ -245,13 +294,15 @@ export class UdpBatchLink implements Link {
     const { posix, ready, wakeDescriptor, callSocket } = opened;
     ready.wait(timeoutMicros);
     if (ready.found(1) !== 0) posix.clearEvent(wakeDescriptor);
-    if (callSocket >= 0 && ready.found(2) !== 0) posix.discardDatagrams(callSocket);
+    if (callSocket >= 0 && ready.found(3) !== 0) posix.discardDatagrams(callSocket);
   }
 
-  /** As `wait`, whatever arrives meanwhile. */
+  /** As `wait`, whatever arrives meanwhile, but for packets of groups. */
   waitForWake(timeoutMicros: number): void {
     const opened = this.#opened;
-    if (opened?.woken.wait(timeoutMicros)) opened.posix.clearEvent(opened.wakeDescriptor);
+    if (!opened?.woken.wait(timeoutMicros)) return;
+    if (opened.woken.found(0) !== 0) opened.posix.clearEvent(opened.wakeDescriptor);
+    this.#hasGroupPackets = opened.woken.found(1) !== 0;
   }
 
   wake(): void {
@@ -271,11 +322,22 @@ export class UdpBatchLink implements Link {
     }
     setBatchOptions(posix, fd, local.gid.isIpv4);
     const moved = new Endpoint(local.gid, posix.localPort(fd));
+    const moveGroups = this.#prepareGroups(opened, moved, fd);
     // Other threads use the same number. One that sleeps over the former socket is woken.
     posix.replace(opened.fd, fd);
+    moveGroups();
     posix.signalEvent(opened.wakeDescriptor);
     this.#local = { ...this.#local, gid: local.gid };
     return (this.#info = movedInfo(info, moved, local.packetSizeMax));
+  }
+
+  #prepareGroups({ groups, posix }: Opened, place: Endpoint, fd: number): () => void {
+    try {
+      return groups.move(place);
+    } catch (error) {
+      posix.close(fd);
+      throw error;
+    }
   }
 
   /** Also ends a `wait` of another thread. */
@@ -287,9 +349,11 @@ export class UdpBatchLink implements Link {
     if (!opened) return;
     this.#opened = undefined;
     this.#receiver = undefined;
-    const { posix, fd, wakeDescriptor, callSocket, flows, borrowed } = opened;
+    const { posix, fd, wakeDescriptor, callSocket, flows, borrowed, groups } = opened;
     if (!borrowed) {
       posix.signalEvent(wakeDescriptor);
+      groups.close();
+      closeQuietly(posix, opened.groupShare.set);
       closeQuietly(posix, fd);
       if (this.#local.wakeDescriptor === undefined) closeQuietly(posix, wakeDescriptor);
       if (callSocket >= 0) closeQuietly(posix, callSocket);
@@ -308,7 +372,8 @@ export class UdpBatchLink implements Link {
     if (!posix) throw new LinkError('EOPNOTSUPP', `many packets per system call: ${reason}`);
     const info = { ...share.info, local: Endpoint.parse(share.address, share.port) };
     this.#local = { ...this.#local, zone: share.zone };
-    this.#use(posix, share, info, receiver, memory, true);
+    const descriptors = { ...share, groupSet: share.groups.set };
+    this.#use(posix, descriptors, info, receiver, memory, share.groups);
   }
 
   async #open(receiver: LinkReceiver, memory: LinkMemory | undefined): Promise<LinkInfo> {
@@ -329,6 +394,8 @@ export class UdpBatchLink implements Link {
       if (callSocket >= 0) undo.push(() => posix.close(callSocket));
       const flows = openFlowSockets(posix, local);
       undo.push(...flows.map((flow) => () => posix.close(flow.fd)));
+      const groupSet = posix.descriptorSet();
+      undo.push(() => posix.close(groupSet));
       const batching = setBatchOptions(posix, fd, local.gid.isIpv4);
       const receiveBufferBytes = posix.getOption(fd, sys.SOL_SOCKET, sys.SO_RCVBUF);
       const info: LinkInfo = {
@@ -339,12 +406,12 @@ export class UdpBatchLink implements Link {
         packetSizeMax: local.packetSizeMax,
         windowBytes: Math.floor(local.peerReceiveBufferBytes / 2),
         receiveBufferBytes,
-        multicast: false,
+        multicast: true,
         flowPorts: flows.map((flow) => flow.port),
         socketOptions: [...options, ...batching],
       };
-      const descriptors = { fd, wakeDescriptor, callSocket, flows };
-      this.#use(posix, descriptors, info, receiver, memory, false);
+      const descriptors = { fd, wakeDescriptor, callSocket, flows, groupSet };
+      this.#use(posix, descriptors, info, receiver, memory, undefined);
       return info;
     } catch (error) {
       for (const step of undo.reverse()) step();
@@ -352,14 +419,14 @@ export class UdpBatchLink implements Link {
     }
   }
 
-  /** Lays out what the link keeps in memory, and is open. */
+  /** Lays out what the link keeps in memory, and is open. `borrowedGroups`: of another link's. */
   #use(
     posix: Posix,
-    { fd, wakeDescriptor, callSocket, flows }: Descriptors,
+    { fd, wakeDescriptor, callSocket, flows, groupSet }: Descriptors,
     info: LinkInfo,
     receiver: LinkReceiver,
     memory: LinkMemory | undefined,
-    borrowed: boolean,
+    borrowedGroups: GroupShare | undefined,
   ): void {
     const linkMemory = memory ?? ownMemory();
     const { buffer } = linkMemory;
@@ -370,6 +437,13 @@ export class UdpBatchLink implements Link {
     const base = posix.addressOf(buffer);
     const readyAt = address + ReceiveSlots.bytes(buffer.byteLength);
     const wokenAt = readyAt + ReadyPoll.BYTES;
+    const groupsReadyAt = wokenAt + ReadyPoll.BYTES;
+    const messagesAt = groupsReadyAt + ReadyPoll.BYTES;
+    const ownGroups = { set: groupSet, address: messagesAt + SendMessages.BYTES };
+    const groupShare = borrowedGroups ?? ownGroups;
+    const { socketBufferBytes } = this.#local;
+    const groups = new GroupTable(posix, buffer, groupShare, gid.isIpv4, socketBufferBytes);
+    const joined = { fd: groupSet, events: sys.POLLIN };
     const wakes = { fd: wakeDescriptor, events: sys.POLLIN };
     const arrives = { fd, events: sys.POLLIN };
     const calls = callSocket < 0 ? [] : [{ fd: callSocket, events: sys.POLLIN }];
@@ -379,7 +453,9 @@ export class UdpBatchLink implements Link {
       wakeDescriptor,
       callSocket,
       flows,
-      borrowed,
+      groups,
+      groupShare,
+      borrowed: borrowedGroups !== undefined,
       sender: new SendMessages({
         posix,
         fd,
@@ -391,12 +467,13 @@ export class UdpBatchLink implements Link {
         ),
         memory: bytes,
         base,
-        address: wokenAt + ReadyPoll.BYTES,
+        address: messagesAt,
         counters: this.counters,
       }),
       slots: new ReceiveSlots(posix, fd, gid.isIpv4, bytes, base, address),
-      ready: new ReadyPoll(posix, words, base, readyAt, [arrives, wakes, ...calls]),
-      woken: new ReadyPoll(posix, words, base, wokenAt, [wakes]),
+      ready: new ReadyPoll(posix, words, base, readyAt, [arrives, wakes, joined, ...calls]),
+      woken: new ReadyPoll(posix, words, base, wokenAt, [wakes, joined]),
+      groupsReady: new ReadyPoll(posix, words, base, groupsReadyAt, [joined]),
       direct: memory !== undefined && receiver.segments !== undefined,
       freeMemory: () => linkMemory.free(address),
     };

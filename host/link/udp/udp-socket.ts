@@ -6,6 +6,7 @@
 import { warn } from '../../base/warning.js';
 import type { Socket, createSocket } from 'node:dgram';
 import type { Gid } from '../endpoint.js';
+import { setGroupSending, setPlainGroupSending } from './group-socket.js';
 import type { SocketOption } from '../link.js';
 import * as sys from '../posix.js';
 import type { Posix, PosixError } from '../posix.js';
@@ -66,6 +67,7 @@ async function adopt(posix: Posix, request: UdpSocketRequest): Promise<BoundSock
     const fd = open();
     try {
       const options = setOptions(posix, fd, gid.isIpv4, bufferBytes, dscp);
+      setGroupSending(posix, fd, gid);
       if (reusePort) posix.setOption(fd, sys.SOL_SOCKET, sys.SO_REUSEPORT, 1);
       posix.bind(fd, gid, candidate, zone.slice(1));
       return [fd, options, posix.localPort(fd)];
@@ -126,6 +128,7 @@ async function bindPlainly(request: UdpSocketRequest, reason: string): Promise<B
       made.close();
     },
   );
+  setPlainGroupSending(socket, gid);
   try {
     growBuffer((bytes) => socket.setRecvBufferSize(bytes), bufferBytes);
     growBuffer((bytes) => socket.setSendBufferSize(bytes), bufferBytes);

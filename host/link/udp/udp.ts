@@ -10,7 +10,7 @@
  */
 import type { RemoteInfo, Socket } from 'node:dgram';
 import { LinkError, MisuseError } from '../../errors/errors.js';
-import { Endpoint } from '../endpoint.js';
+import { Endpoint, type Gid } from '../endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link.js';
 import {
   checkUdpOptions,
@@ -21,6 +21,8 @@ import {
   type LocalAddress,
 } from './local-address.js';
 import { createSocket } from '../plain-dgram.js';
+import { loadPosix, type Posix } from '../posix.js';
+import { openPlainGroupSocket, type GroupPlace } from './group-socket.js';
 import { Refusals } from './send-refusals.js';
 import type { UdpOptions } from './udp-options.js';
 import { bindUdpSocket, type BoundSocket } from './udp-socket.js';
@@ -67,6 +69,12 @@ export function receiveBufferCharge(packetBytes: number): number {
   return SKB_BYTES + 2 ** Math.ceil(Math.log2(bytes));
 }
 
+/** A multicast group, and the socket that its packets arrive at. */
+interface Membership {
+  readonly group: Gid;
+  readonly socket: Socket;
+}
+
 /**
  * A link over one UDP socket. Packets that arrive are handed on at once; the receiver's `flush`
  * comes once per turn of the event loop (`setImmediate`: right after the poll phase that read
@@ -95,6 +103,9 @@ export class UdpLink implements Link {
   #drained: (() => void) | undefined;
   #flushing: NodeJS.Immediate | undefined;
   #receiveErrorsInRow = 0;
+  /** Undefined without koffi. */
+  #posix: Posix | undefined;
+  #groups: readonly Membership[] = [];
   readonly #sources = new SourceTable();
   readonly #refusals: Refusals;
   readonly #addresses = new WeakMap<Endpoint, string>();
@@ -175,6 +186,18 @@ export class UdpLink implements Link {
     }
   }
 
+  join(group: Gid): void {
+    if (!this.#socket) throw new MisuseError('join', 'the link is not open');
+    const socket = this.#openGroup(group, this.info.local);
+    this.#groups = [...this.#groups, this.#receiveGroup({ group, socket })];
+  }
+
+  leave(group: Gid): void {
+    const left = this.#groups.filter((one) => one.group.equals(group));
+    this.#groups = this.#groups.filter((one) => !left.includes(one));
+    for (const { socket } of left) socket.removeAllListeners('message').close();
+  }
+
   close(): Promise<void> {
     this.#closing ??= this.#close().finally(() => {
       this.#closing = undefined;
@@ -192,12 +215,51 @@ export class UdpLink implements Link {
       socket.close();
       throw new LinkError('EIO', 'moveTo: the link was closed meanwhile');
     }
-    this.#local = { ...this.#local, gid: local.gid };
     const moved = new Endpoint(local.gid, socket.address().port);
+    const groups = this.#openGroups(moved, socket);
+    for (const { group } of this.#groups) this.leave(group);
+    this.#groups = groups.map((one) => this.#receiveGroup(one));
+    this.#local = { ...this.#local, gid: local.gid };
     this.#info = movedInfo(info, moved, local.packetSizeMax);
     this.#use(socket);
     before.removeAllListeners('close').close();
     return this.#info;
+  }
+
+  /** All groups at another place. Throws LinkError: then none of them, and `socket` is closed. */
+  #openGroups(place: GroupPlace, socket: Socket): Membership[] {
+    const groups: Membership[] = [];
+    try {
+      for (const { group } of this.#groups) {
+        groups.push({ group, socket: this.#openGroup(group, place) });
+      }
+      return groups;
+    } catch (error) {
+      for (const one of [{ socket }, ...groups]) one.socket.close();
+      throw error;
+    }
+  }
+
+  #openGroup(group: Gid, place: GroupPlace): Socket {
+    const { socketBufferBytes } = this.#local;
+    const create = () => this.#create(place.gid, true);
+    return openPlainGroupSocket(this.#posix, group, place, socketBufferBytes, create);
+  }
+
+  #receiveGroup(membership: Membership): Membership {
+    const { group, socket } = membership;
+    socket.on('message', (bytes, source) => this.#receive(bytes, source, group));
+    socket.on('error', (error) => this.#countReceiveError(error));
+    return membership;
+  }
+
+  #create(gid: Gid, reuseAddr = false): Socket {
+    return this.#createSocket({
+      type: gid.isIpv4 ? 'udp4' : 'udp6',
+      reuseAddr,
+      // Addresses are numeric: a look-up would only defer the packet.
+      lookup: (host, _options, callback) => callback(null, host, gid.isIpv4 ? 4 : 6),
+    });
   }
 
   async #bindAt(local: LocalAddress): Promise<BoundSocket> {
@@ -209,12 +271,7 @@ export class UdpLink implements Link {
         port,
         bufferBytes: local.socketBufferBytes,
         dscp: local.dscp,
-        create: () =>
-          this.#createSocket({
-            type: gid.isIpv4 ? 'udp4' : 'udp6',
-            // Addresses are numeric: a look-up would only defer the packet.
-            lookup: (host, _options, callback) => callback(null, host, gid.isIpv4 ? 4 : 6),
-          }),
+        create: () => this.#create(gid),
       });
     } catch (error) {
       throw await explainBind(local, error as NodeJS.ErrnoException);
@@ -226,6 +283,7 @@ export class UdpLink implements Link {
     this.#local = { ...this.#local, zone: local.zone };
     const { gid } = local;
     const { socket, options } = await this.#bindAt(local);
+    this.#posix = (await loadPosix()).posix;
     this.#receiveBufferBytes = socket.getRecvBufferSize();
     this.#info = {
       name: 'udp',
@@ -236,8 +294,7 @@ export class UdpLink implements Link {
       windowBytes: Math.floor(local.peerReceiveBufferBytes / 2),
       underWayBytes: UNDER_WAY_BYTES,
       receiveBufferBytes: this.#receiveBufferBytes,
-      // A socket bound to one address gets no packets to another, and node:dgram tells none.
-      multicast: false,
+      multicast: true,
       socketOptions: options,
     };
     this.#receiver = receiver;
@@ -264,6 +321,7 @@ export class UdpLink implements Link {
     this.#receiver = undefined;
     clearImmediate(this.#flushing);
     this.#flushing = undefined;
+    for (const { group } of this.#groups) this.leave(group);
     await new Promise<void>((resolve) => {
       socket.removeAllListeners('close');
       try {
@@ -282,7 +340,7 @@ export class UdpLink implements Link {
     }
   }
 
-  #receive(bytes: Uint8Array, { address, port }: RemoteInfo): void {
+  #receive(bytes: Uint8Array, { address, port }: RemoteInfo, group?: Gid): void {
     const receiver = this.#receiver;
     if (!receiver) return;
     this.counters.received++;
@@ -293,7 +351,7 @@ export class UdpLink implements Link {
       this.#flushing = undefined;
       this.#receiver?.flush();
     });
-    receiver.packet(bytes, this.#sources.intern(address, port));
+    receiver.packet(bytes, this.#sources.intern(address, port), group);
     giveBack(bytes);
   }
 

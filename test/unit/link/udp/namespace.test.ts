@@ -3,12 +3,14 @@
  * smaller MTU. In a network namespace of the test's own, which this file runs itself in.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Mtu, WcStatus } from '../../../../host/index.js';
-import { Endpoint } from '../../../../host/link/endpoint.js';
+import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
+import type { Link } from '../../../../host/link/link.js';
 import type { LinkError } from '../../../../host/errors/errors.js';
 import { UdpBatchLink } from '../../../../host/link/udp/udp-batch.js';
 import { UdpLink } from '../../../../host/link/udp/udp.js';
@@ -16,6 +18,7 @@ import { TestBatch } from '../../../support/batch.js';
 import { LEAST_PATH_MTU, forgeFragmentationNeeded } from '../../../support/forged-icmp.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
 import { packets, repeat } from '../../../support/link-ends.js';
+import { expectRefusal } from '../../../support/refusal.js';
 import { over, UdpPair } from '../../../support/udp-pair.js';
 
 const ADDRESS = '10.99.0.1';
@@ -65,8 +68,18 @@ test.after.each(async () => {
   [links, pairs, told] = [[], [], []];
 });
 
-async function openLink(Made: (typeof LINKS)[number]) {
-  const link = new Made({ address: ADDRESS, port: 0 });
+interface Opened {
+  readonly link: AnyLink & Link;
+  readonly receiver: RecordingReceiver;
+  readonly local: Endpoint;
+}
+
+async function openLink(
+  Made: (typeof LINKS)[number],
+  address = ADDRESS,
+  port = 0,
+): Promise<Opened> {
+  const link: AnyLink & Link = new Made({ address, port });
   links.push(link);
   const receiver = new RecordingReceiver();
   const { local } = await link.open(receiver);
@@ -214,6 +227,80 @@ for (const Made of LINKS) {
     assert.is(pair.b.buffer.lastIndexOf(3), 199_999);
     assert.ok(links[0]!.counters.sendErrors.get('EPERM')! > 0);
     await toldOnce('EPERM');
+  });
+}
+
+/** Sends from an address of test0 to a group at one of test1, by the wire between them. */
+function plugInReceiver(): void {
+  ip('addr', 'add', '10.98.0.1/24', 'dev', 'test1');
+  for (const [address, name] of [
+    ['fd99::1', 'test0'],
+    ['fd98::1', 'test1'],
+  ] as const) {
+    ip('addr', 'add', `${address}/64`, 'dev', name, 'nodad');
+  }
+  // Otherwise packets from an address of this machine are not taken from a wire.
+  for (const name of ['all', 'test1']) {
+    writeFileSync(`/proc/sys/net/ipv4/conf/${name}/accept_local`, '1');
+    writeFileSync(`/proc/sys/net/ipv4/conf/${name}/rp_filter`, '0');
+  }
+}
+
+const GROUPS = [
+  { from: ADDRESS, to: '10.98.0.1', group: Gid.parse('239.99.0.1') },
+  { from: 'fd99::1', to: 'fd98::1', group: Gid.parse('ff0e::99:1') },
+];
+
+for (const Made of LINKS) {
+  for (const { from, to, group } of GROUPS) {
+    test(`${Made.name}: packets to ${group} leave by the interface of ${from}, and arrive`, async () => {
+      plugInReceiver();
+      const sender = await openLink(Made, from);
+      const place = new Endpoint(group, sender.local.port);
+      const member = await openLink(Made, to, sender.local.port);
+      member.link.join(group);
+      await send(sender.link, place, [100, 1000]);
+      await received(member, 2);
+      assert.ok(member.receiver.received.every(({ source }) => source.equals(sender.local)));
+      unplug();
+      plugIn();
+    });
+  }
+
+  test(`${Made.name}: what arrives at another interface is not for its group`, async () => {
+    plugInReceiver();
+    const { group } = GROUPS[0]!;
+    const sender = await openLink(Made, ADDRESS);
+    const member = await openLink(Made, '10.98.0.1', sender.local.port);
+    const apart = await openLink(Made, '127.0.0.1', sender.local.port);
+    for (const { link } of [member, apart]) link.join(group);
+    await send(sender.link, new Endpoint(group, sender.local.port), [100]);
+    await received(member, 1);
+    apart.link.poll?.();
+    assert.is(apart.receiver.received.length, 0);
+    unplug();
+    plugIn();
+  });
+
+  test(`${Made.name}: the limit of memberships is named`, async () => {
+    const limit = '/proc/sys/net/ipv4/igmp_max_memberships';
+    const before = readFileSync(limit, 'latin1');
+    const { link } = await openLink(Made);
+    writeFileSync(limit, '0');
+    try {
+      const pattern = /239\.99\.0\.1 .*raise net\.ipv4\.igmp_max_memberships/;
+      expectRefusal(() => link.join(GROUPS[0]!.group), 'ENOBUFS', pattern);
+    } finally {
+      writeFileSync(limit, before);
+    }
+    link.join(GROUPS[0]!.group);
+  });
+}
+
+async function received({ link, receiver }: Opened, count: number): Promise<void> {
+  await eventually(() => {
+    link.poll?.();
+    return receiver.received.length >= count;
   });
 }
 
