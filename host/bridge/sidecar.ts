@@ -75,8 +75,7 @@ function helloWords(context: Context, area: Area, turns: Turns): Word[] {
     MAX_SRQ: limits.maxSrq,
     MAX_SRQ_WR: limits.maxSrqWr,
     MAX_AH: limits.maxAh,
-    // The links of a lent device have no multicast.
-    MAX_MCAST: device.info.multicast ? limits.maxMcastQpAttach : 0,
+    MAX_MCAST: limits.maxMcastQpAttach,
     DEVICE_CAP_FLAGS: limits.deviceCapFlags >>> 0,
     ACTIVE_MTU: context.queryPort().activeMtu,
     MAX_INLINE_DATA: limits.maxInlineData,

@@ -125,17 +125,17 @@ export class Siblings {
     return this.#sharable.has(pd);
   }
 
-  /** The link joins with the first member and leaves with the last. */
+  /** The link joins with the first member and leaves with the last. Throws LinkError. */
   joinGroup(group: Gid): void {
     const count = this.#groups.get(group.toString()) ?? 0;
+    if (count === 0) this.#device.progress.join(group);
     this.#groups.set(group.toString(), count + 1);
-    if (count === 0) this.#device.link?.join?.(group);
   }
 
   leaveGroup(group: Gid): void {
     const count = this.#groups.get(group.toString()) ?? 0;
     this.#groups.set(group.toString(), count - 1);
-    if (count === 1) this.#device.link?.leave?.(group);
+    if (count === 1) this.#device.progress.leave(group);
   }
 
   #all(): Context[] {

@@ -171,7 +171,8 @@ function run(context: number): void {
   let busyUntil = 0;
   while (!control.stopped) {
     const kicks = control.kicks;
-    const isLed = control.isLed(clock.now(), LED_MICROS);
+    // The application does not receive packets of groups.
+    const isLed = control.isLed(clock.now(), LED_MICROS) && !link.hasGroupPackets;
     const done = isLed ? 0 : turn(running);
     if (done > 0 && turns !== 0) control.countTurn(wakePollers);
     if (events.head !== eventsSeen) {

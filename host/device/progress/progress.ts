@@ -1,7 +1,7 @@
 /** The progress modes: the engine runs in the calling thread (inline-progress.ts) or in its own. */
 import type { CountersLayout } from '#build/abi.js';
 import type { Struct } from '../../engine/struct.js';
-import type { Endpoint } from '../../link/endpoint.js';
+import type { Endpoint, Gid } from '../../link/endpoint.js';
 import type { LinkInfo } from '../../link/link.js';
 import type { Commit } from '../durable/committer.js';
 import type { DurableRing } from '../durable/durable-ring.js';
@@ -75,6 +75,9 @@ export interface Progress {
   keepDurableApart?(task: DurableTask): Promise<StopDurable>;
   /** Wakes the device's thread of another process for its waits (word-waits.ts). */
   wakeWaits?(slot: number): void;
+  /** The link joins a multicast group, or leaves it (`Link.join`). Throws LinkError. */
+  join(group: Gid): void;
+  leave(group: Gid): void;
   /** A queue pair takes packets of a new source from now on. */
   notePeer?(): void;
   /**

@@ -5,7 +5,7 @@
 import { Engine, earlier } from '../../engine/engine.js';
 import type { EngineExports } from '../../engine/load.js';
 import type { EngineMemory } from '../../engine/memory.js';
-import type { Endpoint } from '../../link/endpoint.js';
+import type { Endpoint, Gid } from '../../link/endpoint.js';
 import type { LinkReceiver } from '../../link/link.js';
 import type { UdpBatchLink } from '../../link/udp/udp-batch.js';
 import type { Clock } from '../clock.js';
@@ -77,7 +77,7 @@ export class Runner {
     packetInbox?: PacketInbox,
   ): LinkReceiver {
     const receiver: LinkReceiver = {
-      packet: (bytes, source) => runner()?.packet(bytes, source),
+      packet: (bytes, source, group) => runner()?.packet(bytes, source, group),
       segments: (at, length, size, source) => runner()?.segments(at, length, size, source),
       flush: () => runner()?.flush(),
       failed,
@@ -85,8 +85,8 @@ export class Runner {
     return packetInbox ? packetInbox.sorted(receiver) : receiver;
   }
 
-  packet(bytes: Uint8Array, source: Endpoint): void {
-    this.#engine.addReceived(bytes, source);
+  packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void {
+    this.#engine.addReceived(bytes, source, group);
   }
 
   segments(address: number, length: number, segmentSize: number, source: Endpoint): void {

@@ -17,6 +17,7 @@ import { engineModule } from '../../engine/load.js';
 import { structAt } from '../../engine/struct.js';
 import { warn } from '../../base/warning.js';
 import { LinkError } from '../../errors/errors.js';
+import type { Gid } from '../../link/endpoint.js';
 import type { LinkInfo } from '../../link/link.js';
 import { nextTurn } from '../../link/next-turn.js';
 import { loadPosix, type Posix } from '../../link/posix.js';
@@ -410,6 +411,14 @@ export class ThreadProgress implements Progress {
     if (due !== 0 && !control.wakesBy(due)) this.#kick();
     if (this.#ring!.pending) control.call();
     return true;
+  }
+
+  join(group: Gid): void {
+    this.#link.join(group);
+  }
+
+  leave(group: Gid): void {
+    this.#link.leave(group);
   }
 
   notePeer(): void {

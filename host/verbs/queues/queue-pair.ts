@@ -415,13 +415,19 @@ export class QueuePair {
   /**
    * `ibv_attach_mcast`: datagrams to this group arrive here, too. Throws RefusalError EOPNOTSUPP
    * (the link has no multicast), EINVAL (no UD queue pair, no multicast address, or a member
-   * already), ENOMEM.
+   * already), ENOMEM; LinkError EAFNOSUPPORT (a group of the other family), ENOBUFS, EADDRINUSE,
+   * EADDRNOTAVAIL, EMFILE when the system refuses the membership.
    */
   attachMcast(group: Gid | string): void {
     this.#check();
     const gid = typeof group === 'string' ? Gid.parse(group) : group;
     this.#multicast(gid, 'attachMcast');
-    this.pd.context.siblings.joinGroup(gid);
+    try {
+      this.pd.context.siblings.joinGroup(gid);
+    } catch (error) {
+      this.#multicast(gid, 'detachMcast');
+      throw error;
+    }
     this.#groups.set(gid.toString(), gid);
   }
 

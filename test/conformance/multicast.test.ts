@@ -1,0 +1,197 @@
+/** Multicast over UDP, in each progress mode: devices at two addresses of this machine. */
+import { createSocket } from 'node:dgram';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  QpState,
+  QpType,
+  WcFlag,
+  WcStatus,
+  WrOpcode,
+  openDevice,
+  type Context,
+  type CompletionQueue,
+  type MemoryRegion,
+  type QueuePair,
+  type UdpOpenOptions,
+} from '../../host/index.js';
+import { expectRefusal } from '../support/refusal.js';
+
+const GROUP = '239.75.1.1';
+const OTHER = '239.75.1.2';
+const ADDRESSES = ['127.75.0.1', '127.75.0.2'];
+const MULTICAST_QPN = 0xffffff;
+const QKEY = 0x11111111;
+const GRH_BYTES = 40;
+const BYTES = 64;
+const LIMIT_MILLIS = 20_000;
+const QUIET_MILLIS = 50;
+
+interface Member {
+  readonly context: Context;
+  readonly cq: CompletionQueue;
+  readonly qp: QueuePair;
+  readonly mr: MemoryRegion;
+  readonly buffer: Uint8Array;
+}
+
+const test = suite('multicast over UDP');
+let contexts: Context[] = [];
+
+test.after.each(async () => {
+  for (const context of contexts) await context.close();
+  contexts = [];
+});
+
+async function open(address: string, progress: UdpOpenOptions['progress']): Promise<Member> {
+  const context = await openDevice({ address, ...(progress && { progress }) });
+  contexts.push(context);
+  const pd = context.allocPd();
+  const buffer = context.alloc(4096);
+  const mr = pd.regMr(buffer, 7);
+  const cq = context.createCq(16);
+  const qp = pd.createQp({ qpType: QpType.UD, sendCq: cq, recvCq: cq });
+  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: QKEY });
+  qp.modify({ qpState: QpState.RTR });
+  qp.modify({ qpState: QpState.RTS, sqPsn: 5 });
+  return { context, cq, qp, mr, buffer };
+}
+
+async function openTwo(progress: UdpOpenOptions['progress']): Promise<[Member, Member]> {
+  const [first, second] = ADDRESSES as [string, string];
+  return [await open(first, progress), await open(second, progress)];
+}
+
+function receive({ qp, mr }: Member, count = 1): void {
+  for (let index = 0; index < count; index++) {
+    qp.postRecv({ wrId: index, sgList: [{ addr: mr.addr, length: 1024, lkey: mr.lkey }] });
+  }
+}
+
+function send({ qp, mr, buffer }: Member, group: string, qkey = QKEY): void {
+  buffer.fill(7, 2048, 2048 + BYTES);
+  const ah = qp.pd.createAh({ dgid: group });
+  const sgList = [{ addr: mr.addr + 2048n, length: BYTES, lkey: mr.lkey }];
+  const ud = { ah, remoteQpn: MULTICAST_QPN, remoteQkey: qkey };
+  qp.postSend({ opcode: WrOpcode.SEND, sgList, ud });
+}
+
+/** `rapidly`: in a loop, as an application that leads its device does. */
+async function arrives(member: Member, rapidly = false): Promise<void> {
+  const end = performance.now() + LIMIT_MILLIS;
+  while (performance.now() < end) {
+    const [completion] = member.cq.poll(1);
+    if (completion) {
+      assert.is(completion.status, WcStatus.SUCCESS);
+      assert.is(completion.byteLen, GRH_BYTES + BYTES);
+      assert.ok(completion.wcFlags & WcFlag.GRH);
+      assert.ok(member.buffer.subarray(GRH_BYTES, GRH_BYTES + BYTES).every((byte) => byte === 7));
+      return;
+    }
+    if (!rapidly) await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  throw new Error('no completion');
+}
+
+async function staysQuiet(...members: readonly Member[]): Promise<void> {
+  const end = performance.now() + QUIET_MILLIS;
+  while (performance.now() < end) {
+    for (const { cq } of members) assert.is(cq.poll(1).length, 0);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
+
+for (const progress of ['thread', 'poll', 'inline'] as const) {
+  test(`${progress}: members receive, and no other queue pair`, async () => {
+    const [a, b] = await openTwo(progress);
+    for (const member of [a, b]) receive(member, 4);
+    b.qp.attachMcast(GROUP);
+    send(a, GROUP);
+    await arrives(b);
+    send(a, OTHER);
+    await staysQuiet(a, b);
+    a.qp.attachMcast(GROUP);
+    send(a, GROUP);
+    await arrives(a);
+    await arrives(b);
+    b.qp.detachMcast(GROUP);
+    send(a, GROUP);
+    await arrives(a);
+    await staysQuiet(b);
+  });
+
+  test(`${progress}: datagrams with another Q_Key and junk are dropped and counted`, async () => {
+    const [a, b] = await openTwo(progress);
+    b.qp.attachMcast(GROUP);
+    receive(b, 4);
+    send(a, GROUP, QKEY + 1);
+    const socket = createSocket('udp4');
+    await new Promise<void>((resolve) => socket.bind(0, ADDRESSES[0], resolve));
+    for (const length of [0, 1, 12, 100, 5000]) socket.send(new Uint8Array(length), 4791, GROUP);
+    await staysQuiet(b);
+    send(a, GROUP);
+    await arrives(b);
+    socket.close();
+    const { dropQkey, dropMalformed } = b.context.counters();
+    assert.is(dropQkey, 1n);
+    assert.ok(dropMalformed > 0n);
+  });
+
+  test(`${progress}: a refused group leaves the queue pair as it was`, async () => {
+    const [a, b] = await openTwo(progress);
+    for (let attempt = 0; attempt < 2; attempt++) {
+      expectRefusal(() => b.qp.attachMcast('ff0e::1'), 'EAFNOSUPPORT', /use an IPv4 group/);
+    }
+    expectRefusal(() => b.qp.detachMcast('ff0e::1'), 'EINVAL');
+    b.qp.attachMcast(GROUP);
+    receive(b);
+    send(a, GROUP);
+    await arrives(b);
+  });
+
+  // `inline` receives in the event loop, which such an application does not return to.
+  if (progress === 'inline') continue;
+  test(`${progress}: an application that polls without a pause receives`, async () => {
+    const [a, b] = await openTwo(progress);
+    b.qp.attachMcast(GROUP);
+    receive(b, 20);
+    for (let message = 0; message < 20; message++) {
+      send(a, GROUP);
+      await arrives(b, true);
+    }
+  });
+}
+
+test('two queue pairs of a device: the link leaves with the last member', async () => {
+  const [a, b] = await openTwo('thread');
+  const second = b.qp.pd.createQp({ qpType: QpType.UD, sendCq: b.cq, recvCq: b.cq });
+  b.qp.attachMcast(GROUP);
+  second.attachMcast(GROUP);
+  second.destroy();
+  receive(b, 2);
+  send(a, GROUP);
+  await arrives(b);
+  b.qp.detachMcast(GROUP);
+  send(a, GROUP);
+  await staysQuiet(b);
+});
+
+test('a device with a name receives what its queue pairs have joined', async () => {
+  const name = `multicast-${process.pid}`;
+  const context = await openDevice({ address: '127.75.0.3', name, memoryBytes: 2 ** 24 });
+  contexts.push(context);
+  const sender = await open(ADDRESSES[0]!, 'thread');
+  const pd = context.allocPd();
+  const cq = context.createCq(16);
+  const qp = pd.createQp({ qpType: QpType.UD, sendCq: cq, recvCq: cq });
+  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: QKEY });
+  qp.modify({ qpState: QpState.RTR });
+  const buffer = context.alloc(4096);
+  const member = { context, cq, qp, mr: pd.regMr(buffer, 7), buffer };
+  qp.attachMcast(GROUP);
+  receive(member);
+  send(sender, GROUP);
+  await arrives(member);
+});
+
+test.run();
