@@ -102,6 +102,28 @@ const CM: readonly (readonly [string, Pair])[] = [
   ],
 ];
 
+/** Datagrams to a multicast group; `-o`: the client only sends. */
+const MCKEY: Pair = {
+  server: 'mckey -m GROUP -b SERVER -S 1000',
+  client: 'mckey -m GROUP -b CLIENT -s -S 1000',
+  ready: 'group',
+};
+const GROUPS: readonly (readonly [string, Pair])[] = [
+  ['mckey', MCKEY],
+  ['mckey -o', { ...MCKEY, client: `${MCKEY.client} -o` }],
+  ['mckey -c 3', { ...MCKEY, server: `${MCKEY.server} -c 3`, client: `${MCKEY.client} -c 3` }],
+  [
+    'mckey with another process of the same device',
+    {
+      ...MCKEY,
+      client: MCKEY.client.replace('CLIENT', 'SERVER'),
+      options: ['--name', `groups-${process.pid}`],
+      isOneDevice: true,
+    },
+  ],
+  ['mckey, packets out of order', { ...MCKEY, options: ['--reorder', '10', '--seed', '7'] }],
+];
+
 /**
  * Blocking, not blocking, with a resolved route; `-T v` compares the data. Not `-T a`: its client
  * ends with POLLHUP if the disconnect arrives with the last data, whatever the device is.
@@ -343,7 +365,7 @@ export const bridgeGroup: Group = {
       ...CONNECTED.map((command) =>
         pairCheck(`${command} -R`, connected(perftest(`${command} -R`))),
       ),
-      ...CM.map(([name, pair]) => pairCheck(name, pair)),
+      ...[...CM, ...GROUPS].map(([name, pair]) => pairCheck(name, pair)),
       ...RSOCKETS.map((command) => pairCheck(command, rsocketPair(command))),
       rcopyCheck,
       ['rstream to an address without a device: a timeout, no crash', unanswered],

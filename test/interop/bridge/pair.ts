@@ -5,7 +5,7 @@ import { Workspace, type Ended, type Program } from '../../support/processes.js'
 
 const SECONDS_MAX = 40;
 const POLL_MILLIS = 20;
-/** From the device's socket to rdma_listen. */
+/** From the device's socket to rdma_listen, and from that of a group to posted receives. */
 const LISTEN_MILLIS = 400;
 const TCP_LISTEN = '0A';
 
@@ -25,26 +25,27 @@ function listens(port: number): boolean {
   return ['tcp', 'tcp6'].some((name) => pattern.test(readFileSync(`/proc/net/${name}`, 'utf8')));
 }
 
-/** Does any process have UDP port 4791 of this address? */
+/** Does any process have UDP port 4791 of this address, or of this multicast group? */
 function hasDevice(address: string): boolean {
   const bytes = address.split('.').reverse().map(Number);
   const hex = bytes.map((byte) => byte.toString(16).padStart(2, '0')).join('');
   return readFileSync('/proc/net/udp', 'utf8').includes(`${hex.toUpperCase()}:12B7`);
 }
 
-/** How a server is known to wait for its client. */
-export type Ready = { readonly tcp: number } | 'cm';
+/** How a server is known to wait for its client; `group`: by its multicast group. */
+export type Ready = { readonly tcp: number } | 'cm' | 'group';
 
 export async function untilReady(server: Program, address: string, ready: Ready): Promise<void> {
   const deadline = performance.now() + SECONDS_MAX * 1000;
-  const isReady = () => (ready === 'cm' ? hasDevice(address) : listens(ready.tcp));
+  const place = ready === 'group' ? groupOf(address) : address;
+  const isReady = () => (typeof ready === 'string' ? hasDevice(place) : listens(ready.tcp));
   let ended = false;
   void server.ended.then(() => (ended = true));
   while (!isReady()) {
     if (ended || performance.now() > deadline) throw new Error(`no server:\n${server.stderr}`);
     await sleep(POLL_MILLIS);
   }
-  if (ready === 'cm') await sleep(LISTEN_MILLIS);
+  if (typeof ready === 'string') await sleep(LISTEN_MILLIS);
 }
 
 export interface Pair {
@@ -67,8 +68,16 @@ export interface Pair {
   readonly endsWith?: RegExp;
 }
 
-function words(text: string, addresses: readonly [string, string]): string[] {
-  return text.replaceAll('SERVER', addresses[0]).replaceAll('CLIENT', addresses[1]).split(' ');
+/** A multicast group that no other pair has. */
+function groupOf(server: string): string {
+  return server.replace(/^127/, '239');
+}
+
+function words(text: string, [server, client]: readonly [string, string]): string[] {
+  const places = { SERVER: server, CLIENT: client, GROUP: groupOf(server) };
+  return text
+    .replaceAll(/SERVER|CLIENT|GROUP/g, (name) => places[name as keyof typeof places])
+    .split(' ');
 }
 
 function said({ code, signal, stdout, stderr }: Ended): string {
