@@ -162,7 +162,7 @@ export interface Link {
   send(batch: PacketBatch): void;
   /**
    * Packets to this multicast group arrive from now on, our own as well. Only links that can carry
-   * multicast have it.
+   * multicast have it. Throws LinkError where the system refuses it.
    */
   join?(group: Gid): void;
   /** Undoes `join`. */
