@@ -15,6 +15,7 @@ import {
   type QueuePair,
   type UdpOpenOptions,
 } from '../../host/index.js';
+import { ALL_ACCESS } from '../support/pair.js';
 import { expectRefusal } from '../support/refusal.js';
 
 const GROUP = '239.75.1.1';
@@ -48,7 +49,7 @@ async function open(address: string, progress: UdpOpenOptions['progress']): Prom
   contexts.push(context);
   const pd = context.allocPd();
   const buffer = context.alloc(4096);
-  const mr = pd.regMr(buffer, 7);
+  const mr = pd.regMr(buffer, ALL_ACCESS);
   const cq = context.createCq(16);
   const qp = pd.createQp({ qpType: QpType.UD, sendCq: cq, recvCq: cq });
   qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: QKEY });
@@ -187,7 +188,7 @@ test('a device with a name receives what its queue pairs have joined', async () 
   qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: QKEY });
   qp.modify({ qpState: QpState.RTR });
   const buffer = context.alloc(4096);
-  const member = { context, cq, qp, mr: pd.regMr(buffer, 7), buffer };
+  const member = { context, cq, qp, mr: pd.regMr(buffer, ALL_ACCESS), buffer };
   qp.attachMcast(GROUP);
   receive(member);
   send(sender, GROUP);
