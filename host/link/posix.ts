@@ -291,7 +291,7 @@ export class Posix {
     this.#checked('bind', this.#bind(fd, address, address.length));
   }
 
-  /** Reads a frame or a datagram, and the address of its sender: its bytes, or the negated errno. */
+  /** Reads a frame or a datagram and its sender: how many bytes, or the negated errno. */
   receiveFrom(fd: number, bytes: Uint8Array, address: Uint8Array): number {
     const length = bytesOf(Int32Array.of(address.length));
     const { length: room } = bytes;
@@ -350,7 +350,7 @@ export class Posix {
     return Buffer.concat([group.bytes, bytesOf(index)]);
   }
 
-  /** The interface's number; 0: there is none, or no name. */
+  /** The interface's number; 0: no such interface. */
   interfaceIndex(name: string): number {
     return name === '' ? 0 : this.#ifNametoindex(name);
   }
