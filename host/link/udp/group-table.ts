@@ -107,8 +107,8 @@ export class GroupTable {
   }
 
   /**
-   * All groups at another address: each socket is replaced, under its number. Throws LinkError; then
-   * all of them are as they were.
+   * Opens sockets for all groups at another address. Throws LinkError: then nothing has changed.
+   * The function that it returns puts them in place of the former ones.
    */
   move(place: GroupPlace): () => void {
     const made: { readonly fd: number; readonly by: number }[] = [];

@@ -117,9 +117,16 @@ class VirtualWorld extends World {
 /** Real sockets on this machine, real time. */
 class UdpWorld extends World {
   readonly name = 'udp';
+  #devices = 0;
 
+  /**
+   * Devices of different ports have no multicast group in common. So they have the same port, and
+   * addresses that no other process has.
+   */
   protected place(): Partial<OpenOptions> {
-    return { link: new UdpLink({ address: '127.0.0.1', port: 0 }) };
+    const { pid } = process;
+    const address = `127.${200 + this.#devices++}.${(pid >> 8) & 255}.${pid & 255}`;
+    return { link: new UdpLink({ address }) };
   }
 
   async until(done: () => boolean, what: string): Promise<void> {
