@@ -182,9 +182,9 @@ export function checkPrivateData(
   }
 }
 
-/** Where datagrams to a group go. `port`: of the device, since its links join groups of that port. */
-export function multicastParam(group: Gid, port: number): UdParam {
-  const ahAttr = { dgid: group, port };
+/** Where datagrams to a group go. */
+export function multicastParam(group: Gid): UdParam {
+  const ahAttr = { dgid: group };
   return { privateData: NOTHING, ahAttr, qpNum: MULTICAST_QPN, qkey: RDMA_UDP_QKEY };
 }
 

@@ -174,8 +174,7 @@ export abstract class EndPoint implements ManagedId {
     if (joinFlags === McJoinFlag.FULLMEMBER) this.qp.attachMcast(gid);
     else if (joinFlags === McJoinFlag.SENDONLY_FULLMEMBER) this.#sendTo(gid);
     else throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${joinFlags}`);
-    const { port } = this.context.device.info.local;
-    this.push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid, port) });
+    this.push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid) });
   }
 
   /** `rdma_leave_multicast`. Throws as `qp.detachMcast`. */

@@ -125,17 +125,16 @@ export class Siblings {
     return this.#sharable.has(pd);
   }
 
-  /** The link joins with the first member and leaves with the last. Throws LinkError. */
-  joinGroup(group: Gid): void {
-    const count = this.#groups.get(group.toString()) ?? 0;
-    if (count === 0) this.#device.progress.join(group);
-    this.#groups.set(group.toString(), count + 1);
-  }
-
-  leaveGroup(group: Gid): void {
-    const count = this.#groups.get(group.toString()) ?? 0;
-    this.#groups.set(group.toString(), count - 1);
-    if (count === 1) this.#device.progress.leave(group);
+  /**
+   * A member of a group more (1), or less (-1): the link joins with the first one and leaves with
+   * the last one. Throws LinkError.
+   */
+  countMember(group: Gid, change: 1 | -1): void {
+    const count = (this.#groups.get(group.toString()) ?? 0) + change;
+    const link = this.#device.link ?? this.#device.progress;
+    if (count === 0) link.leave?.(group);
+    else if (count === change) link.join?.(group);
+    this.#groups.set(group.toString(), count);
   }
 
   #all(): Context[] {

@@ -87,14 +87,6 @@ export class InlineProgress implements Progress, LinkReceiver {
     return progress;
   }
 
-  join(group: Gid): void {
-    this.#link.join?.(group);
-  }
-
-  leave(group: Gid): void {
-    this.#link.leave?.(group);
-  }
-
   get info(): LinkInfo {
     return this.#link.info;
   }

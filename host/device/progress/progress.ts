@@ -75,9 +75,9 @@ export interface Progress {
   keepDurableApart?(task: DurableTask): Promise<StopDurable>;
   /** Wakes the device's thread of another process for its waits (word-waits.ts). */
   wakeWaits?(slot: number): void;
-  /** The link joins a multicast group, or leaves it (`Link.join`). Throws LinkError. */
-  join(group: Gid): void;
-  leave(group: Gid): void;
+  /** The link of the thread joins a multicast group, or leaves it (`Link.join`). */
+  join?(group: Gid): void;
+  leave?(group: Gid): void;
   /** A queue pair takes packets of a new source from now on. */
   notePeer?(): void;
   /**

@@ -423,7 +423,7 @@ export class QueuePair {
     const gid = typeof group === 'string' ? Gid.parse(group) : group;
     this.#multicast(gid, 'attachMcast');
     try {
-      this.pd.context.siblings.joinGroup(gid);
+      this.pd.context.siblings.countMember(gid, 1);
     } catch (error) {
       this.#multicast(gid, 'detachMcast');
       throw error;
@@ -436,7 +436,7 @@ export class QueuePair {
     this.#check();
     const gid = typeof group === 'string' ? Gid.parse(group) : group;
     this.#multicast(gid, 'detachMcast');
-    this.pd.context.siblings.leaveGroup(gid);
+    this.pd.context.siblings.countMember(gid, -1);
     this.#groups.delete(gid.toString());
   }
 
@@ -509,14 +509,14 @@ export class QueuePair {
       : Errno.EINVAL;
     arena.heap.free(address);
     refuse(errno, verb, {
-      EINVAL: `${gid} is no multicast group, or no one to ${verb} for this queue pair`,
+      EINVAL: `${gid}: no multicast group, or not of this queue pair`,
       ENOMEM: `all ${device.limits.multicastMax} memberships are taken`,
     });
   }
 
   /** The engine has forgotten its memberships: so does the link. */
   #leaveGroups(): void {
-    for (const group of this.#groups.values()) this.pd.context.siblings.leaveGroup(group);
+    for (const group of this.#groups.values()) this.pd.context.siblings.countMember(group, -1);
     this.#groups.clear();
   }
 
