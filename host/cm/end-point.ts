@@ -354,9 +354,8 @@ export abstract class EndPoint implements ManagedId {
   }
 
   #sendTo(group: Gid): void {
-    const { multicast, name } = this.context.device.info;
-    if (!multicast) {
-      throw new RefusalError('EOPNOTSUPP', `joinMulticastEx: the ${name} link has no multicast`);
+    if (!this.context.device.info.multicast) {
+      throw new RefusalError('EOPNOTSUPP', 'joinMulticastEx: the link has no multicast');
     }
     this.#sentTo.add(group.toString());
   }
