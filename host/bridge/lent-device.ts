@@ -70,7 +70,7 @@ async function openOnce(options: RunOptions): Promise<Context> {
   const lending = {
     memoryDescriptor: DESCRIPTORS.MEMORY,
     wakeDescriptor: DESCRIPTORS.WAKE,
-    programDescriptor: DESCRIPTORS.SOCKET,
+    programDescriptor: DESCRIPTORS.PROGRAM,
   };
   const shape = { ...LIMITS, memoryBytes, lending, ...(icrc && { icrc }) };
   if (name !== undefined) {

@@ -144,5 +144,15 @@ export const CM_PRIVATE_BYTES = 256;
 /** Words of a request or a reply at most. */
 export const MESSAGE_WORDS = 64;
 
-/** Descriptors that the sidecar starts with. */
-export const DESCRIPTORS = { SOCKET: 3, MEMORY: 4, WAKE: 5, PIPE: 6, PASS: 7 } as const;
+/**
+ * Descriptors that the sidecar starts with. `PROGRAM`: the socket once more, open until the sidecar
+ * ends. Node closes `SOCKET` when the program has ended, and its number is another file's then.
+ */
+export const DESCRIPTORS = {
+  SOCKET: 3,
+  MEMORY: 4,
+  WAKE: 5,
+  PIPE: 6,
+  PASS: 7,
+  PROGRAM: 8,
+} as const;

@@ -203,12 +203,13 @@ static void become_sidecar(const struct ends *ends, char *const argv[], char *co
 	/* What is to be said after the program's end: a capture that is not whole. */
 	if (!vb_debugging() && !getenv("VERBENA_RUN_COMPLAINS"))
 		dup2(null, STDERR_FILENO);
-	const int from[] = { ends->socket, ends->memory, ends->wake, ends->pipe, ends->pass };
-	for (int i = 0; i < 5; i++)
+	const int from[] = { ends->socket, ends->memory, ends->wake,
+			     ends->pipe,   ends->pass,	 ends->socket };
+	for (int i = 0; i <= SIDECAR_PROGRAM - SIDECAR_SOCKET; i++)
 		if (dup2(from[i], SIDECAR_SOCKET + i) < 0)
 			_exit(1);
-	if (syscall(SYS_close_range, SIDECAR_PASS + 1, ~0u, 0) < 0)
-		for (int fd = SIDECAR_PASS + 1; fd < 4096; fd++)
+	if (syscall(SYS_close_range, SIDECAR_PROGRAM + 1, ~0u, 0) < 0)
+		for (int fd = SIDECAR_PROGRAM + 1; fd < 4096; fd++)
 			close(fd);
 	execve(argv[0], argv, environment);
 	_exit(1);

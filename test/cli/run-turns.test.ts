@@ -1,10 +1,11 @@
 /** `verbena run`: turns of the engine in the program itself. */
 import { execFileSync } from 'node:child_process';
-import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, readlinkSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { ContextLayout } from '#build/abi.js';
+import { DESCRIPTORS } from '../../host/bridge/operations.js';
 import { compile } from '../support/c-program.js';
 import { Workspace, type Program } from '../support/processes.js';
 
@@ -43,6 +44,9 @@ function sidecarsOf(address: string): number[] {
     .filter((pid) => readOf(pid, 'environ').includes(`"${address}"`))
     .map(Number);
 }
+
+/** The file behind a descriptor of a process. */
+const descriptorOf = (pid: number, fd: number): string => readlinkSync(`/proc/${pid}/fd/${fd}`);
 
 /** The program of a `verbena run`. */
 function childOf({ pid }: Program): number {
@@ -244,6 +248,20 @@ test('programs on one device make turns, and outlive others that are killed in o
     });
     await ends(sides, /2000 rounds, 0 wrong/);
     await untilNoSidecar(sides[0]);
+  }));
+
+test('a sidecar watches its program by a descriptor that outlives the control channel', () =>
+  Workspace.use(async (space) => {
+    const file = await compile(space, 'turns');
+    if (!file) return;
+    const sides = await startPair(space, file, 'ask', 1);
+    for (const { address } of sides) {
+      const [sidecar] = sidecarsOf(address);
+      const { SOCKET, PROGRAM } = DESCRIPTORS;
+      assert.is(descriptorOf(sidecar!, PROGRAM), descriptorOf(sidecar!, SOCKET));
+    }
+    go(sides);
+    await ends(sides, /1 rounds, 0 wrong/);
   }));
 
 test('a program that is killed in a turn leaves no sidecar', () =>
