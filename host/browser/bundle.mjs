@@ -2,7 +2,7 @@
  * Bundles `verbena/browser`, `verbena/mesh` and `verbena/transfer` into build/browser, with the modules that they fetch
  * beside them. Run by `npm run build`, behind the compilers. A file NAME.browser.ts stands in for NAME.ts here.
  */
-import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { compactAbi } from './compact-abi.mjs';
@@ -33,5 +33,32 @@ const { metafile } = await build({
 });
 writeFileSync('build/browser/metafile.json', JSON.stringify(metafile));
 // One engine for both kinds of memory (host/engine/module-bytes.browser.ts).
-copyFileSync('build/engine.shared.wasm', 'build/browser/engine.wasm');
-copyFileSync('build/explain.wasm', 'build/browser/explain.wasm');
+for (const [from, to] of [
+  ['engine.shared', 'engine'],
+  ['explain', 'explain'],
+]) {
+  writeFileSync(`build/browser/${to}.wasm`, withoutNames(readFileSync(`build/${from}.wasm`)));
+}
+
+/** A module without its section of names, a tenth of it, which only debuggers read. */
+function withoutNames(bytes) {
+  const kept = [bytes.subarray(0, 8)];
+  for (let at = 8, next; at < bytes.length; at = next) {
+    const [length, start] = leb128(bytes, at + 1);
+    next = start + length;
+    const [nameLength, name] = leb128(bytes, start);
+    const isNames = bytes[at] === 0 && bytes.toString('utf8', name, name + nameLength) === 'name';
+    if (!isNames) kept.push(bytes.subarray(at, next));
+  }
+  return Buffer.concat(kept);
+}
+
+/** A number of the binary format, and the offset behind it (WebAssembly core 5.2.2). */
+function leb128(bytes, at) {
+  let value = 0;
+  for (let shift = 0; ; shift += 7) {
+    const byte = bytes[at++];
+    value += (byte & 127) * 2 ** shift;
+    if (byte < 128) return [value, at];
+  }
+}

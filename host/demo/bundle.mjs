@@ -1,12 +1,12 @@
 /** Bundles the page and its Worker into build/demo, with what they fetch. Run by `npm run build`. */
-import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import binaryen from 'assemblyscript/binaryen';
 import { build } from 'esbuild';
 import { compactAbi } from '../browser/compact-abi.mjs';
 import { standIns } from '../browser/stand-ins.mjs';
 import { writeGuides } from './guides.mjs';
-import { isLeftOut, leftOut } from './left-out.mjs';
+import { isLeftOut, leftOut, lentConnections } from './left-out.mjs';
 
 process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
 
@@ -24,23 +24,19 @@ const options = {
   pure: ['Object.freeze', 'Symbol', 'BigInt'],
   sourcemap: true,
   logLevel: 'warning',
-  plugins: [standIns, compactAbi, leftOut()],
+  plugins: [standIns, compactAbi, leftOut],
 };
 await build({ ...options, entryPoints: { 'opfs-thread': 'host/pmem/opfs-thread.ts' } });
-// What is behind "look inside" are files of their own, `inside-….js`.
-// Workers have no RTCPeerConnection: theirs are made by the page.
-const sources = new Set();
-for (const [name, ...more] of [['page'], ['worker', 'link/rtc/page']]) {
-  const { metafile } = await build({
-    ...options,
-    metafile: true,
-    plugins: [standIns, compactAbi, leftOut(...more)],
-    entryPoints: { [name]: `host/demo/page/${name}.ts` },
-    splitting: true,
-    chunkNames: '[name]-[hash]',
-  });
-  for (const file of Object.keys(metafile.inputs)) if (!isLeftOut(file)) sources.add(file);
-}
+// What is behind "look inside" are files of their own, `inside-….js`. Page and Worker share files.
+const { metafile } = await build({
+  ...options,
+  metafile: true,
+  plugins: [lentConnections, ...options.plugins],
+  entryPoints: { page: 'host/demo/page/page.ts', worker: 'host/demo/page/worker.ts' },
+  splitting: true,
+  chunkNames: '[name]-[hash]',
+});
+const sources = Object.keys(metafile.inputs).filter((file) => existsSync(file) && !isLeftOut(file));
 await build({
   entryPoints: ['host/demo/page/style.css', 'host/demo/page/guide.css'],
   outdir: 'build/demo',
@@ -55,7 +51,7 @@ writeFileSync('build/demo/index.html', page);
 writeGuides('build/demo/guide');
 const scripts = readdirSync('build/demo').filter((name) => name.endsWith('.js'));
 const script = scripts.map((name) => readFileSync(`build/demo/${name}`, 'utf8')).join('\n');
-const source = [...sources].map((name) => readFileSync(name, 'utf8')).join('\n');
+const source = sources.map((name) => readFileSync(name, 'utf8')).join('\n');
 for (const [name, from, isCalled] of [
   // Methods of the verbs have names of exports, and call none where their file is left out.
   ['engine', 'build/page/engine.wasm', (it) => RegExp(`xports\\.${it}\\b|'${it}'`).test(source)],

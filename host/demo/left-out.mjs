@@ -28,14 +28,27 @@ const FILES = [
 /** Is it a file of no bundle of the page? */
 export const isLeftOut = (file) => FILES.some((name) => file === `host/${name}.ts`);
 
-/** `more`: files that this bundle does without beside those. */
-export const leftOut = (...more) => ({
-  name: 'left-out',
+/**
+ * Connections of the Worker are made by the page, as Workers have no RTCPeerConnection. The part that
+ * makes them stays in the page's file.
+ */
+export const lentConnections = {
+  name: 'lent-connections',
   setup({ onLoad }) {
-    const files = [...FILES, ...more];
-    const missing = files.filter((file) => !existsSync(`host/${file}.ts`));
+    onLoad({ filter: /\/link\/rtc\/default\.browser\.ts$/ }, () => ({
+      contents: `import { WorkerConnector } from './worker.js';
+        export const defaultConnector = (options) => new WorkerConnector(options);`,
+      resolveDir: 'host/link/rtc',
+    }));
+  },
+};
+
+export const leftOut = {
+  name: 'left-out',
+  setup({ onResolve, onLoad }) {
+    const missing = FILES.filter((file) => !existsSync(`host/${file}.ts`));
     if (missing.length > 0) throw new Error(`left-out.mjs: no such file: ${missing.join(', ')}`);
-    const filter = new RegExp(`/host/(${files.join('|')})\\.ts$`);
+    const filter = new RegExp(`/host/(${FILES.join('|')})\\.ts$`);
     // The compiler has checked all arguments of the page, whose listeners have no `auth`: esbuild
     // drops calls of empty functions.
     const emptied = /\/host\/(base\/options|cm\/auth-reasons|errors\/check-\w+)\.ts$/;
@@ -44,16 +57,18 @@ export const leftOut = (...more) => ({
       const contents = names.map(([, name]) => `export function ${name}() {}`).join('\n');
       return { contents, loader: 'js' };
     });
+    onResolve({ filter: /^absent$/ }, ({ path }) => ({ path, namespace: 'left-out' }));
+    onLoad({ filter: /./, namespace: 'left-out' }, () => ({
+      contents: `export function absent() { throw new Error('left out of this page') }`,
+    }));
     onLoad({ filter }, ({ path }) => {
       const text = readFileSync(path, 'utf8');
       const names = [...text.matchAll(/^export (?:class|(?:async )?function) (\w+)/gm)].map(
         ([, name]) => name,
       );
-      // A function that throws does for a class as well: it is called with `new`.
-      const stubs = names.map(
-        (name) => `export function ${name}() { throw new Error('${name} is not in this page'); }`,
-      );
-      return { contents: stubs.join('\n'), loader: 'js' };
+      // One function for all: as it throws it does for classes as well, which are called with `new`.
+      const stubs = names.map((name) => `absent as ${name}`).join(', ');
+      return { contents: `export { ${stubs} } from 'absent'`, loader: 'js' };
     });
   },
-});
+};
