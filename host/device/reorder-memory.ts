@@ -37,6 +37,11 @@ export class ReorderMemory {
     this.packetsMax = Math.floor(limit / this.#packetBytes);
   }
 
+  /** Bytes of the device's memory that it has now. */
+  get bytes(): number {
+    return this.#state.reorderSlots * this.#packetBytes;
+  }
+
   /** For a queue pair that keeps `packets`. */
   begin(packets: number): void {
     if (packets === 0 || this.#state.reorderSlots > 0) return;

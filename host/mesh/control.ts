@@ -19,7 +19,7 @@ export const ControlKind = {
   HEARTBEAT: 4,
   /** The sender has given up this call. */
   GIVE_UP: 5,
-  /** Where this member may write: the first message of a connection. `count`: bytes. */
+  /** Where this member may write: the first message of a connection. `op`: 1 with frames. */
   SCRATCH: 6,
 } as const;
 

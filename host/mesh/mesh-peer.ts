@@ -1,6 +1,7 @@
 /** Another member of a mesh, and its memory. */
 import { AccessFlag } from '#build/abi.js';
 import { timerMillis } from '../base/timer.js';
+import type { WaitLimits } from '../base/wait-limits.js';
 import { RightBit } from '../remote/hello.js';
 import type { Remote } from '../remote/remote.js';
 import { timeoutError, type RemoteError } from '../remote/remote-error.js';
@@ -16,6 +17,8 @@ import {
   parseControl,
   type Control,
 } from './control.js';
+import type { FrameChannel } from './frames/frame-channel.js';
+import { PeerFrames, leftError, noFramesError } from './peer-frames.js';
 
 /** Messages of calls that this member has not made yet. */
 const EARLY_MAX = 256;
@@ -27,12 +30,17 @@ const LATE_MILLIS = 250;
 export const KEEP_ALIVE_MILLIS_MIN = 100;
 export const KEEP_ALIVE_MILLIS_MAX = 86_400_000;
 
+/** Of SCRATCH: the member has frames. */
+const HAS_FRAMES = 1;
+
 /** Where memory for a peer is made. */
 export interface ScratchOwner {
   readonly context: Context;
   readonly pd: ProtectionDomain;
   /** For each peer; half for what it scatters, half for what it gathers. */
   readonly scratchBytes: number;
+  /** Called when the peer has frames as well; undefined: this member has none. */
+  readonly meetFrames: ((peer: MeshPeer) => void) | undefined;
 }
 
 /** The regions of a peer with the names that this member shares as well. */
@@ -58,6 +66,9 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   readonly inbox: Uint8Array;
   /** @internal Its memory for what this member writes. */
   readonly scratch: Promise<RemoteRegion>;
+  /** @internal */
+  readonly frameSlot: PeerFrames;
+  #meetFrames: ScratchOwner['meetFrames'];
   #hasScratch: (region: RemoteRegion) => void = () => {};
   #heardMillis = performance.now();
   readonly #ownMillis: number;
@@ -77,14 +88,28 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
     this.#heartbeat = buildControl({ ...NO_DATA, ...beat, sequence: 0, group: 0n });
     this.remote = remote;
     this.memory = remote.memory as never;
+    this.frameSlot = new PeerFrames(id);
+    this.#meetFrames = own.meetFrames;
+    if (!own.meetFrames) this.frameSlot.end(noFramesError('this member'));
     this.scratch = new Promise((resolve) => (this.#hasScratch = resolve));
     this.inbox = this.#offerScratch(own);
     this.closed = remote.closed.then((reason) => {
       clearInterval(this.#beating);
+      this.frameSlot.end(leftError(id, this.#lost ?? reason));
       return this.#lost ?? reason;
     });
     this.#watch(keepAliveMillis);
     void this.#receive();
+  }
+
+  /**
+   * Resolves with the channel for frames between this member and the peer, once it is connected. A
+   * channel that has ended is replaced while the peer is there: call it again. Rejects with
+   * MeshError EOPNOTSUPP (a side joined without `frames`), ETIMEDOUT, ECONNRESET (the peer closed
+   * its mesh), RemoteError (why it left), the reason of `signal`.
+   */
+  frames(limits: WaitLimits = {}): Promise<FrameChannel> {
+    return this.frameSlot.get(limits);
   }
 
   /** Memory for this connection: no other peer writes into it. Throws RefusalError ENOMEM. */
@@ -95,13 +120,18 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
       mr.dereg();
       context.free(inbox);
     });
+    const op = this.#meetFrames ? HAS_FRAMES : 0;
     const place = { sequence: mr.rkey, group: mr.addr, count: scratchBytes };
-    const message = buildControl({ ...NO_DATA, ...place, kind: ControlKind.SCRATCH });
+    const message = buildControl({ ...NO_DATA, ...place, kind: ControlKind.SCRATCH, op });
     this.remote.send(message).catch(() => undefined);
     return inbox;
   }
 
-  #takeScratch({ sequence: rkey, group: addr, count: length }: Control): void {
+  #takeScratch({ sequence: rkey, group: addr, count: length, op }: Control): void {
+    if (op !== HAS_FRAMES) this.frameSlot.end(noFramesError(this.id));
+    else this.#meetFrames?.(this as never);
+    // Once, also if the peer repeats its message.
+    this.#meetFrames = undefined;
     const description = { name: 'scratch', addr, length, rkey, rights: RightBit.WRITE };
     // It has no handle.
     this.#hasScratch(new RemoteRegion(this.remote.requests, { id: 0n, description }));

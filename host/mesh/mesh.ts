@@ -26,6 +26,8 @@ import type { AuthOptions } from '../cm/auth-option.js';
 import { Collectives, type CollectiveOptions } from './collectives.js';
 import { Meeting } from './meeting.js';
 import { MeshError, closedError } from './mesh-error.js';
+import { frameChannelBytes, checkFrameOptions, type FrameOptions } from './frames/frame-channel.js';
+import { MeshFrames, checkMeshFrames } from './peer-frames.js';
 import { KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN, MeshPeer } from './mesh-peer.js';
 import type { ScratchOwner } from './mesh-peer.js';
 import type { ReduceOperation, ReducibleArray } from './reduce.js';
@@ -52,7 +54,12 @@ export interface MeshOptions<Named extends Regions = Regions> {
   readonly keepAliveMillis?: number;
   /** Scratch memory for `allReduce` of each peer, the same at all members. Default 256 KiB. */
   readonly collectiveBytes?: number;
-  /** Address space of the device. Default: what `memory` and `peersMax` need. */
+  /**
+   * Opens a channel for frames with each peer that has this option as well (`peer.frames()`); `{}`
+   * for the defaults of `connectFrames`. Default: none.
+   */
+  readonly frames?: FrameOptions;
+  /** Address space of the device. Default: what `memory`, `frames` and `peersMax` need. */
   readonly memoryBytes?: number;
   /** In a page: a device in shared memory, which needs cross-origin isolation. Default false. */
   readonly sharedArrayBuffer?: boolean;
@@ -101,7 +108,7 @@ export interface MeshSelf<Named> {
 }
 
 /** What a mesh is made of. */
-interface Parts extends ScratchOwner {
+interface Parts extends Omit<ScratchOwner, 'meetFrames'> {
   readonly link: DataChannelLink;
   readonly regions: LocalRegions;
   /** The same, for the connections. */
@@ -121,6 +128,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   readonly #options: MeshOptions<Regions>;
   readonly #collectives: Collectives;
   readonly #meeting: Meeting;
+  readonly #frames: MeshFrames | undefined;
   readonly #reached = new Set<string>();
   /** Members to which a connection is being made. */
   readonly #connecting = new Set<string>();
@@ -139,6 +147,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     this.peers = this.#peers;
     this.self = { id: `${link.info.local.gid}`, memory: regions.memory as MemoryByName<Named> };
     this.#meeting = new Meeting(link, room);
+    if (options.frames) this.#frames = new MeshFrames(this.self.id, parts.pd, options.frames);
     this.#collectives = new Collectives({
       self: this.self.id,
       peers: this.#peers as ReadonlyMap<string, MeshPeer>,
@@ -150,6 +159,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   async start({ timeout = JOIN_MILLIS, signal }: WaitLimits): Promise<void> {
     const clientsMax = (): number => this.#incomingMax;
     const { pd, shared } = this.#parts;
+    await this.#frames?.start((id) => this.#peers.get(id) as MeshPeer | undefined);
     this.#server = (await share(`rdma://[${this.self.id}]:${PORT}`, shared, {
       pd,
       ...this.#common(),
@@ -257,6 +267,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     this.#stop.abort();
     this.#collectives.close();
     await Promise.all([...this.#peers.values()].map(({ remote }) => remote.close()));
+    await this.#frames?.close();
     await this.#server?.close();
     for (const reader of this.#readers) reader.end();
     await this.#parts.regions.close();
@@ -318,7 +329,10 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   #add(id: string, remote: Remote<unknown>): void {
     const before = this.#peers.get(id);
     if (this.#closing) return void remote.destroy();
-    const peer = new MeshPeer<Named>(id, remote, this.#keepAliveMillis, this.#parts);
+    const frames = this.#frames;
+    const meetFrames = frames && ((met: MeshPeer) => void frames.connect(met));
+    const own = { ...this.#parts, meetFrames };
+    const peer = new MeshPeer<Named>(id, remote, this.#keepAliveMillis, own);
     if (before) {
       // The member has ended that connection, and this side has not noticed yet.
       void before.remote.destroy();
@@ -371,7 +385,7 @@ class EventReader<Named> {
 }
 
 const OPTIONS =
-  'url room signalling memory link peersMax keepAliveMillis collectiveBytes memoryBytes sharedArrayBuffer auth onJoin onLeave timeout signal';
+  'url room signalling memory link peersMax keepAliveMillis collectiveBytes frames memoryBytes sharedArrayBuffer auth onJoin onLeave timeout signal';
 
 /** Throws MisuseError. */
 function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom {
@@ -394,6 +408,7 @@ function checkOptions(options: MeshOptions<never>): void {
   checkWhole('peersMax', peersMax, 1, 4096);
   checkWhole('keepAliveMillis', keepAliveMillis, KEEP_ALIVE_MILLIS_MIN, KEEP_ALIVE_MILLIS_MAX);
   checkLimits(options);
+  checkMeshFrames(options.frames);
   for (const name of ['onJoin', 'onLeave'] as const) {
     const value: unknown = options[name];
     if (value === undefined || typeof value === 'function') continue;
@@ -419,7 +434,9 @@ export async function joinMesh<const Named extends Regions = Record<never, never
   // Both halves are aligned.
   const scratchBytes = (collectiveBytes + 15) & ~15;
   const named: Regions = options.memory ?? {};
-  const peerBytes = PEER_BYTES + scratchBytes;
+  const { frames } = options;
+  const frameBytes = frames ? frameChannelBytes(checkFrameOptions('joinMesh', frames)) : 0;
+  const peerBytes = PEER_BYTES + scratchBytes + frameBytes;
   const needed = regionBytes('joinMesh', named) + DEVICE_BYTES + peersMax * peerBytes;
   const memoryBytes = options.memoryBytes ?? Math.min(needed, MEMORY_BYTES_MAX);
   const link = new DataChannelLink({ peersMax: 2 * peersMax, ...options.link });

@@ -8,6 +8,7 @@ import {
   type SignallingServer,
 } from '../../host/mesh/index.js';
 import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
+import { noise } from '../support/processes.js';
 import { eventually } from '../support/receiver.js';
 import type * as Library from '../../host/browser/mesh.js';
 
@@ -142,6 +143,42 @@ test('three tabs and Node share memory, and all have the same sum, until one tab
   } finally {
     await node.close();
     (await import('node-datachannel')).cleanup();
+  }
+});
+
+test('a tab and Node send each other frames as members of a mesh', async (world) => {
+  const options = { room: 'frames', frames: { bytesMax: 70_000 } } as const;
+  const url = world.site.url('/rooms').replace('http', 'ws');
+  const node = await joinMesh({ url, ...options });
+  try {
+    const tab = await world.browser.open(world.site.url(PAGE));
+    // The tab sends back each frame, and counts it in the immediate data.
+    const echo = tab.run(async (verbena, _state: object, own) => {
+      const { joinMesh } = verbena as unknown as typeof Library;
+      const mesh = await joinMesh({ url: '/rooms', ...own });
+      await mesh.waitForPeers(1, { timeout: 20_000 });
+      const [peer] = mesh.peers.values();
+      const channel = await peer!.frames({ timeout: 20_000 });
+      for await (const { bytes, immediate } of channel) {
+        await channel.send(bytes.slice(), { immediate: immediate + 1 });
+      }
+      await mesh.close();
+    }, options);
+    await node.waitForPeers(1, { timeout: 20_000 });
+    const [peer] = node.peers.values();
+    const channel = await peer!.frames({ timeout: 20_000 });
+    for (const [index, length] of [65_536, 70_000, 0, 10_000].entries()) {
+      const bytes = noise(length, index + 1);
+      const sent = channel.send(bytes, { immediate: index });
+      const { value: frame } = await channel[Symbol.asyncIterator]().next();
+      assert.equal([Buffer.from(frame!.bytes), frame!.immediate], [bytes, index + 1]);
+      assert.is(await sent, true);
+    }
+    await node.close();
+    await echo;
+    assert.equal(tab.errors, []);
+  } finally {
+    await node.close();
   }
 });
 

@@ -33,7 +33,10 @@ interface TabSample {
   readonly member: number;
   readonly seconds: number;
   readonly script: number;
+  /** Without the reorder buffers. */
   readonly engine: number;
+  /** Reorder buffers, which double when half is full, and stay. */
+  readonly reorder: number;
 }
 
 const PAGE = '/test/browser/pages/tab.html?mesh';
@@ -43,6 +46,10 @@ const SAMPLE_MILLIS = 10_000;
 /** Compiled code and buffers of the browser come and go; a leak of 1 KiB a round is 1 MiB. */
 const SCRIPT_GROWTH_MAX = 2 ** 20;
 const ENGINE_GROWTH_MAX = 2 ** 16;
+/** Reorder buffers: 64 packets for each peer, and 256 at first, of 1,096 bytes each. */
+const REORDER_PACKETS = 64;
+const REORDER_PACKETS_MIN = 256;
+const REORDER_PACKET_BYTES = 1096;
 const RESIDENT_GROWTH_MAX = 64 * 2 ** 20;
 const KIB = 1024;
 
@@ -99,16 +106,17 @@ function startLoad(tab: Tab, member: number, tabs: number): Promise<void> {
   );
 }
 
-/** JavaScript of page and Worker after a collection, and what the engine has allocated. */
+/** JavaScript of page and Worker after a collection, and device memory that is allocated. */
 async function sampleOf(tab: Tab, member: number, seconds: number): Promise<TabSample> {
   const measured = await tab.page.evaluate<{ bytes: number }>(
     'performance.measureUserAgentSpecificMemory()',
   );
-  const engine = await tab.run((_verbena, { mesh }: TabState) => {
-    const { heap, memory } = mesh.context.device.arena;
-    return memory.bytes.length - heap.bytesFree;
+  const allocated = await tab.run((_verbena, { mesh }: TabState) => {
+    const { arena, reorderMemory } = mesh.context.device;
+    const reorder = reorderMemory.bytes;
+    return { engine: arena.memory.bytes.length - arena.heap.bytesFree - reorder, reorder };
   });
-  return { member, seconds, script: measured.bytes, engine };
+  return { member, seconds, script: measured.bytes, ...allocated };
 }
 
 /** Resident memory of the renderers, which run the tabs. */
@@ -197,6 +205,10 @@ function judge(soaked: Soaked): [sentence: string, holds: boolean][] {
   const { samples, resident, rounds, wrong, failures, errors } = soaked;
   const [scriptGrowth, scriptSlope] = worst(samples, 'script');
   const [engineGrowth, engineSlope] = worst(samples, 'engine');
+  const reorder = Math.max(...samples.map((sample) => sample.reorder));
+  const peers = new Set(samples.map(({ member }) => member)).size - 1;
+  const packetsMax = Math.max(REORDER_PACKETS_MIN, REORDER_PACKETS * peers);
+  const reorderMax = packetsMax * REORDER_PACKET_BYTES;
   const renderers = trendOf(resident, 'resident');
   const kib = (bytes: number): string => `${Math.round(bytes / KIB)} KiB`;
   return [
@@ -210,6 +222,10 @@ function judge(soaked: Soaked): [sentence: string, holds: boolean][] {
     [
       `the engine of a tab grew by ${kib(engineGrowth)} at most, ${kib(engineSlope)} a minute`,
       engineGrowth <= ENGINE_GROWTH_MAX,
+    ],
+    [
+      `reorder buffers of a tab had ${kib(reorder)} at most, of ${kib(reorderMax)}`,
+      reorder <= reorderMax,
     ],
     [
       `all renderers grew by ${kib(renderers.after - renderers.before)} of ${kib(renderers.before)}, ` +

@@ -37,7 +37,7 @@ test('the guide begins with programs', () => {
   const all = [
     ...['WORKERS', 'IMMEDIATE', 'RECOVERY', 'CAPTURES', 'MESH', 'TRANSFERS', 'REMOTE', 'LINKS'],
     ...['CONNECTIONS', 'DEVICES', 'POOLS', 'PERSISTENCE', 'DATAGRAMS', 'NVME', 'VERBS'],
-    ...['SECURITY', 'TUNING', 'SHARED-MEMORY'],
+    ...['SECURITY', 'TUNING', 'SHARED-MEMORY', 'FRAMES'],
   ];
   for (const page of all.map((name) => `${name}.md`)) {
     assert.ok(pages.has(page), page);

@@ -97,7 +97,8 @@ const CM = { cmResponseTimeout: 16, maxCmRetries: 15 };
 
 type Checked = Required<FrameOptions>;
 
-const NAMES = 'bytesMax frames delivery parity giveUpMillis';
+/** Keys of FrameOptions. */
+export const FRAME_OPTIONS = 'bytesMax frames delivery parity giveUpMillis';
 
 /** Throws MisuseError. */
 export function checkFrameOptions(operation: string, options: FrameOptions): Checked {
@@ -501,11 +502,12 @@ export class FrameListener {
     const hello = parseHello(request.privateData);
     if (!hello) return request.reject();
     let receives: Receives | undefined;
+    let connection: RdmaConnection | undefined;
     try {
       const buffers = (receives = new Receives(this.#pd));
       const privateData = buildHello(this.#own);
       const how = { pd: this.#pd, qp: QUEUE_PAIR, privateData, ...CM, timeout: ACCEPT_MILLIS };
-      const connection = await request.accept(how, (qp) => buffers.postAll(qp));
+      connection = await request.accept(how, (qp) => buffers.postAll(qp));
       const channel = new FrameChannel(connection, buffers, this.#own, hello);
       this.#channels.add(channel);
       void channel.closed.then(() => this.#channels.delete(channel));
@@ -513,8 +515,48 @@ export class FrameListener {
       this.#wake();
     } catch {
       // The peer gave up, or there is no memory for another channel.
+      await connection?.close();
       receives?.close();
     }
+  }
+}
+
+/** Where `openFrameChannel` connects to, and with which limits. */
+interface FrameTarget extends WaitLimits {
+  readonly address: string;
+  readonly port: number;
+  readonly udpPort?: number;
+}
+
+/** @internal Listens with a protection domain of the caller. */
+export async function openFrameListener(
+  { address, port }: Pick<FrameTarget, 'address' | 'port'>,
+  pd: ProtectionDomain,
+  own: Checked,
+): Promise<FrameListener> {
+  const listener = await listenQueuePairs({ address, port }, { context: pd.context });
+  return new FrameListener(listener, pd, own);
+}
+
+/** @internal Connects with a protection domain of the caller. */
+export async function openFrameChannel(
+  { address, port, ...limits }: FrameTarget,
+  pd: ProtectionDomain,
+  own: Checked,
+): Promise<FrameChannel> {
+  const receives = new Receives(pd);
+  let connection: RdmaConnection | undefined;
+  try {
+    const { context } = pd;
+    const how = { context, pd, qp: QUEUE_PAIR, privateData: buildHello(own), ...CM, ...limits };
+    connection = await connectQueuePair({ address, port }, how, (qp) => receives.postAll(qp));
+    const hello = parseHello(connection.privateData);
+    if (!hello) throw protocolError();
+    return new FrameChannel(connection, receives, own, hello);
+  } catch (error) {
+    await connection?.close();
+    receives.close();
+    throw error;
   }
 }
 
@@ -527,12 +569,10 @@ export async function listenFrames(
   options: FrameDeviceOptions,
 ): Promise<FrameListener> {
   const { address, port } = parseUrl('listenFrames', url);
-  checkKeys('listenFrames', options, `context ${NAMES}` as never);
+  checkKeys('listenFrames', options, `context ${FRAME_OPTIONS}` as never);
   const own = checkFrameOptions('listenFrames', options);
   checkContext('listenFrames', options.context);
-  const { context } = options;
-  const listener = await listenQueuePairs({ address, port }, { context });
-  return new FrameListener(listener, context.allocPd(), own);
+  return openFrameListener({ address, port }, options.context.allocPd(), own);
 }
 
 /**
@@ -544,24 +584,18 @@ export async function connectFrames(
   options: FrameDeviceOptions & WaitLimits,
 ): Promise<FrameChannel> {
   const { address, port, udpPort } = parseUrl('connectFrames', url);
-  checkKeys('connectFrames', options, `context timeout signal ${NAMES}` as never);
+  checkKeys('connectFrames', options, `context timeout signal ${FRAME_OPTIONS}` as never);
   const own = checkFrameOptions('connectFrames', options);
   checkContext('connectFrames', options.context);
   const { context, timeout, signal } = options;
-  const pd = context.allocPd();
-  const receives = new Receives(pd);
-  try {
-    const limits = { ...(timeout !== undefined && { timeout }), ...(signal && { signal }) };
-    const port4791 = udpPort === undefined ? {} : { udpPort };
-    const privateData = buildHello(own);
-    const how = { context, pd, qp: QUEUE_PAIR, privateData, ...CM, ...limits, ...port4791 };
-    const connection = await connectQueuePair({ address, port }, how, (qp) => receives.postAll(qp));
-    const hello = parseHello(connection.privateData);
-    if (hello) return new FrameChannel(connection, receives, own, hello);
-    await connection.close();
-    throw protocolError();
-  } catch (error) {
-    receives.close();
-    throw error;
-  }
+  const limits = { ...(timeout !== undefined && { timeout }), ...(signal && { signal }) };
+  const target = { address, port, ...limits, ...(udpPort !== undefined && { udpPort }) };
+  return openFrameChannel(target, context.allocPd(), own);
+}
+
+/** @internal Device memory of a channel between two sides with these options. */
+export function frameChannelBytes({ bytesMax, frames, parity }: Checked): number {
+  const total = Math.ceil(bytesMax / (PACKET_BYTES_MAX - SLICE_HEADER));
+  const slices = frames * (total + paritiesOf(total, parity));
+  return (RECEIVES + slices) * PACKET_BYTES_MAX;
 }

@@ -36,12 +36,13 @@ test('a page explains as Node does: the same functions, and the same text from e
 test('the memory of the text module of a page does not grow with the packets', () => {
   const { Instance } = WebAssembly;
   const memories: WebAssembly.Memory[] = [];
-  WebAssembly.Instance = class extends Instance {
-    constructor(...args: ConstructorParameters<typeof Instance>) {
-      super(...args);
-      memories.push(this.exports['memory'] as WebAssembly.Memory);
-    }
-  };
+  WebAssembly.Instance = new Proxy(Instance, {
+    construct(target, args: ConstructorParameters<typeof Instance>) {
+      const instance = new target<{ memory: WebAssembly.Memory }>(...args);
+      memories.push(instance.exports.memory);
+      return instance;
+    },
+  });
   try {
     const { explainPacket } = ofPage<Text>(bytes);
     const explain = (count: number): number => {

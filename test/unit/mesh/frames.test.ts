@@ -231,4 +231,17 @@ test('frames of 64 KB arrive whole by four connections at 5 % loss and 20 ms', (
     await listener.close();
   }));
 
+test('a listener without memory for a channel ends its connection', () =>
+  withPath(1, async ({ contexts: [near, far] }) => {
+    const listener = await listenFrames(`rdma://[${far.local.gid}]:7475`, { context: far });
+    const used = (): number => far.device.arena.heap.bytesFree;
+    const before = used();
+    // The listener would need 137 MB for what the peer accepts.
+    const options = { context: near, bytesMax: 4_000_000, frames: 32, timeout: 10_000 };
+    const channel = await connectFrames(listener.url, options);
+    assert.is((await channel.closed)?.code, 'ECONNRESET');
+    await eventually(() => used() === before);
+    await listener.close();
+  }));
+
 test.run();

@@ -8,6 +8,7 @@ import {
   connectFrames,
   joinMesh,
   listenFrames,
+  type FrameChannel,
   type Mesh,
   type MeshOptions,
 } from '../../../host/mesh/index.js';
@@ -15,7 +16,7 @@ import type { Regions } from '../../../host/index.js';
 import { splitmix32 } from '../../../host/base/splitmix32.js';
 import { releaseDataChannels } from '../../support/channel-mesh.js';
 import { MeshServer } from '../../support/mesh-process.js';
-import { freePort } from '../../support/processes.js';
+import { freePort, noise } from '../../support/processes.js';
 import { eventually, settle } from '../../support/receiver.js';
 
 const test = suite('unit/mesh/mesh');
@@ -397,6 +398,103 @@ test('calls of a member that is alone leave its event loop to timers', async () 
   assert.ok(isOver);
 });
 
+/** The channels of two members with each other. */
+async function channels<Named>(a: Mesh<Named>, b: Mesh<Named>): Promise<FrameChannel[]> {
+  const [ofA, ofB] = [a.peers.get(b.self.id)!, b.peers.get(a.self.id)!];
+  return Promise.all([ofA.frames(WAIT), ofB.frames(WAIT)]);
+}
+
+async function nextFrame(channel: FrameChannel): Promise<[Buffer, number]> {
+  for await (const { bytes, immediate } of channel) return [Buffer.from(bytes), immediate];
+  return assert.unreachable('the channel has ended') as never;
+}
+
+test('each member sends frames to each other one, with immediate data', async () => {
+  const all = await members(3, {}, { frames: {} });
+  for (const [from, to] of [
+    [0, 1],
+    [1, 0],
+    [1, 2],
+    [2, 0],
+  ] as const) {
+    const [near, far] = await channels(all[from]!, all[to]!);
+    const bytes = noise(65_536, from * 8 + to + 1);
+    const [sent, received] = await Promise.all([
+      near!.send(bytes, { immediate: 2 ** 32 - 1 - from }),
+      nextFrame(far!),
+    ]);
+    assert.is(sent, true);
+    assert.equal(received, [bytes, 2 ** 32 - 1 - from]);
+  }
+});
+
+test('the options of frames are those of the member that sets them', async () => {
+  const room = `frames ${process.pid}`;
+  const signalling = (): BroadcastSignalling => new BroadcastSignalling(room);
+  const a = await joinMesh({ signalling: signalling(), frames: { bytesMax: 100, frames: 1 } });
+  const b = await joinMesh({ signalling: signalling(), frames: { bytesMax: 9000 } });
+  meshes.push(a as never, b as never);
+  await Promise.all([a.waitForPeers(1, WAIT), b.waitForPeers(1, WAIT)]);
+  const [near, far] = await channels(a, b);
+  const tooLong = await failure<MisuseError>(far!.send(new Uint8Array(101)));
+  assert.match(tooLong.message, /has 101 bytes, the peer accepts 100/);
+  const bytes = noise(9000);
+  assert.equal((await Promise.all([nextFrame(far!), near!.send(bytes)]))[0], [bytes, 0]);
+});
+
+test('a channel for frames that has ended is replaced, and its memory is free again', async () => {
+  const [a, b] = await members(2, {}, { frames: {} });
+  const taken = async (): Promise<number[]> => {
+    await channels(a!, b!);
+    return [a!, b!].map(({ context }) => {
+      const { heap, memory } = context.device.arena;
+      return memory.bytes.length - heap.bytesFree;
+    });
+  };
+  const before = await taken();
+  for (let round = 0; round < 4; round++) {
+    const old = await channels(a!, b!);
+    await old[round % 2]!.close();
+    let [near, far] = old;
+    // Both sides have noticed the end, and are connected anew.
+    await Promise.all(old.map(({ closed }) => closed));
+    while (old.includes(near!) || old.includes(far!)) [near, far] = await channels(a!, b!);
+    const bytes = noise(20_000, round + 1);
+    const both = await Promise.all([nextFrame(far!), near!.send(bytes, { immediate: round })]);
+    assert.equal(both[0], [bytes, round]);
+  }
+  assert.equal(await taken(), before);
+});
+
+test('a member without frames is named at once, and one that leaves ends its channels', async () => {
+  const room = `without frames ${process.pid}`;
+  const join = async (frames?: object): Promise<Mesh> => {
+    const mesh = await joinMesh({
+      signalling: new BroadcastSignalling(room),
+      ...(frames && { frames }),
+    });
+    meshes.push(mesh as never);
+    return mesh as Mesh;
+  };
+  const [a, b, plain] = [await join({}), await join({}), await join()];
+  await Promise.all([a, b, plain].map((mesh) => mesh.waitForPeers(2, WAIT)));
+  const ofPlain = await failure<MeshError>(a.peers.get(plain.self.id)!.frames(WAIT));
+  assert.equal([ofPlain.code, ofPlain.members], ['EOPNOTSUPP', [plain.self.id]]);
+  const own = await failure<MeshError>(plain.peers.get(a.self.id)!.frames());
+  assert.is(own.code, 'EOPNOTSUPP');
+  assert.match(own.message, /this member joined without the option frames; set it/);
+  const peer = a.peers.get(b.self.id)!;
+  const channel = await peer.frames();
+  const reading = (async () => {
+    for await (const frame of channel) assert.unreachable(`${frame.number}`);
+  })();
+  await b.close();
+  await reading;
+  assert.is((await failure<MeshError>(peer.frames())).code, 'ECONNRESET');
+  const wrong = await failure<MisuseError>(peer.frames({ timout: 1 } as never));
+  assert.instance(wrong, MisuseError);
+});
+
 test('options are checked', async () => {
   const signalling = new BroadcastSignalling('x');
   for (const [argument, options] of [
@@ -411,6 +509,10 @@ test('options are checked', async () => {
     ['collectiveBytes', { signalling, collectiveBytes: 1 }],
     ['keepAliveMillis', { signalling, keepAliveMillis: 0 }],
     ['keepAliveMillis', { signalling, keepAliveMillis: 99 }],
+    ['frames', { signalling, frames: true }],
+    ['frames', { signalling, frames: { frames: 33 } }],
+    ['bytesMax', { signalling, frames: { bytesMax: 0 } }],
+    ['parties', { signalling, frames: { parties: 3 } }],
     ['onJoin', { signalling, onJoin: 5 }],
     ['onLeave', { signalling, onLeave: {} }],
     ['timeout', { signalling, timeout: -1 }],
