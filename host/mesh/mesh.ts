@@ -409,6 +409,14 @@ function checkOptions(options: MeshOptions<never>): void {
   checkWhole('keepAliveMillis', keepAliveMillis, KEEP_ALIVE_MILLIS_MIN, KEEP_ALIVE_MILLIS_MAX);
   checkLimits(options);
   checkMeshFrames(options.frames);
+  const { link, sharedArrayBuffer } = options;
+  if (link !== undefined && (typeof link !== 'object' || link === null)) {
+    throw new MisuseError('link', `joinMesh: must be an object of options, got ${String(link)}`);
+  }
+  if (sharedArrayBuffer !== undefined && typeof sharedArrayBuffer !== 'boolean') {
+    const rule = `joinMesh: must be true or false, got ${String(sharedArrayBuffer)}`;
+    throw new MisuseError('sharedArrayBuffer', rule);
+  }
   for (const name of ['onJoin', 'onLeave'] as const) {
     const value: unknown = options[name];
     if (value === undefined || typeof value === 'function') continue;
