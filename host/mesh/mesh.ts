@@ -26,7 +26,7 @@ import type { AuthOptions } from '../cm/auth-option.js';
 import { Collectives, type CollectiveOptions } from './collectives.js';
 import { Meeting } from './meeting.js';
 import { MeshError, closedError } from './mesh-error.js';
-import { frameChannelBytes, checkFrameOptions, type FrameOptions } from './frames/frame-channel.js';
+import { frameChannelBytes, type FrameOptions } from './frames/frame-channel.js';
 import { MeshFrames, checkMeshFrames } from './peer-frames.js';
 import { KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN, MeshPeer } from './mesh-peer.js';
 import type { ScratchOwner } from './mesh-peer.js';
@@ -109,6 +109,7 @@ export interface MeshSelf<Named> {
 
 /** What a mesh is made of. */
 interface Parts extends Omit<ScratchOwner, 'meetFrames'> {
+  readonly frames: Required<FrameOptions> | undefined;
   readonly link: DataChannelLink;
   readonly regions: LocalRegions;
   /** The same, for the connections. */
@@ -147,7 +148,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     this.peers = this.#peers;
     this.self = { id: `${link.info.local.gid}`, memory: regions.memory as MemoryByName<Named> };
     this.#meeting = new Meeting(link, room);
-    if (options.frames) this.#frames = new MeshFrames(this.self.id, parts.pd, options.frames);
+    if (parts.frames) this.#frames = new MeshFrames(this.self.id, parts.pd, parts.frames);
     this.#collectives = new Collectives({
       self: this.self.id,
       peers: this.#peers as ReadonlyMap<string, MeshPeer>,
@@ -408,7 +409,6 @@ function checkOptions(options: MeshOptions<never>): void {
   checkWhole('peersMax', peersMax, 1, 4096);
   checkWhole('keepAliveMillis', keepAliveMillis, KEEP_ALIVE_MILLIS_MIN, KEEP_ALIVE_MILLIS_MAX);
   checkLimits(options);
-  checkMeshFrames(options.frames);
   const { link, sharedArrayBuffer } = options;
   if (link !== undefined && (typeof link !== 'object' || link === null)) {
     throw new MisuseError('link', `joinMesh: must be an object of options, got ${String(link)}`);
@@ -442,8 +442,8 @@ export async function joinMesh<const Named extends Regions = Record<never, never
   // Both halves are aligned.
   const scratchBytes = (collectiveBytes + 15) & ~15;
   const named: Regions = options.memory ?? {};
-  const { frames } = options;
-  const frameBytes = frames ? frameChannelBytes(checkFrameOptions('joinMesh', frames)) : 0;
+  const frames = checkMeshFrames(options.frames);
+  const frameBytes = frames ? frameChannelBytes(frames) : 0;
   const peerBytes = PEER_BYTES + scratchBytes + frameBytes;
   const needed = regionBytes('joinMesh', named) + DEVICE_BYTES + peersMax * peerBytes;
   const memoryBytes = options.memoryBytes ?? Math.min(needed, MEMORY_BYTES_MAX);
@@ -456,7 +456,7 @@ export async function joinMesh<const Named extends Regions = Record<never, never
     const pd = context.allocPd();
     regions = await LocalRegions.open('joinMesh', pd, new LocalMemory(), named);
     const shared = registeredRegions(regions.descriptions);
-    const parts = { link, context, pd, scratchBytes, regions, shared };
+    const parts = { link, context, pd, scratchBytes, regions, shared, frames };
     mesh = new Mesh<Named>(parts, room, options as MeshOptions);
     await mesh.start(options);
     return mesh;

@@ -90,13 +90,15 @@ interface FramePeer {
 }
 
 /** Throws MisuseError. */
-export function checkMeshFrames(frames: FrameOptions | undefined): void {
-  if (frames === undefined) return;
+export function checkMeshFrames(
+  frames: FrameOptions | undefined,
+): Required<FrameOptions> | undefined {
+  if (frames === undefined) return undefined;
   if (typeof frames !== 'object' || frames === null) {
     throw new MisuseError('frames', `joinMesh: must be an object, got ${String(frames)}`);
   }
   checkKeys('joinMesh frames', frames, FRAME_OPTIONS as never);
-  checkFrameOptions('joinMesh', frames);
+  return checkFrameOptions('joinMesh', frames);
 }
 
 /** The channels of a member. */
@@ -107,10 +109,10 @@ export class MeshFrames {
   readonly #stop = new AbortController();
   #listener: FrameListener | undefined;
 
-  constructor(self: string, pd: ProtectionDomain, options: FrameOptions) {
+  constructor(self: string, pd: ProtectionDomain, own: Required<FrameOptions>) {
     this.#self = self;
     this.#pd = pd;
-    this.#own = checkFrameOptions('joinMesh', options);
+    this.#own = own;
   }
 
   /** `peerOf`: the peer with this identifier; channels of others are closed. */
