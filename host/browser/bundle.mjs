@@ -40,7 +40,7 @@ for (const [from, to] of [
   writeFileSync(`build/browser/${to}.wasm`, withoutNames(readFileSync(`build/${from}.wasm`)));
 }
 
-/** A module without its section of names, a tenth of it, which only debuggers read. */
+/** A module without its section of names, which only debuggers read: a tenth of the bytes. */
 function withoutNames(bytes) {
   const kept = [bytes.subarray(0, 8)];
   for (let at = 8, next; at < bytes.length; at = next) {

@@ -40,7 +40,7 @@ const CHECKS = {
 export const isLeftOut = (file) => FILES.some((name) => file === `host/${name}.ts`);
 
 /**
- * Connections of the Worker are made by the page, as Workers have no RTCPeerConnection. The part that
+ * The page makes the connections of the Worker, as Workers have no RTCPeerConnection. The part that
  * makes them stays in the page's file.
  */
 export const lentConnections = {
@@ -72,10 +72,8 @@ export const leftOut = {
     onLoad({ filter: checked }, ({ path }) => {
       let contents = readFileSync(path, 'utf8');
       for (const name of CHECKS[checked.exec(path)[1]]) {
-        const whole = new RegExp(
-          `^((?:export )?function ${name})\\([^]*?\\): void \\{\n[^]*?^\\}`,
-          'm',
-        );
+        const head = `^((?:export )?function ${name})`;
+        const whole = new RegExp(`${head}\\([^]*?\\): void \\{\n[^]*?^\\}`, 'm');
         if (!whole.test(contents)) throw new Error(`left-out.mjs: no ${name} in ${path}`);
         contents = contents.replace(whole, '$1() {}');
       }
@@ -90,7 +88,7 @@ export const leftOut = {
       const names = [...text.matchAll(/^export (?:class|(?:async )?function) (\w+)/gm)].map(
         ([, name]) => name,
       );
-      // One function for all: as it throws it does for classes as well, which are called with `new`.
+      // One function that throws stands for all, also for classes, which are called with `new`.
       const stubs = names.map((name) => `absent as ${name}`).join(', ');
       return { contents: `export { ${stubs} } from 'absent'`, loader: 'js' };
     });

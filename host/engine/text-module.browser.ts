@@ -1,5 +1,5 @@
 /**
- * Stands in for text-module.ts in a page: as-bind has 4 KB, and the text module needs less of it.
+ * Stands in for text-module.ts in a page: as-bind has 4 KB, and the text module needs a tenth.
  * Parameters are numbers, strings and Uint8Arrays, results are strings.
  */
 

@@ -26,7 +26,7 @@ const RETRY_MILLIS_MAX = 2000;
 export class PeerFrames {
   readonly #id: string;
   #channel: FrameChannel | undefined;
-  /** Why there will be none. */
+  /** Why no channel follows. */
   #refusal: Error | undefined;
   readonly #waiting = new Set<() => void>();
 

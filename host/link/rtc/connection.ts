@@ -57,8 +57,8 @@ export interface RtcOptions {
   readonly iceServers?: readonly (string | IceServer)[];
   /**
    * The channel orders and repeats by itself, on both sides. A bulk transfer costs a third less
-   * processor time, since packets share messages of 16 to 32 KiB; a lost datagram holds up all packets
-   * behind it. Default false.
+   * processor time, since packets share messages of 16 to 32 KiB; a lost datagram holds up all
+   * packets behind it. Default false.
    */
   readonly reliable?: boolean;
 }
