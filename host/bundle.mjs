@@ -19,6 +19,16 @@ const BESIDE = /new URL\(\s*'(\.\.?\/[^']+\.js)',\s*import\.meta\.url,?\s*\)/g;
 /** Modules that are only started, as a Worker: none is imported. */
 const THREAD = /-thread$/;
 const START = 'verbena:start';
+/** Commands with mostly the same modules load them together: a file costs a start 1 ms. */
+const COMMANDS = [
+  ['serve/serve', 'tour/tour'],
+  ['perf/perf', 'rping', 'pingpong/pingpong', 'rpma-bench/rpma-bench', 'nvme-target/nvme-target'],
+  ['rds/ping', 'rds/stress'],
+  ['decode/decode', 'sniff/sniff'],
+  ['devinfo', 'doctor/doctor', 'layout/layout'],
+  ['shmem/run', 'pool-top', 'rds/info'],
+];
+const COMMAND_GROUP = 'verbena:command-group';
 
 const names = readdirSync(MODULES, { recursive: true }).filter((name) => name.endsWith('.js'));
 
@@ -53,6 +63,16 @@ const ownUrls = {
   name: 'own-urls',
   setup(builder) {
     builder.onResolve({ filter: /^verbena:start$/ }, () => ({ path: START, namespace: START }));
+    builder.onResolve({ filter: /^\./ }, ({ kind, path, resolveDir }) => {
+      if (kind !== 'dynamic-import') return undefined;
+      const name = relative(`${MODULES}/cli`, resolve(resolveDir, path)).replace(/\.js$/, '');
+      const pluginData = COMMANDS.find((group) => group.includes(name));
+      return pluginData && { path: pluginData[0], namespace: COMMAND_GROUP, pluginData };
+    });
+    builder.onLoad({ filter: /.*/, namespace: COMMAND_GROUP }, ({ pluginData }) => ({
+      contents: pluginData.map((name) => `export * from './${name}.js';\n`).join(''),
+      resolveDir: `${MODULES}/cli`,
+    }));
     builder.onLoad({ filter: /.*/, namespace: START }, () => ({
       contents: "import './start.js';\n",
       resolveDir: `${MODULES}/cli`,
@@ -82,9 +102,7 @@ function isFresh() {
 if (!isFresh()) {
   rmSync(FOLDER, { recursive: true, force: true });
   const threads = started().filter(([name]) => THREAD.test(name));
-  const entries = [...exported(), ...started(), ['verbena', START]].filter(
-    ([name]) => !THREAD.test(name),
-  );
+  const entries = [...exported(), ...started()].filter(([name]) => !THREAD.test(name));
   const options = {
     outdir: FOLDER,
     bundle: true,
@@ -97,6 +115,8 @@ if (!isFresh()) {
   };
   // One copy of each module for all entries: classes are the same wherever they come from.
   await build({ ...options, entryPoints: Object.fromEntries(entries), splitting: true });
+  // With the command beside them, they would be three times as many files.
+  await build({ ...options, entryPoints: { verbena: START }, splitting: true });
   // A thread has its own copy of each module anyway: one file, without what it does not use.
   for (const [name, path] of threads) await build({ ...options, entryPoints: { [name]: path } });
   writeFileSync(COMMAND, "#!/usr/bin/env node\nimport './package/verbena.js';\n", { mode: 0o755 });

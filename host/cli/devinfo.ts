@@ -2,7 +2,9 @@
 import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, networkInterfaces } from 'node:os';
-import { DeviceCapFlag, openDevice, type DeviceAttributes, type Durability } from '../index.js';
+import type { DeviceAttributes, Durability } from '../index.js';
+import { DeviceCapFlag } from '../verbs/constants.js';
+import { openDevice } from '../verbs/open-device.js';
 import { reportDevice, type DeviceReport } from '../device/sharing/device-report.js';
 import { engineFile } from '../engine/load.js';
 import { fileRefusal } from '../errors/file-refusal.js';

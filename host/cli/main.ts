@@ -1,14 +1,21 @@
-#!/usr/bin/env node
-/** The `verbena` command: what the command line means; each command is a file of its own. */
-import { realpathSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
+/**
+ * The command line of `verbena`: commands and their options. A command's modules are loaded when it
+ * runs: all of them cost 65 ms of processor time, and most need few.
+ */
 import { Option, type Command } from 'commander';
 import { ROCE_PORT } from '../link/link.js';
 import { NVME_RDMA_PORT } from '../nvme/constants.js';
-import { decode, type DecodeOptions } from './decode/decode.js';
-import { demo, type DemoOptions } from './demo.js';
-import { devinfo, type DevinfoOptions } from './devinfo.js';
-import { layout, type LayoutOptions } from './layout/layout.js';
+import type { DecodeOptions } from './decode/decode.js';
+import type { DemoOptions } from './demo.js';
+import type { DevinfoOptions } from './devinfo.js';
+import type { LayoutOptions } from './layout/layout.js';
+import {
+  RPING_BYTES_MAX,
+  RPING_BYTES_MIN,
+  STRESS_BYTES_MIN,
+  STRESS_DEPTH_MAX,
+  STRESS_TASKS_MAX,
+} from './base/limits.js';
 import {
   addDscpOption,
   addFaultOptions,
@@ -20,34 +27,26 @@ import {
   size,
   whole,
 } from './base/options.js';
-import { pingpong, type PingpongOptions } from './pingpong/pingpong.js';
-import { poolTop, type PoolTopOptions } from './pool-top.js';
+import type { PingpongOptions } from './pingpong/pingpong.js';
+import type { PoolTopOptions } from './pool-top.js';
 import { addPskOptions } from './base/psk-file.js';
 import { addNoTokenOption, addTokenOptions } from './file-transfer/access.js';
-import { nvmeTarget, type NvmeTargetCliOptions } from './nvme-target/nvme-target.js';
-import { perf } from './perf/perf.js';
+import type { NvmeTargetCliOptions } from './nvme-target/nvme-target.js';
 import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
 import type { PerfOptions, PerfTest, PerfVerb } from './perf/options.js';
 import { addPut } from './put/command.js';
-import { rdsInfo, type RdsInfoOptions } from './rds/info.js';
-import { rdsPing, type RdsPingOptions } from './rds/ping.js';
-import {
-  STRESS_BYTES_MIN,
-  STRESS_DEPTH_MAX,
-  STRESS_TASKS_MAX,
-  rdsStress,
-  type RdsStressOptions,
-} from './rds/stress.js';
-import { begin, example, exitCodeOf, makeRoot, run, start } from './base/command.js';
-import { rpmaBench, type RpmaBenchOptions } from './rpma-bench/rpma-bench.js';
-import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
+import type { RdsInfoOptions } from './rds/info.js';
+import type { RdsPingOptions } from './rds/ping.js';
+import type { RdsStressOptions } from './rds/stress.js';
+import { begin, example, exitCodeOf, makeRoot, run } from './base/command.js';
+import type { RpmaBenchOptions } from './rpma-bench/rpma-bench.js';
+import type { RpingOptions } from './rping.js';
 import { addRun } from './run/command.js';
-import { shmemRun, type ShmemRunOptions } from './shmem/run.js';
+import type { ShmemRunOptions } from './shmem/run.js';
 import type { ServeOptions } from './serve/options.js';
-import { serve } from './serve/serve.js';
-import { sniff, type SniffOptions } from './sniff/sniff.js';
-import { doctor, type DoctorOptions } from './doctor/doctor.js';
-import { tour, type TourOptions } from './tour/tour.js';
+import type { SniffOptions } from './sniff/sniff.js';
+import type { DoctorOptions } from './doctor/doctor.js';
+import type { TourOptions } from './tour/tour.js';
 
 const DIRECTORY_HELP = 'directory of its file (default: the user’s own in /dev/shm)';
 
@@ -101,7 +100,9 @@ function addServe(program: Command): void {
   addNoTokenOption(addTokenOptions(command, key));
   addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena serve --dir incoming --bind 192.0.2.7'))
-    .action((options: ServeOptions) => run('serve', () => serve(options)));
+    .action((options: ServeOptions) =>
+      run('serve', async () => (await import('./serve/serve.js')).serve(options)),
+    );
 }
 
 /** Several sizes, or numbers, with commas between. */
@@ -122,7 +123,11 @@ function addRpma(program: Command): void {
     .option('--json', 'one JSON object per line');
   addPskOptions(command)
     .addHelpText('after', example('verbena rpma bench --sizes 1k,4k --depths 1,32'))
-    .action((options: RpmaBenchOptions) => run('rpma bench', () => rpmaBench(options)));
+    .action((options: RpmaBenchOptions) =>
+      run('rpma bench', async () =>
+        (await import('./rpma-bench/rpma-bench.js')).rpmaBench(options),
+      ),
+    );
 }
 
 /** `--port` and `-n` of packets. */
@@ -160,7 +165,9 @@ function addDecode(program: Command): void {
   addPacketOptions(command)
     .addHelpText('after', example('verbena decode tour.pcapng | head'))
     .action((file: string, options: PacketOptions) =>
-      run('decode', () => decode(file, packetOptions(options))),
+      run('decode', async () =>
+        (await import('./decode/decode.js')).decode(file, packetOptions(options)),
+      ),
     );
 }
 
@@ -177,7 +184,9 @@ function addSniff(program: Command): void {
     .action((options: PacketOptions & Pick<SniffOptions, 'interface' | 'pcap'>) => {
       const { interface: name, pcap } = options;
       const more = { ...(name !== undefined && { interface: name }), ...(pcap && { pcap }) };
-      return run('sniff', () => sniff({ ...packetOptions(options), ...more }));
+      return run('sniff', async () =>
+        (await import('./sniff/sniff.js')).sniff({ ...packetOptions(options), ...more }),
+      );
     });
 }
 
@@ -215,7 +224,7 @@ function addPingpong(program: Command): void {
   addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena pingpong -c', 'verbena pingpong -c 192.0.2.7'))
     .action((host: string | undefined, options: PingpongOptions) =>
-      run('pingpong', () => pingpong(host, options)),
+      run('pingpong', async () => (await import('./pingpong/pingpong.js')).pingpong(host, options)),
     );
 }
 
@@ -227,11 +236,15 @@ function addOthers(program: Command): void {
     .option('--storage <directory>', 'directory: report the durability of its files', '.')
     .option('--json', 'print it as JSON')
     .addHelpText('after', example('verbena devinfo --json', 'verbena devinfo --name db'))
-    .action((options: DevinfoOptions) => run('devinfo', () => devinfo(options)));
+    .action((options: DevinfoOptions) =>
+      run('devinfo', async () => (await import('./devinfo.js')).devinfo(options)),
+    );
   begin(program, 'doctor', 'report what is fast on this machine, what is missing, and the remedy')
     .option('--json', 'print it as JSON')
     .addHelpText('after', example('verbena doctor'))
-    .action((options: DoctorOptions) => run('doctor', () => doctor(options)));
+    .action((options: DoctorOptions) =>
+      run('doctor', async () => (await import('./doctor/doctor.js')).doctor(options)),
+    );
   const command = begin(
     program,
     'tour',
@@ -243,7 +256,7 @@ function addOthers(program: Command): void {
   addFaultOptions(command)
     .addHelpText('after', example('verbena tour', 'verbena tour --loss 5 --pcap tour.pcap'))
     .action((file: string | undefined, options: TourOptions) =>
-      run('tour', () => tour(file, options)),
+      run('tour', async () => (await import('./tour/tour.js')).tour(file, options)),
     );
 }
 
@@ -257,7 +270,7 @@ function addPool(program: Command): void {
     .option('--json', 'one JSON object per report: pools, and events since the last report')
     .addHelpText('after', example('verbena pool top db', 'verbena pool top db --once --json'))
     .action((name: string, options: PoolTopOptions) =>
-      run('pool top', () => poolTop(name, options)),
+      run('pool top', async () => (await import('./pool-top.js')).poolTop(name, options)),
     );
 }
 
@@ -275,7 +288,7 @@ function addShmem(program: Command): void {
     .passThroughOptions()
     .addHelpText('after', example('verbena shmem run -n 4 program.js'))
     .action((file: string, words: string[], options: ShmemRunOptions) =>
-      run('shmem run', () => shmemRun(file, words, options)),
+      run('shmem run', async () => (await import('./shmem/run.js')).shmemRun(file, words, options)),
     );
 }
 
@@ -286,7 +299,9 @@ function addLayout(program: Command): void {
     .option('--width <bytes>', 'bytes per row', whole(1, 1024), 64)
     .option('--json', 'print the origin of each byte instead')
     .addHelpText('after', example('verbena layout column.json -o column.svg'))
-    .action((file: string, options: LayoutOptions) => run('layout', () => layout(file, options)));
+    .action((file: string, options: LayoutOptions) =>
+      run('layout', async () => (await import('./layout/layout.js')).layout(file, options)),
+    );
 }
 
 function addRping(program: Command): void {
@@ -295,7 +310,7 @@ function addRping(program: Command): void {
     .option('-c, --client', 'connect to the server')
     .option('-a, --address <address>', 'the server’s address', '127.0.0.1')
     .option('-p, --port <port>', 'the server’s port', whole(1, 65535), 7174)
-    .option('-S, --size <size>', 'bytes of a message', size(SIZE_MIN, SIZE_MAX), 64)
+    .option('-S, --size <size>', 'bytes of a message', size(RPING_BYTES_MIN, RPING_BYTES_MAX), 64)
     .option(
       '-C, --count <number>',
       'messages (default: no limit)',
@@ -309,7 +324,9 @@ function addRping(program: Command): void {
   addPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
   addPskOptions(command)
     .addHelpText('after', example('verbena rping -c -a 192.0.2.7 -C 10 -V -v'))
-    .action((options: RpingOptions) => run('rping', () => rping(options)));
+    .action((options: RpingOptions) =>
+      run('rping', async () => (await import('./rping.js')).rping(options)),
+    );
 }
 
 function addRdsPing(program: Command): void {
@@ -324,7 +341,7 @@ function addRdsPing(program: Command): void {
   addPskOptions(command)
     .addHelpText('after', example('verbena rds-ping -c 5 192.0.2.7'))
     .action((host: string, options: RdsPingOptions) =>
-      run('rds-ping', () => rdsPing(host, options)),
+      run('rds-ping', async () => (await import('./rds/ping.js')).rdsPing(host, options)),
     );
 }
 
@@ -357,7 +374,9 @@ function addRdsStress(program: Command): void {
   addPskOptions(command)
     .option('--json', 'one JSON object per row')
     .addHelpText('after', example('verbena rds-stress', 'verbena rds-stress -s 192.0.2.7 -T 10 -v'))
-    .action((options: RdsStressOptions) => run('rds-stress', () => rdsStress(options)));
+    .action((options: RdsStressOptions) =>
+      run('rds-stress', async () => (await import('./rds/stress.js')).rdsStress(options)),
+    );
 }
 
 function addRdsInfo(program: Command): void {
@@ -371,7 +390,9 @@ function addRdsInfo(program: Command): void {
     .option('--node <address>', 'only this node: address[:port]')
     .option('--json', 'one JSON object per report')
     .addHelpText('after', example('verbena rds-info', 'verbena rds-info --set RdsTraceLvl=0x1000'))
-    .action((options: RdsInfoOptions) => run('rds-info', () => rdsInfo(options)));
+    .action((options: RdsInfoOptions) =>
+      run('rds-info', async () => (await import('./rds/info.js')).rdsInfo(options)),
+    );
 }
 
 function addDemo(program: Command): void {
@@ -388,7 +409,9 @@ function addDemo(program: Command): void {
     )
     .option('--json', 'one JSON object per event')
     .addHelpText('after', example('verbena demo', 'verbena demo --bind 192.0.2.7'))
-    .action((options: DemoOptions) => run('demo', () => demo(options)));
+    .action((options: DemoOptions) =>
+      run('demo', async () => (await import('./demo.js')).demo(options)),
+    );
 }
 
 function addPerf(program: Command): void {
@@ -403,7 +426,7 @@ function addPerf(program: Command): void {
   addPskOptions(addPerfOptions(command))
     .addHelpText('after', example('verbena perf write bw', 'verbena perf write bw 192.0.2.7'))
     .action((verb: PerfVerb, test: PerfTest, host: string | undefined, options: PerfOptions) =>
-      run('perf', () => perf(verb, test, host, options)),
+      run('perf', async () => (await import('./perf/perf.js')).perf(verb, test, host, options)),
     );
 }
 
@@ -439,7 +462,9 @@ function addNvme(program: Command): void {
   addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena nvme-target disk.img --size 1G --bind 192.0.2.7'))
     .action((file: string | undefined, options: NvmeTargetCliOptions) =>
-      run('nvme-target', () => nvmeTarget(file, options)),
+      run('nvme-target', async () =>
+        (await import('./nvme-target/nvme-target.js')).nvmeTarget(file, options),
+      ),
     );
 }
 
@@ -468,9 +493,3 @@ export function makeProgram(): Command {
 }
 
 export { exitCodeOf };
-
-// `npx` knows it by a link.
-const [, started] = process.argv;
-if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) {
-  await start(makeProgram);
-}

@@ -4,26 +4,21 @@
  * it; then the client advertises other memory and the server WRITEs the message back. An
  * advertisement has 16 bytes, big endian: address, key, size.
  */
-import {
-  AccessFlag,
-  MisuseError,
-  RefusalError,
-  SendFlag,
-  WcStatus,
-  WcStatusName,
-  WrOpcode,
-  connect,
-  listen,
-  openDevice,
-  type AuthOptions,
-  type CmId,
-  type CompletionQueue,
-  type Context,
-  type MemoryRegion,
-  type QueuePair,
-  type RdmaRequest,
-  type Sge,
+import type {
+  AuthOptions,
+  CmId,
+  CompletionQueue,
+  Context,
+  MemoryRegion,
+  QueuePair,
+  RdmaRequest,
+  Sge,
 } from '../index.js';
+import { AccessFlag, SendFlag, WcStatus, WcStatusName, WrOpcode } from '../verbs/enums.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import { connect } from '../remote/connect.js';
+import { listen } from '../cm/connect.js';
+import { openDevice } from '../verbs/open-device.js';
 import { lookUp } from '../cm/address-info.js';
 import { authOption, pskRefusal, readAuth, type PskOptions } from './base/psk-file.js';
 import { Exit, printLine } from './base/report.js';
@@ -52,9 +47,6 @@ export interface RpingOptions extends PskOptions {
   readonly peerUdpPort: number;
 }
 
-/** The longest prefix and its number must fit in. */
-export const SIZE_MIN = 25;
-export const SIZE_MAX = 65535;
 const INFO_BYTES = 16;
 const SERVER_COMMAND = 'verbena rping -s';
 /** Letters of the message: `A` to `z`, round and round. */

@@ -16,7 +16,7 @@ import { root } from './paths.js';
 
 // A module that mutants/defence-run.ts replaces is not in the bundle.
 const COMMAND = process.env['VERBENA_DEFENCE_MODULE']
-  ? 'build/host/cli/main.js'
+  ? 'build/host/cli/start.js'
   : 'build/verbena.js';
 /** The compiled command. */
 export const cliPath = fileURLToPath(new URL(COMMAND, root));

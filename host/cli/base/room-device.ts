@@ -1,5 +1,8 @@
 /** A device over data channels that meets pages and programs in a room of a signalling server. */
-import { DataChannelLink, RefusalError, openDevice, type Context } from '../../index.js';
+import type { Context } from '../../index.js';
+import { DataChannelLink } from '../../link/channel/data-channel.js';
+import { RefusalError } from '../../errors/errors.js';
+import { openDevice } from '../../verbs/open-device.js';
 import { RoomSignalling } from '../../link/signalling/room.js';
 import type { RoomAddress } from './room-address.js';
 

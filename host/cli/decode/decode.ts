@@ -1,6 +1,6 @@
 /** `verbena decode FILE`: one sentence for every RoCEv2 packet of a capture. */
 import { createReadStream } from 'node:fs';
-import { RefusalError } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
 import { fileRefusal } from '../../errors/file-refusal.js';
 import { CaptureParser, PcapError } from '../../link/capture/pcap-reader.js';
 import { formatCount } from '../base/format.js';

@@ -1,5 +1,5 @@
 /** Prints packets, a line each: `verbena decode` and `verbena sniff`. */
-import { explainFields } from '../../index.js';
+import { explainFields } from '../../engine/explain.js';
 import { IcrcCheck, VERDICT_WORDS, type IcrcVerdict } from '../../link/capture/icrc-check.js';
 import type { CapturedPacket } from '../../link/capture/pcap.js';
 import { printLine } from '../base/report.js';

@@ -1,5 +1,6 @@
 /** Puts the packets of a conversation into sentences: headers, and messages that they carry. */
-import { explainPacket, type Endpoint } from '../../index.js';
+import type { Endpoint } from '../../index.js';
+import { explainPacket } from '../../engine/explain.js';
 import { GENERAL_SERVICES_QPN, Opcode, OpcodeName } from '#build/abi.js';
 import { MAD_BYTES, explainMad } from '../../cm/mad.js';
 import { NvmeEavesdropper } from '../../nvme/eavesdropper.js';

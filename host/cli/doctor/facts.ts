@@ -2,7 +2,8 @@
 import { readFileSync, statfsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, networkInterfaces } from 'node:os';
-import { openDevice, type LinkInfo } from '../../index.js';
+import type { LinkInfo } from '../../index.js';
+import { openDevice } from '../../verbs/open-device.js';
 import { SHARED_MEMORY } from '../../device/sharing/device-directory.js';
 import { Gid } from '../../link/endpoint.js';
 import { interfaceMtu } from '../../link/interface.js';

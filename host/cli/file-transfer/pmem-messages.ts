@@ -2,7 +2,11 @@
  * The general-purpose method (rpma/gpspm.ts) with several messages in flight: `serve --pmem` makes
  * the named ranges durable and answers; `rpma bench` measures it.
  */
-import { RefusalError, WcStatus, rpma, wcStatusStr, type Context } from '../../index.js';
+import type { Context } from '../../index.js';
+import * as rpma from '../../rpma/index.js';
+import { RefusalError } from '../../errors/errors.js';
+import { WcStatus } from '../../verbs/enums.js';
+import { wcStatusStr } from '../../verbs/queries/strings.js';
 import { complain, describeError } from '../base/report.js';
 
 /** Messages under way at a time, each way. */

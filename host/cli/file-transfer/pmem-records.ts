@@ -3,7 +3,8 @@
  * record. A file without its end record does not exist.
  */
 import { createHash } from 'node:crypto';
-import { MisuseError, rpma } from '../../index.js';
+import * as rpma from '../../rpma/index.js';
+import { MisuseError } from '../../errors/errors.js';
 
 /** Of the connection manager: where `serve --pmem` listens. */
 export const PMEM_SERVICE = 7474;

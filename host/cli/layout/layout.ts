@@ -3,24 +3,12 @@
  * layout, and the received bytes show their origin, so the drawing is what the engine does.
  */
 import { readFile, writeFile } from 'node:fs/promises';
-import {
-  AccessFlag,
-  MisuseError,
-  Mtu,
-  QpState,
-  RefusalError,
-  SendFlag,
-  WcStatusName,
-  WrOpcode,
-  createLoopbackPair,
-  explainLayout,
-  openDevice,
-  type Context,
-  type MemoryRegion,
-  type MrLayoutInterleaved,
-  type QueuePair,
-  type Sge,
-} from '../../index.js';
+import type { Context, MemoryRegion, MrLayoutInterleaved, QueuePair, Sge } from '../../index.js';
+import { AccessFlag, Mtu, QpState, SendFlag, WcStatusName, WrOpcode } from '../../verbs/enums.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { createLoopbackPair } from '../../link/loopback.js';
+import { explainLayout } from '../../verbs/layouts/explain-layout.js';
+import { openDevice } from '../../verbs/open-device.js';
 import { fileRefusal } from '../../errors/file-refusal.js';
 import { drawLayout } from './layout-drawing.js';
 import { Exit, printLine } from '../base/report.js';

@@ -2,7 +2,8 @@
  * The file of `nvme-target --dhchap-file`: a line for each host, `HOSTNQN SECRET` or
  * `HOSTNQN SECRET CONTROLLER-SECRET`, secrets as `nvme gen-dhchap-key` prints them.
  */
-import { MisuseError, type DhchapSecrets } from '../../index.js';
+import type { DhchapSecrets } from '../../index.js';
+import { MisuseError } from '../../errors/errors.js';
 import { readPrivateFile } from '../base/private-file.js';
 
 /** Rejects with MisuseError, which names the line and no secret; RefusalError EACCES, ENOENT. */

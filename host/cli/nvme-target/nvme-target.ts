@@ -1,18 +1,18 @@
 /** `verbena nvme-target`: a file, memory or persistent memory as an NVMe namespace over RDMA. */
-import {
-  MisuseError,
-  NvmeFileStore,
-  NvmePmemStore,
-  NvmeRamStore,
-  NvmeTarget,
-  nvmeResponseTimes,
-  type Context,
-  type DhchapGroup,
-  type DhchapHash,
-  type NvmeMedium,
-  type NvmeTargetDhchap,
-  type NvmeTargetEvent,
+import type {
+  Context,
+  DhchapGroup,
+  DhchapHash,
+  NvmeMedium,
+  NvmeTargetDhchap,
+  NvmeTargetEvent,
 } from '../../index.js';
+import { MisuseError } from '../../errors/errors.js';
+import { FileStore as NvmeFileStore } from '../../nvme/file-store.js';
+import { PmemStore as NvmePmemStore } from '../../nvme/pmem-store.js';
+import { RamStore as NvmeRamStore } from '../../nvme/store.js';
+import { NvmeTarget } from '../../nvme/target.js';
+import { nvmeResponseTimes } from '../../nvme/response-times.js';
 import { readDhchapFile } from './dhchap-file.js';
 import { formatBytes } from '../base/format.js';
 import { openLocalDevice, type FaultPercents } from '../base/open-device.js';

@@ -1,12 +1,8 @@
 /** As many messages as the queues take, in one direction or both: what `verbena perf … bw` counts. */
-import {
-  RefusalError,
-  WcStatus,
-  WcStatusName,
-  explainWcStatus,
-  type ReceiveWorkRequest,
-  type SendWorkRequest,
-} from '../../index.js';
+import type { ReceiveWorkRequest, SendWorkRequest } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
+import { WcStatus, WcStatusName } from '../../verbs/enums.js';
+import { explainWcStatus } from '../../engine/explain.js';
 import { cqModOf, type PerfPlan } from './options.js';
 import type { Pace, PerfQueue } from './pace.js';
 import { slotsOf, type PerfConnection, type PerfPath } from './path.js';

@@ -5,20 +5,17 @@
 import { once } from 'node:events';
 import { connect as connectTcp, createServer, type Socket } from 'node:net';
 import { timerMillis } from '../../base/timer.js';
-import {
-  AccessFlag,
-  RefusalError,
-  SendFlag,
-  WcStatus,
-  WrOpcode,
-  connect,
-  type AuthOptions,
-  type ConnectOptions,
-  type MemoryRegion,
-  type QueuePair,
-  type RdmaConnection,
-  type RdmaRequest,
+import type {
+  AuthOptions,
+  ConnectOptions,
+  MemoryRegion,
+  QueuePair,
+  RdmaConnection,
+  RdmaRequest,
 } from '../../index.js';
+import { AccessFlag, SendFlag, WcStatus, WrOpcode } from '../../verbs/enums.js';
+import { RefusalError } from '../../errors/errors.js';
+import { connect } from '../../remote/connect.js';
 import { NOTE_BYTES, VERSION_BYTES } from './exchange.js';
 import { connectRefusal, listenRefusal } from '../../link/tcp-refusal.js';
 import type { ExchangeSession } from '../base/exchange-key.js';

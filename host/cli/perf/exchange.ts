@@ -5,7 +5,8 @@
  * Facts from perftest 6.06 and a capture (test/vectors/linux/perftest-ib_write_bw): with -R binary
  * numbers in SENDs, without -R text over TCP; the client sends first, then the server.
  */
-import { Gid, RefusalError } from '../../index.js';
+import { Gid } from '../../link/endpoint.js';
+import { RefusalError } from '../../errors/errors.js';
 import { checkNoHello } from '../base/keyed-exchange.js';
 
 /** Address, key and identity of one queue pair (`struct pingpong_dest`). */

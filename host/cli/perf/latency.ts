@@ -1,10 +1,6 @@
 /** One message after the other: what `verbena perf … lat` times. */
-import {
-  RefusalError,
-  type ReceiveWorkRequest,
-  type SendWorkRequest,
-  type WorkCompletion,
-} from '../../index.js';
+import type { ReceiveWorkRequest, SendWorkRequest, WorkCompletion } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
 import { checkStatus } from './bandwidth.js';
 import { cqModOf, type PerfPlan } from './options.js';
 import type { Pace, PerfQueue } from './pace.js';

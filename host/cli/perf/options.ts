@@ -3,8 +3,10 @@
  * terms of a plan that both sides must share.
  */
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { MisuseError, QpType, WrOpcode, type AuthOptions } from '../../index.js';
+import type { AuthOptions } from '../../cm/auth-option.js';
+import { MisuseError } from '../../errors/errors.js';
 import { ROCE_PORT } from '../../link/link.js';
+import { QpType, WrOpcode } from '../../verbs/enums.js';
 import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
 import { addDscpOption, addPortOption, localAddress, mtu, size, whole } from '../base/options.js';
 import type { PskOptions } from '../base/psk-file.js';

@@ -2,12 +2,8 @@
  * How a measuring loop waits: it polls as fast as it can, lets the event loop have a turn now and
  * then (signals, the connection manager), and gives up when nothing can come any more.
  */
-import {
-  RefusalError,
-  type CompletionQueue,
-  type Context,
-  type WorkCompletion,
-} from '../../index.js';
+import type { CompletionQueue, Context, WorkCompletion } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
 import type { PerfControl } from './control.js';
 
 /** A turn for the event loop costs some 10 us: rare while all goes well, often while not. */

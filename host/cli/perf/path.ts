@@ -4,35 +4,35 @@
  */
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type {
+  AddressAttributes,
+  AddressHandle,
+  CompletionQueue,
+  Context,
+  EventChannel,
+  MemoryRegion,
+  QueuePair,
+  ProtectionDomain,
+  RdmaConnection,
+  RdmaListener,
+  ReceiveWorkRequest,
+  SendWorkRequest,
+} from '../../index.js';
 import {
   AccessFlag,
-  CmEventType,
-  ConnectError,
   Mtu,
   PlacementType,
-  PortSpace,
   QpState,
-  RefusalError,
-  RejectReason,
   SendFlag,
   WcStatus,
   WrOpcode,
-  connect,
-  createEp,
-  createEventChannel,
-  type AddressAttributes,
-  type AddressHandle,
-  type CompletionQueue,
-  type Context,
-  type EventChannel,
-  type MemoryRegion,
-  type QueuePair,
-  type ProtectionDomain,
-  type RdmaConnection,
-  type RdmaListener,
-  type ReceiveWorkRequest,
-  type SendWorkRequest,
-} from '../../index.js';
+} from '../../verbs/enums.js';
+import { CmEventType, PortSpace, RejectReason } from '../../cm/enums.js';
+import { ConnectError } from '../../cm/connect-error.js';
+import { RefusalError } from '../../errors/errors.js';
+import { connect } from '../../remote/connect.js';
+import { createEp } from '../../cm/create-ep.js';
+import { createEventChannel } from '../../cm/event-channel.js';
 import type { PerfDestination } from './exchange.js';
 import { QP_TYPES, isAnswered, opcodeOf, type PerfPlan, type PerfServer } from './options.js';
 import type { ExchangeSession } from '../base/exchange-key.js';

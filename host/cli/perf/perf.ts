@@ -2,17 +2,10 @@
  * `verbena perf`: bandwidth and latency of WRITE, READ, SEND and atomics between two sides, as
  * perftest measures them (man ib_write_bw), and with perftest's programs on the other side.
  */
-import {
-  LinkError,
-  MisuseError,
-  RefusalError,
-  listen,
-  openDevice,
-  type AuthOptions,
-  type Context,
-  type EventChannel,
-  type RdmaListener,
-} from '../../index.js';
+import type { AuthOptions, Context, EventChannel, RdmaListener } from '../../index.js';
+import { LinkError, MisuseError, RefusalError } from '../../errors/errors.js';
+import { listen } from '../../cm/connect.js';
+import { openDevice } from '../../verbs/open-device.js';
 import { localAddressTowards } from '../../link/interface.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { warnOfOtherPort } from '../../link/udp/other-port.js';

@@ -2,7 +2,8 @@
  * One run of `verbena perf` after both sides are connected: perftest's messages in perftest's
  * order, the measurements between them, and the result.
  */
-import { RefusalError, type Context, type EventChannel, type RdmaListener } from '../../index.js';
+import type { Context, EventChannel, RdmaListener } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { Bandwidth, type BandwidthSample } from './bandwidth.js';
 import { exchange, within, type PerfControl } from './control.js';

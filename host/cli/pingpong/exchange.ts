@@ -3,7 +3,9 @@
  * each other over TCP before they start: each side its queue pairs, as text of a fixed length with
  * a NUL (LID:QPN:PSN:GID, hexadecimal), the client first, which then says "done".
  */
-import { Gid, RefusalError, type AuthOptions } from '../../index.js';
+import type { AuthOptions } from '../../index.js';
+import { Gid } from '../../link/endpoint.js';
+import { RefusalError } from '../../errors/errors.js';
 import type { ExchangeSession } from '../base/exchange-key.js';
 import { checkNoHello } from '../base/keyed-exchange.js';
 import type { ServerAddress } from '../base/server-address.js';

@@ -2,7 +2,9 @@
  * `verbena pingpong [HOST]`: messages to and fro, as ibv_{rc,uc,ud,srq}_pingpong of rdma-core do and
  * with them: the options, the exchange over TCP and what is printed are theirs.
  */
-import { Gid, MisuseError, RefusalError, getDeviceList } from '../../index.js';
+import { Gid } from '../../link/endpoint.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { getDeviceList } from '../../verbs/queries/device-list.js';
 import type { AuthOptions, Context } from '../../index.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { openLocalDevice, type FaultPercents } from '../base/open-device.js';

@@ -1,26 +1,28 @@
 /** One side of a ping-pong: its queue pairs, and the loop that answers each message with one. */
 import { randomInt } from 'node:crypto';
 import { timerMillis } from '../../base/timer.js';
+import type {
+  AddressHandle,
+  CompletionChannel,
+  CompletionQueue,
+  Context,
+  MemoryRegion,
+  QueuePair,
+  SharedReceiveQueue,
+  WorkCompletion,
+} from '../../index.js';
 import {
   AccessFlag,
   Mtu,
   QpState,
   QpType,
-  RefusalError,
   SendFlag,
   WcStatus,
   WcStatusName,
   WrOpcode,
-  explainWcStatus,
-  type AddressHandle,
-  type CompletionChannel,
-  type CompletionQueue,
-  type Context,
-  type MemoryRegion,
-  type QueuePair,
-  type SharedReceiveQueue,
-  type WorkCompletion,
-} from '../../index.js';
+} from '../../verbs/enums.js';
+import { RefusalError } from '../../errors/errors.js';
+import { explainWcStatus } from '../../engine/explain.js';
 import type { ExchangeSession } from '../base/exchange-key.js';
 import type { Destination } from './exchange.js';
 

@@ -1,4 +1,4 @@
-/** The command `put`, which starts without the modules of the others (start.ts). */
+/** The words of the command `put`. */
 import { Option, type Command } from 'commander';
 import { ROCE_PORT } from '../../link/link.js';
 import { begin, example, run } from '../base/command.js';
@@ -14,7 +14,6 @@ import {
 import { addPskOptions } from '../base/psk-file.js';
 import { addTokenOptions } from '../file-transfer/access.js';
 import type { PutOptions } from './options.js';
-import { put } from './put.js';
 
 export function addPut(program: Command): void {
   const command = begin(
@@ -52,6 +51,6 @@ export function addPut(program: Command): void {
   addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena put image.iso 192.0.2.7'))
     .action((file: string, address: string, options: PutOptions) =>
-      run('put', () => put(file, address, options)),
+      run('put', async () => (await import('./put.js')).put(file, address, options)),
     );
 }

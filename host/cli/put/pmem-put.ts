@@ -2,7 +2,10 @@
  * `verbena put --pmem`: appends a file to the log in the server's persistent memory. The server's
  * processor does nothing for it; what is reported as done survives its power cut.
  */
-import { RefusalError, WcStatus, rpma, wcStatusStr } from '../../index.js';
+import * as rpma from '../../rpma/index.js';
+import { RefusalError } from '../../errors/errors.js';
+import { WcStatus } from '../../verbs/enums.js';
+import { wcStatusStr } from '../../verbs/queries/strings.js';
 import type { AuthOptions, Context } from '../../index.js';
 import { lookUp } from '../../cm/address-info.js';
 import { localAddressTowards } from '../../link/interface.js';

@@ -1,7 +1,9 @@
 /** `verbena rds-ping`: empty messages to port 0 of a node, ours or Linux, as rds-ping of rds-tools. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { timerMillis } from '../../base/timer.js';
-import { RefusalError, openDevice, rds } from '../../index.js';
+import * as rds from '../../rds/index.js';
+import { RefusalError } from '../../errors/errors.js';
+import { openDevice } from '../../verbs/open-device.js';
 import { lookUp } from '../../cm/address-info.js';
 import { authOption, nodeRefusal, readAuth, type PskOptions } from '../base/psk-file.js';
 import { Exit, printLine } from '../base/report.js';

@@ -1,5 +1,7 @@
 /** One task of `rds-stress`: requests to all tasks of the other side, and answers to theirs. */
-import { RefusalError, rds } from '../../index.js';
+import * as rds from '../../rds/index.js';
+import { RefusalError } from '../../errors/errors.js';
+import { STRESS_BYTES_MIN } from '../base/limits.js';
 import { nodeRefusal } from '../base/psk-file.js';
 
 export interface StressPlan {
@@ -24,8 +26,6 @@ export interface StressCounts {
   rttMicros: number;
 }
 
-/** kind, then 3 bytes of nothing, number, and when the request was sent (microseconds). */
-export const STRESS_BYTES_MIN = 16;
 const REQUEST = 1;
 const ACK = 2;
 

@@ -7,14 +7,18 @@ import { createConnection, createServer, type Socket } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { timerMillis } from '../../base/timer.js';
-import { RefusalError, openDevice, rds, type Context } from '../../index.js';
+import type { Context } from '../../index.js';
+import * as rds from '../../rds/index.js';
+import { RefusalError } from '../../errors/errors.js';
+import { openDevice } from '../../verbs/open-device.js';
 import { lookUp } from '../../cm/address-info.js';
 import { connectRefusal, listenRefusal } from '../../link/tcp-refusal.js';
 import { publishNode } from '../../rds/info-server.js';
+import { STRESS_BYTES_MIN, STRESS_DEPTH_MAX, STRESS_TASKS_MAX } from '../base/limits.js';
 import { authOption, readAuth, type PskOptions } from '../base/psk-file.js';
 import { Exit, printLine } from '../base/report.js';
 import { addressBeside, formatServerAddress } from '../base/server-address.js';
-import { STRESS_BYTES_MIN, StressTask, noCounts, type StressCounts } from './stress-task.js';
+import { StressTask, noCounts, type StressCounts } from './stress-task.js';
 
 export interface RdsStressOptions extends PskOptions {
   readonly port: number;
@@ -47,9 +51,6 @@ interface Agreement {
   readonly verify: boolean;
 }
 
-export const STRESS_TASKS_MAX = 256;
-export const STRESS_DEPTH_MAX = 64;
-export { STRESS_BYTES_MIN };
 const LINE_BYTES_MAX = 1024;
 const SECOND_MILLIS = 1000;
 /** For the other side's next word. */

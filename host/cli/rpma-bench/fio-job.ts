@@ -3,7 +3,7 @@
  * section per job. A job of another engine, or an option with another meaning here, is refused by
  * its name, so that the measurement is the requested one.
  */
-import { MisuseError } from '../../index.js';
+import { MisuseError } from '../../errors/errors.js';
 
 /** One line of a comparison. */
 export interface BenchJob {

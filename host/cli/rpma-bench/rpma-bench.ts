@@ -7,17 +7,12 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import {
-  MisuseError,
-  RefusalError,
-  WcStatus,
-  openDevice,
-  rpma,
-  wcStatusStr,
-  type AuthOptions,
-  type Context,
-  type PersistentMemory,
-} from '../../index.js';
+import type { AuthOptions, Context, PersistentMemory } from '../../index.js';
+import * as rpma from '../../rpma/index.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { WcStatus } from '../../verbs/enums.js';
+import { openDevice } from '../../verbs/open-device.js';
+import { wcStatusStr } from '../../verbs/queries/strings.js';
 import { fileRefusal } from '../../errors/file-refusal.js';
 import { drawBench, type BenchLine, type Rate } from './plot.js';
 import { parseFioJobs, type BenchJob } from './fio-job.js';

@@ -1,8 +1,7 @@
-/** The command `run`, which starts without the modules of the others (start.ts). */
+/** The words of the command `run`. */
 import type { Command } from 'commander';
 import { begin, example, run } from '../base/command.js';
 import { addRunOptions, type RunCliOptions } from './options.js';
-import { runProgram } from './run.js';
 
 const RUN_HELP = `
 The program finds one device, verbena0. Exit code: that of the program; 128 + n after signal n.
@@ -20,6 +19,6 @@ export function addRun(program: Command): void {
       example('verbena run ibv_devinfo', 'verbena run --address 127.0.0.2 -- ib_send_lat'),
     )
     .action((words: string[], options: RunCliOptions) =>
-      run('run', () => runProgram(words, options)),
+      run('run', async () => (await import('./run.js')).runProgram(words, options)),
     );
 }

@@ -1,5 +1,6 @@
 /** The file server: a device, and what receives files over it. */
-import { MisuseError, type AuthOptions, type Context, type CounterValues } from '../../index.js';
+import type { AuthOptions, Context, CounterValues } from '../../index.js';
+import { MisuseError } from '../../errors/errors.js';
 import { DirectoryStore } from '../../transfer/directory-store.js';
 import {
   CONNECTION_BYTES,

@@ -1,5 +1,7 @@
 /** `serve` and `serve --pmem` listen at different services: each refuses clients of the other. */
-import { RefusalError, listen, type AuthOptions, type Context } from '../../index.js';
+import type { AuthOptions, Context } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
+import { listen } from '../../cm/connect.js';
 import { authOption } from '../base/psk-file.js';
 import { refuse } from '../../transfer/channel.js';
 

@@ -3,7 +3,7 @@
  * all the time; sources take turns as well, and a client that stays half open loses its turn to the
  * next one. So a silent client delays others by a second, and its source has a share of the queue.
  */
-import { rpma } from '../../index.js';
+import * as rpma from '../../rpma/index.js';
 import { sourceOf } from '../../link/source-shares.js';
 import { withMessages, type FlushAnswerer } from '../file-transfer/pmem-messages.js';
 import { complain, describeError } from '../base/report.js';

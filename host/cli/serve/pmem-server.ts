@@ -1,5 +1,7 @@
 /** `verbena serve --pmem`: a region of persistent memory that one client at a time appends to. */
-import { RefusalError, rpma, type PersistentMemory } from '../../index.js';
+import type { PersistentMemory } from '../../index.js';
+import * as rpma from '../../rpma/index.js';
+import { RefusalError } from '../../errors/errors.js';
 import { formatBytes, formatCount } from '../base/format.js';
 import { openLocalDevice } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';

@@ -1,5 +1,5 @@
 /** `verbena serve`: takes files that `verbena put` writes into this process's memory. */
-import { MisuseError } from '../../index.js';
+import { MisuseError } from '../../errors/errors.js';
 import { serverAccess } from '../file-transfer/access.js';
 import { ConnectionLost } from '../../transfer/channel.js';
 import { FileServer, type FileServerOptions } from './file-server.js';

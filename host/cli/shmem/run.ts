@@ -6,7 +6,7 @@ import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { deviceDirectory } from '../../device/sharing/device-directory.js';
 import { removeDeadFiles } from '../../device/sharing/device-file.js';
-import { RefusalError } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
 import { loadPosix } from '../../link/posix.js';
 
 export interface ShmemRunOptions {

@@ -1,5 +1,5 @@
 /** `verbena sniff`: one sentence for every RoCEv2 packet that this machine sends or receives. */
-import { pcapFile } from '../../index.js';
+import { pcapFile } from '../../link/capture/pcap.js';
 import { PacketRecorder } from '../../link/capture/packet-recorder.js';
 import { Sniffer } from '../../link/capture/sniffer.js';
 import { formatCount } from '../base/format.js';

@@ -7,7 +7,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { fileURLToPath } from 'node:url';
-import { RefusalError } from '../../index.js';
+import { RefusalError } from '../../errors/errors.js';
 
 const BYTES_MIN = 50e6;
 

@@ -8,7 +8,7 @@ import { open, mkdtemp, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { LinkError, RefusalError } from '../../index.js';
+import { LinkError, RefusalError } from '../../errors/errors.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { FileServer, type FileServerOptions } from '../serve/file-server.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from '../base/format.js';

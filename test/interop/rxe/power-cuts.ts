@@ -118,7 +118,7 @@ class Machine {
       mkdir -p /program /data
       mount -t ext4 -o ro /dev/vda /program && mount -t ext4 /dev/vdb /data || exit 1
       cd /program
-      exec lib/${basename(LOADER)} --library-path lib ./node ${this.#version}/host/cli/main.js \\
+      exec lib/${basename(LOADER)} --library-path lib ./node ${this.#version}/host/cli/start.js \\
         ${words.join(' ')} --bind ${guest.ipv4}
     `);
     await server.printed(/^serving .*\(mapped\)/m, START_SECONDS);
