@@ -1,6 +1,6 @@
 /** C programs of the tests of `verbena run`, compiled as users compile theirs. */
 import { execFileSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import * as assert from 'uvu/assert';
 import { LIBRARY } from '../../host/bridge/launch.js';
@@ -11,6 +11,9 @@ import type { Workspace } from './processes.js';
 export const isBuilt = existsSync(LIBRARY);
 
 const LIBRARIES = ['-lrdmacm', '-libverbs', '-lpthread'];
+
+/** Of this process's tests: the compiler takes longer than most of the programs run. */
+const compiled = new Map<string, Buffer>();
 
 /** A program of test/cli/run; undefined where nothing can be compiled: the refusal is checked. */
 export async function compile(
@@ -26,7 +29,14 @@ export async function compile(
   }
   const source = fileURLToPath(new URL(`test/cli/run/${name}.c`, root));
   const file = space.path(name);
-  const words = ['-D_GNU_SOURCE', '-O1', '-Wall', source, '-o', file, ...libraries];
-  execFileSync('gcc', words, { stdio: ['ignore', 'inherit', 'inherit'] });
+  const words = ['-D_GNU_SOURCE', '-O1', '-Wall', source, ...libraries];
+  const key = words.join(' ');
+  const known = compiled.get(key);
+  if (known) {
+    writeFileSync(file, known, { mode: 0o755 });
+    return file;
+  }
+  execFileSync('gcc', [...words, '-o', file], { stdio: ['ignore', 'inherit', 'inherit'] });
+  compiled.set(key, readFileSync(file));
   return file;
 }
