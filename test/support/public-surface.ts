@@ -100,8 +100,17 @@ function follow(from: URL, specifier: string): URL | undefined {
   return new URL(specifier.replace(/\.js$/, '.d.ts'), from);
 }
 
+/** By file: other files reach one once for each of its names that they export. */
+const exported = new Map<string, ReadonlyMap<string, PublicName>>();
+
 /** The declarations that a file of declarations exports, by name. */
-function exportsOf(url: URL): Map<string, PublicName> {
+function exportsOf(url: URL): ReadonlyMap<string, PublicName> {
+  const known = exported.get(url.href) ?? readExports(url);
+  exported.set(url.href, known);
+  return known;
+}
+
+function readExports(url: URL): Map<string, PublicName> {
   const found = new Map<string, PublicName>();
   const add = (name: string, what: PublicName | undefined): void => {
     const before = found.get(name);
