@@ -35,7 +35,7 @@ import {
   type Sge,
 } from '../../host/index.js';
 import { Codec, wireIcrc, zlibIcrc, type Fields, type Flow } from './codec.js';
-import { WINDOW_PACKETS, type Side } from './pair.js';
+import { QUEUE_PAIRS_MAX, WINDOW_PACKETS, type Side } from './pair.js';
 
 /** Every access that works today. */
 export const FULL_ACCESS =
@@ -208,6 +208,7 @@ export class Wire implements Side {
     );
     const device = {
       memoryBytes: 8 * 2 ** 20,
+      queuePairsMax: QUEUE_PAIRS_MAX,
       initialWindowPackets: WINDOW_PACKETS,
       ...options.device,
       link,
