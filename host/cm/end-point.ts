@@ -354,8 +354,9 @@ export abstract class EndPoint implements ManagedId {
   }
 
   #sendTo(group: Gid): void {
-    if (!this.context.device.info.multicast) {
-      throw new RefusalError('EOPNOTSUPP', 'joinMulticastEx: the link has no multicast');
+    const { multicast, name } = this.context.device.info;
+    if (!multicast) {
+      throw new RefusalError('EOPNOTSUPP', `joinMulticastEx: the ${name} link has no multicast`);
     }
     this.#sentTo.add(group.toString());
   }

@@ -496,7 +496,10 @@ export class QueuePair {
   #multicast(gid: Gid, verb: 'attachMcast' | 'detachMcast'): void {
     const { device } = this.pd.context;
     if (!device.info.multicast) {
-      throw new RefusalError('EOPNOTSUPP', `${verb}: the link has no multicast`);
+      throw new RefusalError(
+        'EOPNOTSUPP',
+        `${verb}: the ${device.info.name} link has no multicast`,
+      );
     }
     const { arena, engine } = device;
     const address = arena.heap.alloc(16);
