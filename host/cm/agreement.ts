@@ -182,9 +182,9 @@ export function checkPrivateData(
   }
 }
 
-/** Where datagrams to a group go. */
-export function multicastParam(group: Gid): UdParam {
-  const ahAttr = { dgid: group };
+/** Where datagrams to a group go. `port`: of the device, since its link joins groups of that port. */
+export function multicastParam(group: Gid, port: number): UdParam {
+  const ahAttr = { dgid: group, port };
   return { privateData: NOTHING, ahAttr, qpNum: MULTICAST_QPN, qkey: RDMA_UDP_QKEY };
 }
 

@@ -174,7 +174,8 @@ export abstract class EndPoint implements ManagedId {
     if (joinFlags === McJoinFlag.FULLMEMBER) this.qp.attachMcast(gid);
     else if (joinFlags === McJoinFlag.SENDONLY_FULLMEMBER) this.#sendTo(gid);
     else throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${joinFlags}`);
-    this.push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid) });
+    const { port } = this.context.local;
+    this.push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid, port) });
   }
 
   /** `rdma_leave_multicast`. Throws as `qp.detachMcast`. */

@@ -3,11 +3,14 @@ import { createSocket } from 'node:dgram';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
+  PortSpace,
   QpState,
   QpType,
+  SendFlag,
   WcFlag,
   WcStatus,
   WrOpcode,
+  createEventChannel,
   openDevice,
   type Context,
   type CompletionQueue,
@@ -175,6 +178,26 @@ test('two queue pairs of a device: the link leaves with the last member', async 
   b.qp.detachMcast(GROUP);
   send(a, GROUP);
   await staysQuiet(b);
+});
+
+test('devices at another port: the event of the join says where its groups are', async () => {
+  const port = 14791;
+  const devices = await Promise.all(ADDRESSES.map((address) => openDevice({ address, port })));
+  contexts.push(...devices);
+  const ids = devices.map((context) => {
+    const id = createEventChannel(context).createId(PortSpace.UDP);
+    id.createQp({ cap: { maxInlineData: 16 } });
+    id.joinMulticastEx({ addr: GROUP });
+    return id;
+  });
+  const [sender, receiver] = ids as [(typeof ids)[0], (typeof ids)[0]];
+  const { ud } = (await sender.channel.getEvent())!;
+  assert.is(ud!.ahAttr.port, port);
+  const inbox = devices[1]!.alloc(128);
+  receiver.postRecv(1, inbox, receiver.regMsgs(inbox));
+  const ah = sender.pd.createAh(ud!.ahAttr);
+  sender.postUdSend(2, Uint8Array.of(1, 2, 3), undefined, SendFlag.INLINE, ah, ud!.qpNum);
+  assert.is((await receiver.getRecvComp())?.byteLen, GRH_BYTES + 3);
 });
 
 test('a device with a name receives what its queue pairs have joined', async () => {

@@ -62,7 +62,7 @@ export function fillAddress(
   if (address.path !== undefined && address.path !== 'wire') {
     throw new MisuseError('ahAttr.path', `must be 'wire' or absent, got ${String(address.path)}`);
   }
-  const gid = parseGid(address.dgid);
+  const gid = parseGid('ahAttr.dgid', address.dgid);
   const port = address.port ?? ROCE_PORT;
   if (!Number.isInteger(port) || port < 1 || port > 65535) {
     throw new MisuseError('ahAttr.port', `must be a UDP port from 1 to 65535, got ${port}`);
@@ -81,12 +81,13 @@ export function fillAddress(
   return new Endpoint(gid, port);
 }
 
-function parseGid(dgid: Gid | string): Gid {
-  if (dgid instanceof Gid) return dgid;
+/** Throws MisuseError that names `argument`. */
+export function parseGid(argument: string, gid: Gid | string): Gid {
+  if (gid instanceof Gid) return gid;
   try {
-    return Gid.parse(dgid);
+    return Gid.parse(gid);
   } catch {
-    throw new MisuseError('ahAttr.dgid', `must be an IPv4 or IPv6 address, got ${String(dgid)}`);
+    throw new MisuseError(argument, `must be an IPv4 or IPv6 address, got ${String(gid)}`);
   }
 }
 

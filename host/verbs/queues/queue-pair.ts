@@ -14,9 +14,9 @@ import {
 import { structAt, type Struct } from '../../engine/struct.js';
 import { checkOpen, type Device } from '../../device/device.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
-import { Gid } from '../../link/endpoint.js';
+import type { Gid } from '../../link/endpoint.js';
 import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
-import type { AddressAttributes } from './address-handle.js';
+import { parseGid, type AddressAttributes } from './address-handle.js';
 import type { CompletionQueue } from './completion-queue.js';
 import { flowLabelOf, flowPort } from './flow.js';
 import type { MemoryWindow, MwBind } from '../regions/memory-window.js';
@@ -236,7 +236,7 @@ export class QueuePair {
     }
     if (attributes.ahAttr || this.#struct.state === QpState.RTR) device.notePeer();
     const dgid = attributes.ahAttr?.dgid;
-    if (dgid !== undefined) this.#peer = typeof dgid === 'string' ? Gid.parse(dgid) : dgid;
+    if (dgid !== undefined) this.#peer = parseGid('ahAttr.dgid', dgid);
     if (this.#struct.state === QpState.RESET) {
       this.#leaveGroups();
       this.#forgetKeys();
@@ -420,7 +420,7 @@ export class QueuePair {
    */
   attachMcast(group: Gid | string): void {
     this.#check();
-    const gid = typeof group === 'string' ? Gid.parse(group) : group;
+    const gid = parseGid('group', group);
     this.#multicast(gid, 'attachMcast');
     try {
       this.pd.context.siblings.countMember(gid, 1);
@@ -434,7 +434,7 @@ export class QueuePair {
   /** `ibv_detach_mcast`. Throws RefusalError EINVAL when it is no member. */
   detachMcast(group: Gid | string): void {
     this.#check();
-    const gid = typeof group === 'string' ? Gid.parse(group) : group;
+    const gid = parseGid('group', group);
     this.#multicast(gid, 'detachMcast');
     this.pd.context.siblings.countMember(gid, -1);
     this.#groups.delete(gid.toString());
