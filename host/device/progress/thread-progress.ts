@@ -67,11 +67,16 @@ process.on('exit', () => {
   for (const stop of running) stop();
 });
 
+/** A Worker: the types of a page name no module of Node. */
+interface StartedThread {
+  terminate(): Promise<number>;
+}
+
 /**
  * A thread that has started and waits for its task: `terminate` it, or open a device with it. The
  * thread does not inherit flags of the program such as --input-type.
  */
-export async function startThread(): Promise<Worker> {
+export async function startThread(): Promise<StartedThread> {
   const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { execArgv: [] });
   await hear(worker);
   return worker;
@@ -175,7 +180,7 @@ export class ThreadProgress implements Progress {
     arena: ArenaMemory,
     options: ThreadProgressOptions,
     slot?: number,
-    started?: Worker,
+    started?: StartedThread,
   ): Promise<ThreadProgress> {
     const { udp, spinMicros, keepsAlive = true, isLent = false, programDescriptor } = options;
     const { posix, reason } = await loadPosix();
@@ -202,7 +207,7 @@ export class ThreadProgress implements Progress {
       isLent,
       programDescriptor,
     };
-    const worker = started ?? (await startThread());
+    const worker = (started ?? (await startThread())) as Worker;
     const message = await openedBy(worker, task);
     const isGone = (): boolean =>
       programDescriptor !== undefined && posix.hasHungUp(programDescriptor);

@@ -3,7 +3,6 @@
  * another, so each group has its own: bound to the address of the group and the link's port, which
  * several processes may be. Datagrams to a group leave by the sockets of the link.
  */
-import type { Socket, createSocket } from 'node:dgram';
 import { LinkError } from '../../errors/errors.js';
 import { systemSentence } from '../../errors/system-refusal.js';
 import type { Gid } from '../endpoint.js';
@@ -18,6 +17,20 @@ export const GROUP_HOPS = 64;
 export interface GroupPlace {
   readonly gid: Gid;
   readonly port: number;
+}
+
+/** Of a socket of node:dgram: the types of a page name no module of Node. */
+interface PlainSender {
+  setMulticastTTL(hops: number): unknown;
+  setMulticastInterface(name: string): void;
+}
+
+interface PlainSocket {
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  removeListener(event: 'error', listener: (error: Error) => void): unknown;
+  bind(options: { fd?: number; port?: number; address?: string; exclusive: true }): unknown;
+  addMembership(group: string, own: string): void;
+  close(): unknown;
 }
 
 /** Name of the interface that has the address; empty: none is known. */
@@ -61,7 +74,7 @@ export function setGroupSending(posix: Posix, fd: number, gid: Gid): void {
 }
 
 /** The same for a bound socket of node:dgram. */
-export function setPlainGroupSending(socket: Socket, gid: Gid): void {
+export function setPlainGroupSending(socket: PlainSender, gid: Gid): void {
   try {
     socket.setMulticastTTL(GROUP_HOPS);
     const name = interfaceName(gid);
@@ -98,12 +111,12 @@ export function openGroupSocket(
  * The same as a socket of node:dgram, which without koffi is Node's own. `create`: makes it unbound.
  * Throws LinkError.
  */
-export function openPlainGroupSocket(
+export function openPlainGroupSocket<Socket extends PlainSocket>(
   posix: Posix | undefined,
   group: Gid,
   place: GroupPlace,
   bufferBytes: number,
-  create: () => ReturnType<typeof createSocket>,
+  create: () => Socket,
 ): Socket {
   const fd = posix && openGroupSocket(posix, group, place, bufferBytes);
   if (fd === undefined) checkGroup(group, place);
@@ -118,12 +131,15 @@ export function openPlainGroupSocket(
     fail(error);
   }
   // Node binds at once, and reports a failure before `bind` returns.
-  if (failure === undefined) return socket.removeListener('error', fail);
+  if (failure === undefined) {
+    socket.removeListener('error', fail);
+    return socket;
+  }
   socket.close();
   throw groupRefusal(group, place, failure);
 }
 
-function bindPlainly(socket: Socket, group: Gid, { gid, port }: GroupPlace): void {
+function bindPlainly(socket: PlainSocket, group: Gid, { gid, port }: GroupPlace): void {
   const name = gid.isIpv4 ? '' : `%${interfaceName(gid)}`;
   socket.bind({ port, address: `${group}${name}`, exclusive: true });
   socket.addMembership(`${group}`, gid.isIpv4 ? `${gid}` : `::${name}`);

@@ -1,6 +1,7 @@
 /** The bundle of `verbena/browser`: what is in it, and what is not. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { test } from 'uvu';
@@ -35,6 +36,29 @@ test('nothing of Node is in the bundle', () => {
     }
   }
   assert.not.match(read('build/browser/index.js').toString(), /["']node:|\brequire\(|\bprocess\./);
+});
+
+/** Files of declarations that this one leads to, itself included. */
+function declarationsFrom(start: string): Map<string, string> {
+  const found = new Map<string, string>();
+  const left = [start];
+  for (let file = left.pop(); file; file = left.pop()) {
+    if (found.has(file)) continue;
+    const text = read(file).toString();
+    found.set(file, text);
+    for (const [, path] of text.matchAll(/(?:from |import\()'(\.[^']+)\.js'/g)) {
+      left.push(join(dirname(file), `${path}.d.ts`));
+    }
+  }
+  return found;
+}
+
+test('the types of a page name no module of Node: a project need not have @types/node', () => {
+  for (const page of ['browser/index', 'browser/mesh']) {
+    const declarations = declarationsFrom(`build/host/${page}.d.ts`);
+    assert.ok(declarations.size > 100, `${declarations.size}`);
+    for (const [file, text] of declarations) assert.not.match(text, /from 'node:|import\('node:/, file);
+  }
 });
 
 test('a file with a stand-in is never there itself, and its stand-in has what it exports', () => {
