@@ -57,7 +57,8 @@ test('the types of a page name no module of Node: a project need not have @types
   for (const page of ['browser/index', 'browser/mesh']) {
     const declarations = declarationsFrom(`build/host/${page}.d.ts`);
     assert.ok(declarations.size > 100, `${declarations.size}`);
-    for (const [file, text] of declarations) assert.not.match(text, /from 'node:|import\('node:/, file);
+    for (const [file, text] of declarations)
+      assert.not.match(text, /from 'node:|import\('node:/, file);
   }
 });
 
