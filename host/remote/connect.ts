@@ -58,7 +58,10 @@ export interface CommonOptions extends DeviceChoice {
 
 /** Options of `connect` to a URL. */
 export interface RemoteOptions<Shared extends Regions = Regions> extends CommonOptions, WaitLimits {
-  /** Milliseconds until the connection must be there. Default 3000. */
+  /**
+   * Milliseconds that the server may take until the connection is there, from the first message to
+   * it: the name's lookup and the start of a device come before. Default 3000.
+   */
   readonly timeout?: number;
   /** Memory that this client lets the server access: `remote.shared` here, `client.memory` there. */
   readonly share?: Shared;
@@ -281,21 +284,21 @@ async function connectUrl<Shared extends Regions>(
   checkOptions(options);
   const { timeout = TIMEOUT_MILLIS, signal, share = {}, context, pd, device } = options;
   const bytes = regionBytes('connect', share);
-  return withDeadline(timeout, signal, async (deadline) => {
-    const address = await lookUp(place.address);
-    const choice = { ...(context && { context }), ...(pd && { pd }), ...(device && { device }) };
-    const use = await useDevice({ remote: address }, bytes, choice);
-    let shared: LocalRegions | undefined;
-    try {
-      shared = await LocalRegions.open('connect', use.pd, use.local, share);
-      const connector = new Connector(place, address, options, use, shared);
-      return await connector.remote<Shared>(deadline);
-    } catch (error) {
-      await shared?.close();
-      await use.release();
-      throw remoteErrorOf(error, place);
-    }
-  });
+  signal?.throwIfAborted();
+  const address = await lookUp(place.address);
+  const choice = { ...(context && { context }), ...(pd && { pd }), ...(device && { device }) };
+  const use = await useDevice({ remote: address }, bytes, choice);
+  let shared: LocalRegions | undefined;
+  try {
+    shared = await LocalRegions.open('connect', use.pd, use.local, share);
+    const connector = new Connector(place, address, options, use, shared);
+    // What this process has to start first says nothing about the server.
+    return await withDeadline(timeout, signal, (deadline) => connector.remote<Shared>(deadline));
+  } catch (error) {
+    await shared?.close();
+    await use.release();
+    throw remoteErrorOf(error, place);
+  }
 }
 
 /**

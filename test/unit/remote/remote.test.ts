@@ -324,6 +324,26 @@ test('close ends although calls are made again and again', () =>
     assert.is(await remote.closed, undefined);
   }));
 
+test('the time that a client itself needs before its first message does not count', async () => {
+  const server = await share(ANY, { table: 64 });
+  const millis = 2000;
+  let isOpening = false;
+  const slow = {
+    // Read while the client opens its regions, behind the start of its device.
+    get bytes(): number {
+      if (isOpening) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, millis + 100);
+      isOpening = false;
+      return 64;
+    },
+  };
+  const connecting = connect(server.url, { ...DEVICE, timeout: millis, share: { slow } });
+  isOpening = true;
+  const remote = await connecting;
+  assert.is(isOpening, false);
+  await remote.close();
+  await server.close();
+});
+
 test('an absent peer is reported in time with the remedy, a wrong one by its name', async () => {
   const begin = performance.now();
   const none = `rdma://127.0.140.3:7471` as const;
