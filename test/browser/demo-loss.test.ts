@@ -13,12 +13,13 @@ import {
   type DemoPage,
   type DemoWorld,
 } from './demo-page.js';
+import { printed } from '../support/hook.js';
 
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<DemoWorld>('demo/loss');
 
-test.before(openWorld);
+test.before(printed(openWorld));
 test.after(closeWorld);
 
 /** What both channels have to show for it, with the slider at so much. */

@@ -12,12 +12,13 @@ import {
   type DemoWorld,
   until,
 } from './demo-page.js';
+import { printed } from '../support/hook.js';
 
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<DemoWorld>('demo/missing');
 
-test.before(openWorld);
+test.before(printed(openWorld));
 test.after(closeWorld);
 
 /** Paints, and looks for it in the memory that the server has for WebSockets. */

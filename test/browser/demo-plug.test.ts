@@ -16,12 +16,13 @@ import {
   until,
   type DemoWorld,
 } from './demo-page.js';
+import { printed } from '../support/hook.js';
 
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<DemoWorld>('demo/plug');
 
-test.before(openWorld);
+test.before(printed(openWorld));
 test.after(closeWorld);
 
 const SAID = saidOf('plug');

@@ -6,6 +6,7 @@ import * as assert from 'uvu/assert';
 import { byteOf } from '../../host/demo/brush.js';
 import { SIDE } from '../../host/demo/memory-layout.js';
 import { missingBrowser } from '../support/browser.js';
+import { printed } from '../support/hook.js';
 import { root } from '../support/paths.js';
 import {
   alone,
@@ -23,7 +24,7 @@ const test = suite<DemoWorld>('demo/screens');
 const SCREENSHOTS = fileURLToPath(new URL('build/screenshots/', root));
 mkdirSync(SCREENSHOTS, { recursive: true });
 
-test.before(openWorld);
+test.before(printed(openWorld));
 test.after(closeWorld);
 
 test('every control works by keyboard, and has a name for screen readers', async (world) => {

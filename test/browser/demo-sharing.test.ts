@@ -15,12 +15,13 @@ import {
   type DemoPage,
   type DemoWorld,
 } from './demo-page.js';
+import { printed } from '../support/hook.js';
 
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<DemoWorld>('demo/sharing');
 
-test.before(openWorld);
+test.before(printed(openWorld));
 test.after(closeWorld);
 
 for (const kind of ['the server', 'another tab']) {

@@ -10,6 +10,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { SIDE } from '../../host/demo/memory-layout.js';
 import { Browser, missingBrowser } from '../support/browser.js';
+import { printed } from '../support/hook.js';
 import { root } from '../support/paths.js';
 import { DemoPage, differences, leave, until } from './demo-page.js';
 
@@ -52,14 +53,16 @@ async function hostOf(world: World): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
 }
 
-test.before(async (world) => {
-  world.folder = mkdtempSync(join(tmpdir(), 'verbena-static-'));
-  world.servers = [];
-  world.strange = [];
-  const script = fileURLToPath(new URL('host/demo/static.mjs', root));
-  execFileSync(process.execPath, [script, world.folder]);
-  world.browser = await Browser.launch();
-});
+test.before(
+  printed(async (world) => {
+    world.folder = mkdtempSync(join(tmpdir(), 'verbena-static-'));
+    world.servers = [];
+    world.strange = [];
+    const script = fileURLToPath(new URL('host/demo/static.mjs', root));
+    execFileSync(process.execPath, [script, world.folder]);
+    world.browser = await Browser.launch();
+  }),
+);
 
 test.after(async (world) => {
   await world.browser.close();

@@ -6,6 +6,7 @@ import type { Description } from '../../host/link/rtc/connection.js';
 import { splitmix32 } from '../../host/link/faults/fault.js';
 import { NodeConnector } from '../../host/link/rtc/node.js';
 import { missingBrowser } from '../support/browser.js';
+import { printed } from '../support/hook.js';
 import { isLong } from '../support/sample.js';
 import {
   DemoPage,
@@ -31,7 +32,7 @@ const NOISE_MESSAGES = 1000;
 /** Of painting, until a frame is drawn in time. */
 const TURNS_MAX = 10;
 
-test.before(openWorld);
+test.before(printed(openWorld));
 test.after(closeWorld);
 
 test('the three acts fit into 145 KiB, and the first WRITE is soon there', async (world) => {

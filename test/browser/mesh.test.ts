@@ -8,6 +8,7 @@ import {
   type SignallingServer,
 } from '../../host/mesh/index.js';
 import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
+import { printed } from '../support/hook.js';
 import { noise } from '../support/processes.js';
 import { eventually } from '../support/receiver.js';
 import type * as Library from '../../host/browser/mesh.js';
@@ -31,11 +32,13 @@ const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<World>('mesh');
 
-test.before(async (world) => {
-  world.browser = await Browser.launch();
-  world.site = await Site.open();
-  world.rooms = await createSignallingServer(world.site.server);
-});
+test.before(
+  printed(async (world) => {
+    world.browser = await Browser.launch();
+    world.site = await Site.open();
+    world.rooms = await createSignallingServer(world.site.server);
+  }),
+);
 test.after(async (world) => {
   await world.rooms.close();
   await world.browser.close();

@@ -8,6 +8,7 @@ import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 import { NodePeer } from './node-peer.js';
 import { PAGE, type TabState } from './tab-device.js';
+import { printed } from '../support/hook.js';
 
 interface World {
   browser: Browser;
@@ -18,10 +19,12 @@ const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<World>('what is missing');
 
-test.before(async (world) => {
-  world.browser = await Browser.launch();
-  world.peer = await NodePeer.open();
-});
+test.before(
+  printed(async (world) => {
+    world.browser = await Browser.launch();
+    world.peer = await NodePeer.open();
+  }),
+);
 test.after(async (world) => {
   await world.browser.close();
   await world.peer.close();

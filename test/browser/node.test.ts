@@ -3,6 +3,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Browser, missingBrowser, type Tab } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
+import { printed } from '../support/hook.js';
 import { eventually } from '../support/receiver.js';
 import { NodePeer } from './node-peer.js';
 import { PAGE, openTab, type TabState } from './tab-device.js';
@@ -20,12 +21,14 @@ const test = suite<World>('tab and Node');
 const BYTES = 262144;
 const CONNECTIONS = 4;
 
-test.before(async (world) => {
-  world.tabs = [];
-  world.browser = await Browser.launch();
-  // The connecting tab selects the number of connections.
-  world.peer = await NodePeer.open({ connections: CONNECTIONS });
-});
+test.before(
+  printed(async (world) => {
+    world.tabs = [];
+    world.browser = await Browser.launch();
+    // The connecting tab selects the number of connections.
+    world.peer = await NodePeer.open({ connections: CONNECTIONS });
+  }),
+);
 test.after(async (world) => {
   await world.browser.close();
   await world.peer.close();

@@ -8,6 +8,7 @@ import * as library from '../../host/index.js';
 import type * as Verbena from '../../host/browser/index.js';
 import { Browser, missingBrowser, type Tab } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
+import { printed } from '../support/hook.js';
 import { eventually } from '../support/receiver.js';
 import { NodePeer } from './node-peer.js';
 import { PAGE, openTab, type TabState } from './tab-device.js';
@@ -27,10 +28,12 @@ const test = suite<World>('pmem in a browser');
 const BYTES = 100_000;
 const PORT = 7480;
 
-test.before(async (world) => {
-  world.browser = await Browser.launch();
-  world.peer = await NodePeer.open();
-});
+test.before(
+  printed(async (world) => {
+    world.browser = await Browser.launch();
+    world.peer = await NodePeer.open();
+  }),
+);
 test.after(async (world) => {
   await world.browser.close();
   await world.peer.close();

@@ -3,6 +3,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { PAGE, openTab, type TabState } from './tab-device.js';
 import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
+import { printed } from '../support/hook.js';
 
 interface World {
   browser: Browser;
@@ -14,11 +15,13 @@ const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<World>('tabs');
 
-test.before(async (world) => {
-  world.browser = await Browser.launch();
-  world.site = await Site.open();
-  world.isolated = await Site.open({ isolated: true });
-});
+test.before(
+  printed(async (world) => {
+    world.browser = await Browser.launch();
+    world.site = await Site.open();
+    world.isolated = await Site.open({ isolated: true });
+  }),
+);
 test.after(async (world) => {
   await world.browser.close();
   await world.site.close();

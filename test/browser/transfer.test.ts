@@ -7,6 +7,7 @@ import { directoryStore, putFile, receiveFiles } from '../../host/transfer/index
 import type { PutReport } from '../../host/cli/put/put.js';
 import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
+import { printed } from '../support/hook.js';
 import { Workspace } from '../support/processes.js';
 import { eventually } from '../support/receiver.js';
 import { NodePeer } from './node-peer.js';
@@ -35,11 +36,13 @@ if (missing) throw new Error(missing);
 const test = suite<World>('transfer');
 const MIB = 2 ** 20;
 
-test.before(async (world) => {
-  world.browser = await Browser.launch();
-  world.site = await Site.open();
-  world.rooms = await createSignallingServer(world.site.server);
-});
+test.before(
+  printed(async (world) => {
+    world.browser = await Browser.launch();
+    world.site = await Site.open();
+    world.rooms = await createSignallingServer(world.site.server);
+  }),
+);
 test.after(async (world) => {
   await world.rooms.close();
   await world.browser.close();

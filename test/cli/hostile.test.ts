@@ -5,6 +5,7 @@ import * as assert from 'uvu/assert';
 import { UdpLink, connect, listen, openDevice, type Context } from '../../host/index.js';
 import { FILE_SERVICE } from '../../host/transfer/channel.js';
 import type { Message } from '../../host/transfer/messages.js';
+import { printed } from '../support/hook.js';
 import { Workspace } from '../support/processes.js';
 import { PutClient, refusedGreeting, request } from '../support/put-client.js';
 import { eventually, settle } from '../support/receiver.js';
@@ -13,9 +14,11 @@ const test = suite('cli/hostile');
 const HOST = '127.0.0.1';
 /** Of all clients at this address. */
 let device: Context;
-test.before(async () => {
-  device = await openDevice({ address: HOST, port: 0 });
-});
+test.before(
+  printed(async () => {
+    device = await openDevice({ address: HOST, port: 0 });
+  }),
+);
 test.after.each(() => PutClient.closeAll());
 test.after(() => device.close());
 

@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { printed } from '../support/hook.js';
 import type { Program } from '../support/processes.js';
 import { moduleOf } from './loads.js';
 import { Network, addressOf, missingForNetwork } from './network.js';
@@ -47,7 +48,7 @@ if (missingForNetwork() === undefined) {
     }
   };
 
-  test.before(() => run(KINDS, CLIENT));
+  test.before(printed(() => run(KINDS, CLIENT)));
 
   const check = (kind: ServiceKind): ServiceResult => {
     const result = results.get(kind)!;

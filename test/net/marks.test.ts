@@ -6,6 +6,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { runStream, startReceiver } from './loads.js';
 import { Network, missingForNetwork, type Link } from './network.js';
+import { printed } from '../support/hook.js';
 
 const test = suite('net/marks');
 const SECONDS = 2;
@@ -15,9 +16,11 @@ const LINK: Link = { rate: 10, queue: 2000, rtt: 10, ecn: 16 };
 if (missingForNetwork() === undefined) {
   let network: Network;
 
-  test.before(async () => {
-    network = await Network.open(2);
-  });
+  test.before(
+    printed(async () => {
+      network = await Network.open(2);
+    }),
+  );
 
   test.after(() => network.close());
 

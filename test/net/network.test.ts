@@ -3,6 +3,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { jain } from './loads.js';
 import { Network, addressOf, missingForNetwork, type Link } from './network.js';
+import { printed } from '../support/hook.js';
 
 const test = suite('net/network');
 const DATAGRAMS = 200;
@@ -42,10 +43,12 @@ const FAST: Link = { rate: 1000, queue: 1000, rtt: 0 };
 if (missingForNetwork() === undefined) {
   let network: Network;
 
-  test.before(async () => {
-    network = await Network.open(2);
-    await network.start(2, process.execPath, ['-e', ECHO]).printed('stdout', /bound/);
-  });
+  test.before(
+    printed(async () => {
+      network = await Network.open(2);
+      await network.start(2, process.execPath, ['-e', ECHO]).printed('stdout', /bound/);
+    }),
+  );
 
   test.after(() => network.close());
 

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { printed } from '../support/hook.js';
 import { cliPath } from '../support/processes.js';
 import { moduleOf, runStream, startReceiver } from './loads.js';
 import { Network, addressOf, missingForNetwork, type Link } from './network.js';
@@ -18,10 +19,12 @@ if (missingForNetwork() === undefined) {
   let network: Network;
   const folder = mkdtempSync(join(tmpdir(), 'verbena-mtu-'));
 
-  test.before(async () => {
-    network = await Network.open(2);
-    network.setHostMtu(JUMBO);
-  });
+  test.before(
+    printed(async () => {
+      network = await Network.open(2);
+      network.setHostMtu(JUMBO);
+    }),
+  );
 
   test.after(async () => {
     await network.close();

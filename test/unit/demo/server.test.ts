@@ -6,12 +6,15 @@ import { WebSocket } from 'ws';
 import { DemoServer } from '../../../host/demo/server.js';
 import { contentSecurityPolicy } from '../../../host/demo/page-headers.js';
 import { releaseDataChannels } from '../../support/channel-mesh.js';
+import { printed } from '../../support/hook.js';
 
 const test = suite<{ server: DemoServer }>('demo/server');
 
-test.before(async (world) => {
-  world.server = await DemoServer.open({ bind: '127.0.0.1', port: 0 });
-});
+test.before(
+  printed(async (world) => {
+    world.server = await DemoServer.open({ bind: '127.0.0.1', port: 0 });
+  }),
+);
 test.after(async ({ server }) => {
   await server.close();
   await releaseDataChannels();
