@@ -43,6 +43,8 @@ const EVENTS_KEPT = 1024;
 /** Packets to ourselves that wait for the next turn. */
 const OWN_BYTES_MAX = 2 ** 20;
 
+/** How long a connection may still open when another one of its peer has opened. */
+const RIVAL_MILLIS = 3000;
 /** Of `queueBytes`, for packets of queue pairs: acknowledgements need some as well. */
 const QUEUE_SHARE = 0.75;
 const PATH_MTUS = [256, 512, 1024, 2048, 4096];
@@ -220,7 +222,6 @@ export abstract class ChannelLink implements Link {
     accept?: () => Promise<void>,
   ): Promise<Endpoint> {
     const key = gid.toString();
-    const { openMillis } = this.#limits;
     try {
       this.checkRoom(gid);
     } catch (error) {
@@ -232,22 +233,10 @@ export abstract class ChannelLink implements Link {
     const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters, this.#packet);
     this.#pending.add(peer);
     return new Promise((resolve, reject) => {
-      peer.gone = (reason) => {
-        clearTimeout(timer);
-        reject(
-          new LinkError('ECONNRESET', `the connection to ${key} ended before it opened: ${reason}`),
-        );
-      };
-      const timer = setTimeout(() => {
-        const seconds = openMillis / 1000;
-        reject(
-          new LinkError('ETIMEDOUT', `no working candidate pair to ${key} within ${seconds} s`),
-        );
-        this.#remove(peer, 'it never opened');
-      }, timerMillis(openMillis));
+      const stop = this.#limitOpening(key, peer, () => resolve(endpoint), reject);
       channel.start({
         opened: () => {
-          clearTimeout(timer);
+          stop();
           if (!this.#pending.delete(peer)) return;
           this.#enter(key, peer);
           resolve(endpoint);
@@ -266,6 +255,45 @@ export abstract class ChannelLink implements Link {
         this.#remove(peer, error.message);
       });
     });
+  }
+
+  /**
+   * Rejects when `peer` closes, or is not open in time. It has arrived by then if another connection
+   * of the same peer opened meanwhile: both sides made one at once, and the word with which the
+   * other side closes one of them may be lost.
+   */
+  #limitOpening(
+    key: string,
+    peer: ChannelPeer,
+    resolve: () => void,
+    reject: (error: LinkError) => void,
+  ): () => void {
+    const { openMillis } = this.#limits;
+    const { endpoint } = peer;
+    let hasRival = false;
+    const stop = (): void => clearTimeout(timer);
+    const giveUp = (code: 'ECONNRESET' | 'ETIMEDOUT', rule: string): void => {
+      stop();
+      const isThere = this.channelOf(endpoint.gid) && !this.isInterrupted(endpoint);
+      if (hasRival && isThere) resolve();
+      else reject(new LinkError(code, rule));
+    };
+    const expire = (): void => {
+      const seconds = openMillis / 1000;
+      giveUp('ETIMEDOUT', `no working candidate pair to ${key} within ${seconds} s`);
+      this.#remove(peer, 'it never opened');
+    };
+    let timer = setTimeout(expire, timerMillis(openMillis));
+    peer.gone = (reason) =>
+      giveUp('ECONNRESET', `the connection to ${key} ended before it opened: ${reason}`);
+    peer.rivalled = () => {
+      if (!hasRival) {
+        stop();
+        timer = setTimeout(expire, timerMillis(Math.min(openMillis, RIVAL_MILLIS)));
+      }
+      hasRival = true;
+    };
+    return stop;
   }
 
   /** Throws LinkError when there is no place for a peer of that address. */
@@ -289,6 +317,7 @@ export abstract class ChannelLink implements Link {
     this.#carryBy(key, peer);
     if (old) this.#replace(old);
     peer.isOpen = true;
+    for (const other of this.#pending) if (other.endpoint === peer.endpoint) other.rivalled();
     this.#tell({ kind: old ? 'restored' : 'connected', peer: peer.endpoint });
   }
 

@@ -29,6 +29,8 @@ export class ChannelPeer {
   isInterrupted = false;
   /** Called when it is taken out of its link, with why. */
   gone: (reason: string) => void = () => {};
+  /** Called when another connection of the same peer has opened before this one. */
+  rivalled: () => void = () => {};
   /** Something came since the last turn. */
   isTouched = false;
   readonly #limits: ChannelLimits;

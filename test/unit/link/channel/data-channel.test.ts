@@ -330,6 +330,42 @@ test('both sides may make the connection anew at the same time', () =>
     }
   }));
 
+/** The first connection that it offers opens on the other side alone, and its end is not heard. */
+class DeafConnector extends NodeConnector {
+  #isFirst = true;
+
+  override async offer(): Promise<RtcConnection> {
+    const connection = await super.offer();
+    const { channel } = connection;
+    if (!this.#isFirst) return connection;
+    this.#isFirst = false;
+    const start = channel.start.bind(channel);
+    channel.start = (handlers) =>
+      start({ ...handlers, opened: () => undefined, closed: () => undefined });
+    return connection;
+  }
+}
+
+test('of two connections made at once the one that does not open has connected as well', async () => {
+  const a = await open({ connector: new DeafConnector(), openMillis: 2000 });
+  const b = await open();
+  const first = a.connect(signallingTo(b));
+  await eventually(() => b.peers.length === 1);
+  const second = await b.connect(signallingTo(a));
+  const peer = await first;
+  assert.is(`${peer.gid}`, `${b.info.local.gid}`);
+  assert.is(`${second.gid}`, `${a.info.local.gid}`);
+  assert.is(a.peers.length, 1);
+});
+
+test('a connection that does not open is an error where an older one is all that works', async () => {
+  const a = await open({ connector: new DeafConnector(), openMillis: 5000 });
+  const b = await open();
+  await b.connect(signallingTo(a));
+  const error = await failure(a.connect(signallingTo(b)));
+  assert.is(error.code, 'ETIMEDOUT');
+});
+
 test('a connection that is being made to a peer that goes is unreachable at once', async () => {
   const here = await device();
   const there = await device();
