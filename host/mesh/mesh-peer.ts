@@ -4,7 +4,7 @@ import { timerMillis } from '../base/timer.js';
 import type { WaitLimits } from '../base/wait-limits.js';
 import { RightBit } from '../remote/hello.js';
 import type { Remote } from '../remote/remote.js';
-import { timeoutError, type RemoteError } from '../remote/remote-error.js';
+import { After, timeoutError, type RemoteError } from '../remote/remote-error.js';
 import { RemoteRegion } from '../remote/remote-region.js';
 import type { MemoryByName } from '../remote/local-regions.js';
 import type { Context } from '../verbs/context.js';
@@ -87,6 +87,7 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
     const beat = { kind: ControlKind.HEARTBEAT, count: keepAliveMillis };
     this.#heartbeat = buildControl({ ...NO_DATA, ...beat, sequence: 0, group: 0n });
     this.remote = remote;
+    remote.requests.after = After.JOIN;
     this.memory = remote.memory as never;
     this.frameSlot = new PeerFrames(id);
     this.#meetFrames = own.meetFrames;

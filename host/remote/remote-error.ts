@@ -19,6 +19,8 @@ export const After = {
   RECONNECT: 'reconnect connects again: repeat the call',
   /** A client of a server, which cannot connect to it. */
   SERVE: 'the client connects again',
+  /** A member of a mesh, which connects by itself. */
+  JOIN: 'a member that comes back is another peer: use that of onJoin',
   /** Either side, or its device, has closed it. */
   CLOSED: 'connect again',
 } as const;

@@ -96,6 +96,12 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     return this.#parts.queues.requests;
   }
 
+  #closedError(): RemoteError {
+    const { after } = this.requests;
+    const remedy = after === After.JOIN ? after : After.CLOSED;
+    return endedError('connection', 'the connection was closed', remedy);
+  }
+
   /**
    * `length` zero bytes of the device's memory, registered for this connection: requests use them in
    * place, without a copy. They end with the connection. Throws RefusalError ENOMEM.
@@ -146,7 +152,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
       this.#stop.abort();
       const session = this.#session;
       const { requests, messages } = this.#parts.queues;
-      const reason = endedError('connection', 'the connection was closed', After.CLOSED);
+      const reason = this.#closedError();
       requests.stop(reason);
       messages.dropWaiting();
       if (!session.closed) {
@@ -220,7 +226,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
   #end(session: Session, reason: RemoteError | undefined): void {
     this.#isClosing = true;
     const { requests, messages } = this.#parts.queues;
-    const error = reason ?? endedError('connection', 'the connection was closed', After.CLOSED);
+    const error = reason ?? this.#closedError();
     requests.detach(error, false);
     messages.detach(error, false);
     this.#cleanUp = this.#release(session);

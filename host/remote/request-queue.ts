@@ -120,7 +120,7 @@ export class RequestQueue {
   constructor(
     pd: ProtectionDomain,
     local: LocalMemory,
-    readonly after: After,
+    public after: After,
   ) {
     this.#pd = pd;
     this.#local = local;

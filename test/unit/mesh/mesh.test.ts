@@ -165,7 +165,9 @@ test('a member that closes its mesh leaves, and calls that wait for it end with 
   await eventually(() => events.length === 1);
   assert.equal(events, [`leave ${c.self.id} undefined`]);
   assert.is(await peer.closed, undefined);
-  assert.instance(await failure(peer.memory['table']!.read(0, 8)), RemoteError);
+  const gone = await failure(peer.memory['table']!.read(0, 8));
+  assert.instance(gone, RemoteError);
+  assert.match((gone as Error).message, /closed; a member that comes back is another peer/);
   assert.equal(
     [...(await Promise.all([a, b].map((m) => m.allReduce(Int32Array.of(2), 'sum'))))],
     [Int32Array.of(4), Int32Array.of(4)],
