@@ -12,6 +12,7 @@ import { printed } from '../support/hook.js';
 import { noise } from '../support/processes.js';
 import { eventually } from '../support/receiver.js';
 import type * as Library from '../../host/browser/mesh.js';
+import { longOnly } from '../support/sample.js';
 
 interface World {
   browser: Browser;
@@ -31,6 +32,7 @@ const NOTICE_MILLIS = 1.2 * KEEP_ALIVE_MILLIS + 3000;
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<World>('mesh');
+const longTest = longOnly(test);
 
 test.before(
   printed(async (world) => {
@@ -149,7 +151,7 @@ test('three tabs and Node share memory, and all have the same sum, until one tab
   }
 });
 
-test('a tab and Node send each other frames as members of a mesh', async (world) => {
+longTest('a tab and Node send each other frames as members of a mesh', async (world) => {
   const options = { room: 'frames', frames: { bytesMax: 70_000 } } as const;
   const url = world.site.url('/rooms').replace('http', 'ws');
   const node = await joinMesh({ url, ...options });
@@ -185,7 +187,7 @@ test('a tab and Node send each other frames as members of a mesh', async (world)
   }
 });
 
-test('tabs of one browser find each other without a server', async (world) => {
+longTest('tabs of one browser find each other without a server', async (world) => {
   const open = async (): Promise<Tab> => {
     const tab = await world.browser.open(world.site.url(PAGE));
     await tab.run(async (verbena, state: TabState) => {

@@ -3,9 +3,10 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { startPerfServer, wordsOf, type Words } from '../support/perf.js';
 import { Workspace, type Ended } from '../support/processes.js';
-import { sample } from '../support/sample.js';
+import { longOnly, sample } from '../support/sample.js';
 
 const test = suite('cli/perf');
+const longTest = longOnly(test);
 /** Of this file alone: packets go to and from UDP port 4791. */
 const SERVER = '127.0.92.1';
 const CLIENT = '127.0.92.2';
@@ -101,7 +102,7 @@ test('sides may post in different lists and depths: only what both do is agreed 
     assertDone(client, await server.ended);
   }));
 
-test('all sizes, one row each, on both sides', () =>
+longTest('all sizes, one row each, on both sides', () =>
   Workspace.use(async (space) => {
     const [server, client] = await play(space, ...wordsOf('send bw -a -n 5'));
     assertDone(server, client);
@@ -112,7 +113,8 @@ test('all sizes, one row each, on both sides', () =>
         sizes,
       );
     }
-  }));
+  }),
+);
 
 test('a duration measures its middle, and says how many messages that were', () =>
   Workspace.use(async (space) => {
@@ -148,7 +150,7 @@ interface Result {
   }[];
 }
 
-test('all times, sorted and as they came, and each direction for itself', () =>
+longTest('all times, sorted and as they came, and each direction for itself', () =>
   Workspace.use(async (space) => {
     const [, client] = await play(space, ...wordsOf('send lat -n 20 -H -U'));
     assert.is(client.code, 0, client.stderr);
@@ -165,6 +167,7 @@ test('all times, sorted and as they came, and each direction for itself', () =>
     const [server] = await play(space, ...wordsOf('write bw -n 20 -b --report-both'));
     const parts = server.stdout.split(/(Local|Remote) results/);
     assert.is(parts.length, 5);
-  }));
+  }),
+);
 
 test.run();

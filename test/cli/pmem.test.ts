@@ -6,9 +6,10 @@ import * as assert from 'uvu/assert';
 import { placeOfPath } from '../../host/pmem/place.js';
 import { killServers } from '../support/killed-server.js';
 import { Workspace, type Ended } from '../support/processes.js';
-import { sample } from '../support/sample.js';
+import { longOnly, sample } from '../support/sample.js';
 
 const test = suite('cli/pmem');
+const longTest = longOnly(test);
 /** Of no other test. */
 const SERVER = '127.0.86.1';
 
@@ -73,33 +74,36 @@ test('a file that the log has no room for is refused before it travels, with the
     );
   }));
 
-test('a server with and a server without persistent memory refuse the clients of the other', () =>
-  Workspace.use(async (workspace) => {
-    const key = ['--token', 'a key of enough letters'];
-    const path = await workspace.file('some', 1000);
-    for (const words of sample([key], [[], key])) {
-      const store = ['--pmem', workspace.path('store'), '--bind', SERVER, '--port', 0, ...words];
-      const server = workspace.start('serve', ...store);
-      const [, address] = await server.printed('stdout', /serving .* on (\S+:\d+):/);
-      const put = (to: string, ...more: string[]): Promise<Ended> =>
-        workspace.run('put', path, to, ...words, ...more);
-      assert.is(
-        (await put(address!)).stderr,
-        `verbena put: ${address} refuses: this server stores files in persistent memory: put --pmem, ` +
-          'or start "verbena serve --dir DIR" (EOPNOTSUPP)\n',
-      );
-      const plain = await workspace.serve(workspace.directory, ...words);
-      assert.is(
-        (await put(plain.address, '--pmem')).stderr,
-        `verbena put: ${plain.address} refuses: this server has no persistent memory: put without ` +
-          '--pmem, or start "verbena serve --pmem FILE" (EOPNOTSUPP)\n',
-      );
-      assert.is((await put(address!, '--pmem')).code, 0);
-      assert.is((await put(plain.address)).code, 0);
-      server.kill();
-      await server.ended;
-    }
-  }));
+longTest(
+  'a server with and a server without persistent memory refuse the clients of the other',
+  () =>
+    Workspace.use(async (workspace) => {
+      const key = ['--token', 'a key of enough letters'];
+      const path = await workspace.file('some', 1000);
+      for (const words of sample([key], [[], key])) {
+        const store = ['--pmem', workspace.path('store'), '--bind', SERVER, '--port', 0, ...words];
+        const server = workspace.start('serve', ...store);
+        const [, address] = await server.printed('stdout', /serving .* on (\S+:\d+):/);
+        const put = (to: string, ...more: string[]): Promise<Ended> =>
+          workspace.run('put', path, to, ...words, ...more);
+        assert.is(
+          (await put(address!)).stderr,
+          `verbena put: ${address} refuses: this server stores files in persistent memory: put --pmem, ` +
+            'or start "verbena serve --dir DIR" (EOPNOTSUPP)\n',
+        );
+        const plain = await workspace.serve(workspace.directory, ...words);
+        assert.is(
+          (await put(plain.address, '--pmem')).stderr,
+          `verbena put: ${plain.address} refuses: this server has no persistent memory: put without ` +
+            '--pmem, or start "verbena serve --pmem FILE" (EOPNOTSUPP)\n',
+        );
+        assert.is((await put(address!, '--pmem')).code, 0);
+        assert.is((await put(plain.address)).code, 0);
+        server.kill();
+        await server.ended;
+      }
+    }),
+);
 
 test('an unreadable file is refused before a connection is made', () =>
   Workspace.use(async (workspace) => {
@@ -134,16 +138,20 @@ test('a server of another program, and a missing one, are errors that name the s
     await server.ended;
   }));
 
-test('a file that is no persistent memory is refused', () =>
+longTest('a file that is no persistent memory is refused', () =>
   Workspace.use(async (workspace) => {
     const path = await workspace.file('diary', 10_000);
     const { code, stderr } = await workspace.run('serve', '--pmem', path, '--bind', SERVER);
     assert.is(code, 1);
     assert.match(stderr, /^verbena serve: .*diary is no persistent memory of Verbena/);
-  }));
+  }),
+);
 
-test('a server that is killed again and again loses nothing that was acknowledged', async () => {
-  assert.ok((await killServers(3)) >= 3);
-});
+longTest(
+  'a server that is killed again and again loses nothing that was acknowledged',
+  async () => {
+    assert.ok((await killServers(3)) >= 3);
+  },
+);
 
 test.run();

@@ -6,10 +6,11 @@ import { UdpLink, connectNvme, createEp, openDevice, PortSpace } from '../../hos
 import { PMEM_SERVICE } from '../../host/cli/file-transfer/pmem-records.js';
 import { Workspace, freePort, type Ended } from '../support/processes.js';
 import { keyFile, packetsOf, refused } from '../support/psk.js';
-import { sample } from '../support/sample.js';
+import { longOnly, sample } from '../support/sample.js';
 import { checkDenied, checkNoTags, checkTags } from '../support/tags.js';
 
 const test = suite('cli/psk');
+const longTest = longOnly(test);
 /** Of this file alone. */
 const SERVER = '127.0.119.1';
 const CLIENT = '127.0.119.2';
@@ -107,7 +108,7 @@ test('serve and put: another key, or one side without, is refused; a token is a 
     checkNoTags(packetsOf(space.path('plain.pcap')));
   }));
 
-test('serve --pmem and put --pmem: tagged with a key or a token, refused otherwise', () =>
+longTest('serve --pmem and put --pmem: tagged with a key or a token, refused otherwise', () =>
   Workspace.use(async (space) => {
     const [own, other] = [await keyFile(space, 'own', KEY), await keyFile(space, 'other', OTHER)];
     const file = await space.file('sent', 5000);
@@ -133,9 +134,10 @@ test('serve --pmem and put --pmem: tagged with a key or a token, refused otherwi
     const [, without] = await open.printed('stdout', /serving .* on (\S+:\d+):/);
     const words = ['--pmem', '--bind', CLIENT, '--psk-file', own];
     refused(await space.run('put', file, without!, ...words), /has no key: start it with/);
-  }));
+  }),
+);
 
-test('serve --pmem: a client that stays half open delays others by little', () =>
+longTest('serve --pmem: a client that stays half open delays others by little', () =>
   Workspace.use(async (space) => {
     const store = ['--pmem', space.path('store'), '--bind', SERVER, '--port', 0];
     const server = space.start('serve', ...store);
@@ -165,7 +167,8 @@ test('serve --pmem: a client that stays half open delays others by little', () =
     } finally {
       await silent.close();
     }
-  }));
+  }),
+);
 
 test('nvme-target: a host with the key is served, one without is refused', () =>
   Workspace.use(async (space) => {
@@ -201,7 +204,7 @@ test('nvme-target: a host with the key is served, one without is refused', () =>
     checkTags(packetsOf(space.path('n.pcap')));
   }));
 
-test('rpma bench: client and server have the key', () =>
+longTest('rpma bench: client and server have the key', () =>
   Workspace.use(async (space) => {
     const own = await keyFile(space, 'own', KEY);
     const words = ['--sizes', '4k', '--depths', '1', '--seconds', '0.1', '--bind', SERVER];
@@ -210,6 +213,7 @@ test('rpma bench: client and server have the key', () =>
     assert.is(code, 0, stderr);
     const wrong = await space.run('rpma', 'bench', ...words, '--dir', space.directory, '--encrypt');
     assert.match(wrong.stderr, /--encrypt: requires a key: --psk-file/);
-  }));
+  }),
+);
 
 test.run();

@@ -6,9 +6,10 @@ import * as assert from 'uvu/assert';
 import { loadPosix } from '../../host/link/posix.js';
 import { root } from '../support/paths.js';
 import { Workspace, cliPath, type Program } from '../support/processes.js';
-import { sample } from '../support/sample.js';
+import { longOnly, sample } from '../support/sample.js';
 
 const test = suite('cli/shmem-run');
+const longTest = longOnly(test);
 const SHMEM = new URL('build/package/shmem.js', root).href;
 const { posix } = await loadPosix();
 /** Only detects a hang: init alone would wait for a minute. */
@@ -102,7 +103,7 @@ if (posix) {
       }
     }));
 
-  test('a program without finalize ends when all PEs have finished', () =>
+  longTest('a program without finalize ends when all PEs have finished', () =>
     Workspace.use(async (space) => {
       const run = space.start('shmem', 'run', '-n', 2, program(space, UNFINISHED));
       const { code, stdout, stderr } = await run.ended;
@@ -110,14 +111,16 @@ if (posix) {
       assert.equal(stdout.split('\n').sort(), ['', 'PE 0 has 7', 'PE 1 has 7']);
       // Both have finalized: neither is reported as failed.
       assert.is(stderr, '');
-    }));
+    }),
+  );
 
-  test('a collective with a PE that has finalized is refused, and names the PE', () =>
+  longTest('a collective with a PE that has finalized is refused, and names the PE', () =>
     Workspace.use(async (space) => {
       const run = space.start('shmem', 'run', '-n', 2, program(space, EARLY_END));
       const { stdout } = await run.ended;
       assert.match(stdout, /^sync: PE 1 has finalized; all PEs of a team call the same/);
-    }));
+    }),
+  );
 
   test('a signal ends the PEs, and the exit code is that of the signal', () =>
     Workspace.use(async (space) => {
@@ -146,7 +149,7 @@ if (posix) {
       assert.not(existsSync(file), file);
     }));
 
-  test('PEs end with a launcher that is killed', () =>
+  longTest('PEs end with a launcher that is killed', () =>
     Workspace.use(async (space) => {
       // A killed launcher removes no folder of its own: it lies in that of the test.
       const run = space.startProcess('env', [
@@ -157,7 +160,8 @@ if (posix) {
       run.kill('SIGKILL');
       await untilEnded(processes);
       await run.ended;
-    }));
+    }),
+  );
 }
 
 test.run();

@@ -4,10 +4,11 @@ import { createHash } from 'node:crypto';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Workspace, freePort, noise } from '../support/processes.js';
-import { sample } from '../support/sample.js';
+import { longOnly, sample } from '../support/sample.js';
 import type { PutReport } from '../../host/cli/put/put.js';
 
 const test = suite('cli/transfer');
+const longTest = longOnly(test);
 
 /** The file is there, byte for byte, and nothing else. */
 async function assertArrived(space: Workspace, source: string, name: string): Promise<void> {
@@ -66,7 +67,7 @@ test('a file replaces an older one of its name in one step', () =>
     await assertArrived(space, file, 'x');
   }));
 
-test('two clients at once both arrive, and a window of one slot is enough', () =>
+longTest('two clients at once both arrive, and a window of one slot is enough', () =>
   Workspace.use(async (space) => {
     const { address } = await space.serve(await makeIn(space), '--window-bytes', '64k');
     const files = [await space.file('one', 1_500_000, 5), await space.file('two', 1_400_000, 6)];
@@ -76,16 +77,18 @@ test('two clients at once both arrive, and a window of one slot is enough', () =
     for (const put of puts) assert.is(put.code, 0, put.stderr);
     await assertArrived(space, files[0]!, 'one');
     await assertArrived(space, files[1]!, 'two');
-  }));
+  }),
+);
 
-test('a transfer works over IPv6', () =>
+longTest('a transfer works over IPv6', () =>
   Workspace.use(async (space) => {
     const { port } = await space.serve(await makeIn(space), '--bind', '::1');
     const file = await space.file('six', 300_000);
     const put = await space.run('put', file, `[::1]:${port}`);
     assert.is(put.code, 0, put.stderr);
     await assertArrived(space, file, 'six');
-  }));
+  }),
+);
 
 test('a file that was changed since is sent anew, and the old part is discarded aloud', () =>
   Workspace.use(async (space) => {
@@ -104,7 +107,7 @@ test('a file that was changed since is sent anew, and the old part is discarded 
     await assertArrived(space, file, 'y');
   }));
 
-test('a file that changes during its transfer is refused, and leaves no piece', () =>
+longTest('a file that changes during its transfer is refused, and leaves no piece', () =>
   Workspace.use(async (space) => {
     const { address } = await space.serve(await makeIn(space));
     const file = await space.file('z', 2_000_000);
@@ -115,24 +118,31 @@ test('a file that changes during its transfer is refused, and leaves no piece', 
     assert.is(code, 1);
     assert.match(stderr, /verbena put: .*z changed while it was sent/);
     assert.equal(await readdir(space.path('in')), []);
-  }));
+  }),
+);
 
-test('a part that is removed during its transfer is reported with the remedy, and no piece is kept', () =>
-  Workspace.use(async (space) => {
-    const { server, address } = await space.serve(await makeIn(space));
-    const file = await space.file('v', 2_000_000);
-    const put = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
-    await put.printed('stderr', /[2-9]0 %/);
-    await rm(space.path('in', 'v.part'));
-    const { code, stderr } = await put.ended;
-    assert.is(code, 1);
-    assert.match(stderr, /put: the server: a program removed v.part during .*; put the file again/);
-    await server.printed(
-      'stderr',
-      /v from 127.0.0.1 is not complete: .*put the file again \(ENOENT\)\n/,
-    );
-    assert.equal(await readdir(space.path('in')), []);
-  }));
+longTest(
+  'a part that is removed during its transfer is reported with the remedy, and no piece is kept',
+  () =>
+    Workspace.use(async (space) => {
+      const { server, address } = await space.serve(await makeIn(space));
+      const file = await space.file('v', 2_000_000);
+      const put = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
+      await put.printed('stderr', /[2-9]0 %/);
+      await rm(space.path('in', 'v.part'));
+      const { code, stderr } = await put.ended;
+      assert.is(code, 1);
+      assert.match(
+        stderr,
+        /put: the server: a program removed v.part during .*; put the file again/,
+      );
+      await server.printed(
+        'stderr',
+        /v from 127.0.0.1 is not complete: .*put the file again \(ENOENT\)\n/,
+      );
+      assert.equal(await readdir(space.path('in')), []);
+    }),
+);
 
 test('the interrupted client says how to go on, and does go on', () =>
   Workspace.use(async (space) => {
@@ -151,7 +161,7 @@ test('the interrupted client says how to go on, and does go on', () =>
     assert.is((await stat(space.path('in', 'w'))).size, 2_000_000);
   }));
 
-test('a room whose signalling server is absent is named by put and by serve', () =>
+longTest('a room whose signalling server is absent is named by put and by serve', () =>
   Workspace.use(async (space) => {
     const room = `ws://127.0.0.1:${await freePort()}/rooms#x`;
     const directory = await makeIn(space);
@@ -163,6 +173,7 @@ test('a room whose signalling server is absent is named by put and by serve', ()
     assert.is(put.code, 1);
     assert.match(put.stderr, /^verbena put: [^\n]*\(ECONNREFUSED\)\n$/);
     assert.ok(put.stderr.includes(sentence), put.stderr);
-  }));
+  }),
+);
 
 test.run();

@@ -7,8 +7,10 @@ import type { Program } from '../support/processes.js';
 import { moduleOf } from './loads.js';
 import { Network, addressOf, missingForNetwork } from './network.js';
 import type { ServiceKind, ServiceResult } from './services.js';
+import { longOnly } from '../support/sample.js';
 
 const test = suite('net/address-services');
+const longTest = longOnly(test);
 const LINK = { rate: 100, queue: 1000, rtt: 1 };
 const [CLIENT, SERVER] = [1, 2];
 const KINDS: readonly ServiceKind[] = ['rds', 'nvme', 'remote', 'remote-common'];
@@ -74,10 +76,13 @@ if (missingForNetwork() === undefined) {
     check('remote-common');
   });
 
-  test('reliable datagrams go on when the host that only answers gets another address', async () => {
-    await run(['rds'], SERVER);
-    assert.equal(check('rds').errors, []);
-  });
+  longTest(
+    'reliable datagrams go on when the host that only answers gets another address',
+    async () => {
+      await run(['rds'], SERVER);
+      assert.equal(check('rds').errors, []);
+    },
+  );
 } else {
   console.log(`not run: ${missingForNetwork()}`);
 }

@@ -10,8 +10,10 @@ import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import type { Death, Killed } from './killed-peer.js';
 import { missingForNetwork } from './network.js';
+import { longOnly } from '../support/sample.js';
 
 const test = suite('net/killed-peer');
+const longTest = longOnly(test);
 /** The peer's system sends an ICMP message a second; without it a path fails after 5 to 15 s. */
 const NOTICED_MILLIS = 3500;
 /** The peer is silent for a heartbeat, then the restarted process answers. */
@@ -45,13 +47,16 @@ if (missingForNetwork() === undefined) {
     });
   }
 
-  test('a peer that restarts is reached by the pair that answers, not after the others', async () => {
-    const settings = `heartbeatMillis=${HEARTBEAT_MILLIS}`;
-    const killed = await run('restarted', settings);
-    const { udpMillis } = killed;
-    const limit = HEARTBEAT_MILLIS + NOTICED_MILLIS;
-    assert.ok(udpMillis >= 0 && udpMillis < limit, JSON.stringify(killed));
-  });
+  longTest(
+    'a peer that restarts is reached by the pair that answers, not after the others',
+    async () => {
+      const settings = `heartbeatMillis=${HEARTBEAT_MILLIS}`;
+      const killed = await run('restarted', settings);
+      const { udpMillis } = killed;
+      const limit = HEARTBEAT_MILLIS + NOTICED_MILLIS;
+      assert.ok(udpMillis >= 0 && udpMillis < limit, JSON.stringify(killed));
+    },
+  );
 
   test('an outbox that leaves by UDP does not overflow the receiver', async () => {
     const settings = 'failover=off,heartbeatMillis=600,outageMillis=3000';

@@ -9,8 +9,10 @@ import { cliPath } from '../support/processes.js';
 import { moduleOf, runStream, startReceiver } from './loads.js';
 import { Network, addressOf, missingForNetwork, type Link } from './network.js';
 import type { WritesResult } from './remote-writes.js';
+import { longOnly } from '../support/sample.js';
 
 const test = suite('net/path-mtu');
+const longTest = longOnly(test);
 const LINK: Link = { rate: 100, queue: 1000, rtt: 1 };
 const JUMBO = 9000;
 const BYTES = 300_000;
@@ -91,18 +93,21 @@ if (missingForNetwork() === undefined) {
     });
   }
 
-  test('a network whose MTU drops during a stream ends it by name long before its retries', async () => {
-    network.setHostMtu(JUMBO);
-    network.set(LINK);
-    const receiver = await startReceiver(network, 2);
-    const stream = runStream(network, 1, 2, { seconds: 4 });
-    await network.untilCarried(BYTES, stream);
-    network.setMtu(1500, false);
-    const { errors } = await stream;
-    receiver.kill();
-    assert.is(errors.length, 1);
-    assert.match(errors[0]!, /none of path MTU 4096/);
-  });
+  longTest(
+    'a network whose MTU drops during a stream ends it by name long before its retries',
+    async () => {
+      network.setHostMtu(JUMBO);
+      network.set(LINK);
+      const receiver = await startReceiver(network, 2);
+      const stream = runStream(network, 1, 2, { seconds: 4 });
+      await network.untilCarried(BYTES, stream);
+      network.setMtu(1500, false);
+      const { errors } = await stream;
+      receiver.kill();
+      assert.is(errors.length, 1);
+      assert.match(errors[0]!, /none of path MTU 4096/);
+    },
+  );
 } else {
   console.log(`not run: ${missingForNetwork()}`);
 }

@@ -15,7 +15,9 @@ import type { Link } from '../../host/link/link.js';
 import { askNodes } from '../../host/rds/info-server.js';
 import { Member, freshName, type MemberWorld } from '../support/member.js';
 import { cliPath, freePort } from '../support/processes.js';
+import { longOnly } from '../support/sample.js';
 
+const longTest = longOnly(test);
 const COUNT = 50;
 const WAIT_MILLIS = 30_000;
 
@@ -182,7 +184,7 @@ async function enter({ kept, verbena }: There, options: object, port: number): P
   })();
 }
 
-test('workers share a node, and after a kill another worker takes over its transport', () =>
+longTest('workers share a node, and after a kill another worker takes over its transport', () =>
   withWorkers(3, async (...workers) => {
     const address = '127.1.48.1';
     const options = { name: freshName(), address, memoryBytes: 96 * 2 ** 20 };
@@ -206,7 +208,8 @@ test('workers share a node, and after a kill another worker takes over its trans
     for (let number = 20; number < 40; number++) await send(second, number);
     await until(async () => (await heard()) === 40, 'forty messages');
     for (const worker of workers) assert.is(worker.listensOfPrimary, 0);
-  }));
+  }),
+);
 
 test("the demo's relay and server in a worker belong to the worker", () =>
   withWorkers(1, async (worker) => {
