@@ -57,7 +57,9 @@ export function executeOneSided(
   if (isOf(request, Operation.DATA)) return read(context, qp, request, target);
   if (isOf(request, Operation.ATOMIC)) return atomicOperation(context, qp, request, target);
   if (isOf(request, Operation.SLOW)) return flush(context, request, target);
-  return atomicWrite(context, qp, request, target);
+  if (request.opcode == <u32>WrOpcode.ATOMIC_WRITE)
+    return atomicWrite(context, qp, request, target);
+  return Outcome.REFUSED;
 }
 
 /**

@@ -108,6 +108,7 @@ function perform(context: Context, qp: QueuePair, request: SendRequest): u32 {
     const done = bindRecorded(arena, context.slotIndex, qp.pd, bind.target);
     return done ? WcStatus.SUCCESS : WcStatus.LOC_QP_OP_ERR;
   }
+  if (request.opcode != <u32>WrOpcode.BIND_MW) return WcStatus.LOC_QP_OP_ERR;
   const bound = bindWindow(
     arena,
     bind.target,
