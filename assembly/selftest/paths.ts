@@ -6,7 +6,7 @@ import {
   collapsePath,
   fitsBuffer,
   growPath,
-  holdForWindow,
+  holdForCongestionWindow,
   joinPath,
   leastRoundTrip,
   leavePath,
@@ -88,7 +88,7 @@ function checkLeaving(arena: Arena, pd: u32): void {
   const waiting = join(context, pd);
   const state = stateOf(filling);
   fly(context, filling, 64);
-  holdForWindow(context, waiting);
+  holdForCongestionWindow(context, waiting);
   same(state.waiting, 1, 'waits');
   resumePath(context, state);
   same(waiting.begins, 1, 'has its turn');

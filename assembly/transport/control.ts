@@ -22,7 +22,7 @@ import { pathOfHandle } from './datagram/datagram';
 import { leaveAll } from './datagram/multicast';
 import { usesLocalPath } from './local/target';
 import { enterError } from './queue/completion';
-import { charge, openWindow } from './requester/congestion-window';
+import { charge, openCongestionWindow } from './requester/congestion-window';
 import { noteDrained } from './requester/requester';
 import { forgetRepairs } from './requester/retransmit';
 import { forgetDelayedAck } from './responder/delayed-ack';
@@ -244,7 +244,7 @@ function enterState(context: Context, qp: QueuePair, to: u32, drainNotify: u32):
     qp.drainNotify = <u8>drainNotify;
     noteDrained(context, qp);
   }
-  if (to == <u32>QpState.RTS && from == <u32>QpState.RTR) openWindow(qp);
+  if (to == <u32>QpState.RTS && from == <u32>QpState.RTR) openCongestionWindow(qp);
   // An unreliable datagram has no path of its own: its packets are as long as the link's.
   if (qp.type == <u32>QpType.UD && to == <u32>QpState.RTR) qp.mtu = linkMtu(context);
 }

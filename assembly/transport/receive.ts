@@ -32,7 +32,7 @@ import { MULTICAST_QPN, receiveDatagram } from './datagram/datagram';
 import { NO_MSN, believesMsn } from './requester/answer-checks';
 import {
   receiveAcknowledge,
-  receiveArrival,
+  receiveArrivalReport,
   receiveCongestion,
   receiveSelectiveAck,
 } from './requester/completer';
@@ -44,7 +44,7 @@ import {
   receivePlain,
   receivesPlain,
 } from './responder/fast-path';
-import { touchAhead, touches } from './responder/prefetch';
+import { isPrefetchable, prefetchKeys } from './responder/prefetch';
 import { receiveRequestPacket } from './responder/responder';
 import { noteCongestion } from './responder/response';
 import { receiveUnreliable } from './responder/unreliable';
@@ -94,7 +94,7 @@ function receiveRun(
   length: u32,
 ): void {
   const start: usize = descriptor.address;
-  const touched = touches(start, segment);
+  const prefetches = isPrefetchable(start, segment);
   const together = checksTogether(segment);
   let computed: u32 = 0;
   let plain: QueuePair | null = null;
@@ -104,7 +104,7 @@ function receiveRun(
     const left = length - offset;
     const lane = index & (ICRC_LANES - 1);
     if (lane == 0) {
-      if (touched) touchAhead(context, packet, segment, left);
+      if (prefetches) prefetchKeys(context, packet, segment, left);
       computed = 0;
       plain = null;
       if (together && left >= ICRC_LANES * segment) {
@@ -402,7 +402,7 @@ function receiveResponse(
     // The header has two words of the map, the payload the rest.
     const words = (length - <u32>(map - packet) - ICRC_SIZE) >> 3;
     if (syndromeKind(aethSyndrome(aeth)) == <u32>SyndromeKind.ACK) {
-      receiveArrival(context, qp, psn, map, words);
+      receiveArrivalReport(context, qp, psn, map, words);
     } else receiveSelectiveAck(context, qp, psn, msn, map, words);
     return;
   }

@@ -24,7 +24,7 @@ import { scheduleFenced } from './shared/invalidation-fence';
 import {
   endTurn,
   holdForPace,
-  holdForWindow,
+  holdForCongestionWindow,
   mayBegin,
   noteFlight,
   notePaced,
@@ -115,7 +115,7 @@ function sendPaced(context: Context, qp: QueuePair): bool {
     return false;
   }
   if (isReliable && !outstanding(qp) && !mayBegin(qp)) {
-    holdForWindow(context, qp);
+    holdForCongestionWindow(context, qp);
     return false;
   }
   const before = context.bufferCount;

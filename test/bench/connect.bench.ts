@@ -33,10 +33,10 @@ import {
 } from './harness.js';
 
 const PORT = 7471;
-/** Connections one after the other, and those of a round with LANES of them at a time. */
+/** Connections one after the other, and those of a round with CONCURRENT of them at a time. */
 const IN_TURN = 300;
 const TOGETHER = 3000;
-const LANES = 64;
+const CONCURRENT = 64;
 const HELD = 10_000;
 /** Below 0xc000: answers go to the port that requests come from. */
 const UDP_PORTS = [24791, 24792] as const;
@@ -131,7 +131,7 @@ async function inTurn(end: End, count: number): Promise<Figures> {
 
 async function together(end: End, count: number): Promise<Figures> {
   const watch = new Stopwatch();
-  await inLanes(count, () => visit(end));
+  await concurrently(count, () => visit(end));
   const seconds = watch.seconds();
   return {
     connect_send_disconnect_per_second: count / seconds,
@@ -139,13 +139,13 @@ async function together(end: End, count: number): Promise<Figures> {
   };
 }
 
-/** `count` times, LANES at a time. */
-async function inLanes(count: number, work: () => Promise<void>): Promise<void> {
+/** `count` times, CONCURRENT at a time. */
+async function concurrently(count: number, work: () => Promise<void>): Promise<void> {
   let left = count;
-  const lane = async (): Promise<void> => {
+  const worker = async (): Promise<void> => {
     while (left-- > 0) await work();
   };
-  await Promise.all(Array.from({ length: LANES }, lane));
+  await Promise.all(Array.from({ length: CONCURRENT }, worker));
 }
 
 /** All of them at once; a SEND on each of the last hundred shows that they are alive. */
@@ -156,7 +156,7 @@ async function hold(server: ChildProcess): Promise<Figures> {
   const options = { context, pd, udpPort: UDP_PORTS[1], qp };
   const connections: RdmaConnection[] = [];
   const watch = new Stopwatch();
-  await inLanes(HELD, async () => {
+  await concurrently(HELD, async () => {
     connections.push(await connect(`127.0.0.1:${PORT}`, options));
   });
   const seconds = watch.seconds();
@@ -209,7 +209,7 @@ async function run(pace: Pace): Promise<BenchResult> {
         figures['connect_send_disconnect_p50_ms']!,
         3,
       ),
-      atLeast(`the same, ${LANES} at a time, per second`, perSecond, 1000),
+      atLeast(`the same, ${CONCURRENT} at a time, per second`, perSecond, 1000),
       atLeast('connections at once', figures['held_connections']!, HELD),
       atMost(
         'resident memory of the larger process then, MiB',
@@ -222,7 +222,7 @@ async function run(pace: Pace): Promise<BenchResult> {
 
 export const bench: Bench = {
   name: 'connect',
-  description: `connect, SEND, disconnect between two processes; ${LANES} at a time; ${HELD} at once`,
+  description: `connect, SEND, disconnect between two processes; ${CONCURRENT} at a time; ${HELD} at once`,
   run,
 };
 

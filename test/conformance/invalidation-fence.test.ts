@@ -363,6 +363,26 @@ test('a queue pair that is destroyed behind a fence leaves no trace', () =>
     assert.equal(wire.completions(), ['9 SUCCESS']);
   }));
 
+test('a queue pair that is destroyed behind a fence takes no other one off the list', () =>
+  within({}, true, (world, wire) => {
+    const make = () => {
+      const qp = wire.pd.createQp({ sendCq: wire.cq, recvCq: wire.cq, qpType: QpType.RC });
+      wire.connect({}, qp);
+      return qp;
+    };
+    const destroyed = make();
+    world.enter();
+    // The one that waits longer is the first of the list.
+    destroyed.postSend(invalidate(world.region().rkey));
+    wire.qp.postSend(invalidate(world.region().rkey, 3n));
+    destroyed.destroy();
+    // It uses the same memory, which is zeroed.
+    make();
+    world.leave();
+    world.pass(2_000);
+    assert.equal(wire.completions(), ['3 SUCCESS']);
+  }));
+
 test('a SEND_WITH_INV behind its fence is solicited, or not, when it completes', async () => {
   for (const solicited of [0, 1]) {
     await within({}, true, (world, wire) => {

@@ -209,12 +209,12 @@ export const TWO_INVALIDATORS = fence('LOCAL_INV and SEND_WITH_INV of one key', 
 });
 
 /** A window of type 1 over the region, bound to X, is bound to Y while an engine reads. */
-const CARRIER: PreparedKey = { key: KEY, slot: 0, buffer: 0, access: RIGHTS | MW_BIND };
+const BOUND_REGION: PreparedKey = { key: KEY, slot: 0, buffer: 0, access: RIGHTS | MW_BIND };
 const BIND: WorkRequest = { kind: 'execute', opcode: WrOpcode.BIND_MW, key: OTHER, base: KEY };
 export const REBOUND = fence('a window is bound to other memory while an engine reads', BIND, {
   config: { ...SMALL, regionsMax: 2 },
   buffers: [X, { ...Y, address: X.address + BUFFER_BYTES }],
-  keys: [CARRIER, { key: OTHER, slot: 0, kind: KeyKind.WINDOW_TYPE_1 }],
+  keys: [BOUND_REGION, { key: OTHER, slot: 0, kind: KeyKind.WINDOW_TYPE_1 }],
   threads: [
     {
       name: 'A',

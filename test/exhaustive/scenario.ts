@@ -205,7 +205,7 @@ export const INVALIDATION: Scenario = {
   competing: true,
 };
 
-const CARRIER: RegionSpec = { ...FIRST, access: READ_WRITE | AccessFlag.MW_BIND, prepared: 0 };
+const BOUND_REGION: RegionSpec = { ...FIRST, access: READ_WRITE | AccessFlag.MW_BIND, prepared: 0 };
 const WINDOW: RegionSpec = {
   name: 'W',
   keys: [OTHER_SLOT],
@@ -234,7 +234,7 @@ export const BINDING: Scenario = {
   name: 'a window is bound while its region is deregistered',
   config: { ...SMALL, regionsMax: 2 },
   domains: [[0, 1, 2]],
-  regions: [CARRIER, WINDOW],
+  regions: [BOUND_REGION, WINDOW],
   threads: [
     { name: 'R', slot: 0, program: life(0).slice(1) },
     { name: 'E1', slot: 1, program: inCall({ kind: 'bind', region: 1 }, ...COPIES) },
@@ -263,7 +263,7 @@ export const UNBINDING: Scenario = {
 export const BEREFT: Scenario = {
   ...BINDING,
   name: 'the region of a window is invalidated',
-  regions: [{ ...CARRIER, invalidatable: true }, WINDOW],
+  regions: [{ ...BOUND_REGION, invalidatable: true }, WINDOW],
   threads: [
     { name: 'E0', slot: 0, program: inCall({ kind: 'invalidate', region: 0 }) },
     ...BINDING.threads.slice(1),

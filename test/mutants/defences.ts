@@ -179,7 +179,12 @@ const ENGINE: readonly (readonly [name: string, where: string, source: string, b
       'job.kind == <u32>PacketFlag.READ && awaitsSign(context, qp)',
       'false',
     ],
-    ['congestion notifications close the window', 'cutWindow', 'cutPath(context, qp);', ''],
+    [
+      'congestion notifications close the window',
+      'cutCongestionWindow',
+      'cutPath(context, qp);',
+      '',
+    ],
     [
       'each congestion notification lowers the window',
       'noteMark',

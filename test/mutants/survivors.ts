@@ -138,8 +138,8 @@ export const SURVIVORS: readonly Row[] = [
   ['inOnePiece', 'cursor.offset == sge.length', 'false', SPEED],
   ['computeTogether', 'path.skipsIcrc', 'true', SPEED],
   ['receiveBatch', 'segment >= length', 'segment > length', 'a packet as a run of one'],
-  ['touchAhead', '', '', 'it only loads ahead: its bounds matter while an entry changes'],
-  ['loadAhead', '', '', 'it only loads ahead: its bounds matter while an entry changes'],
+  ['prefetchKeys', '', '', 'it only loads ahead: its bounds matter while an entry changes'],
+  ['prefetchTargets', '', '', 'it only loads ahead: its bounds matter while an entry changes'],
   ['takeEntry', 'attempt < READ_ATTEMPTS', 'attempt <= READ_ATTEMPTS', 'one attempt more'],
   ['killOf', 'abandonChange(entry, even(entry));', '', RACE],
   ['takeFrom', '0', '1', 'one attempt less of many'],
@@ -205,6 +205,19 @@ export const SURVIVORS: readonly Row[] = [
   ],
   ['lengthFits', 'announces', 'true', 'what is left of a message is no longer than a message'],
   ['receiveRnrNak', '1', '2', 'a flag: only 0 is distinguished'],
+  [
+    'executeOneSided',
+    'request.opcode == <u32>WrOpcode.ATOMIC_WRITE',
+    'true',
+    'the table has no other such operation',
+  ],
+  [
+    'perform',
+    'request.opcode != <u32>WrOpcode.BIND_MW',
+    'false',
+    'the table has no other such operation',
+  ],
+  ['windowPackets', '1', '2', 'an AckReq bit compares it with four packets, a READ with more'],
   ['noteLoss', '1', '2', 'a flag: only 0 is distinguished'],
   [
     'takeMap',
@@ -239,7 +252,12 @@ export const SURVIVORS: readonly Row[] = [
     '',
     'a packet is not longer than a chunk: there is one turn',
   ],
-  ['noteHeld', 'tells(qp) && isDue(context, qp)', 'true', 'speed only: one turn too many'],
+  [
+    'noteHeld',
+    'reportsArrivals(qp) && isDue(context, qp)',
+    'true',
+    'speed only: one turn too many',
+  ],
   ['translate', 'owner ^ wanted', 'owner | wanted', SPEED],
   [
     'setLayout',
@@ -282,7 +300,7 @@ export const SURVIVORS: readonly Row[] = [
   ['receiveRun', 'computed = pathOf(qp).skipsIcrc ? 0 : segment;', '', SPEED],
   ['receivePlain', 'rethLength(reth) != size || size == 0 || size > qp.mtu', 'true', SPEED],
   ['takeFlush', 'qp.flushFrom = index;', '', 'speed only: the next look begins further back'],
-  ['tellArrival', '0', '1', 'a byte of the distance between two reports'],
+  ['reportArrivals', '0', '1', 'a byte of the distance between two reports'],
   [
     'lookAtFence',
     'context.fenceMicros == 0',
@@ -411,7 +429,7 @@ export const SURVIVORS: readonly Row[] = [
   ['markLosses', '1', '2', 'a flag: only 0 is distinguished', 'qp.lossReported = 1'],
   [
     'enterState',
-    'openWindow(qp);',
+    'openCongestionWindow(qp);',
     '',
     'RESET, from which every queue pair comes, clears the same words',
   ],

@@ -329,7 +329,7 @@ export class SimulatedTransport implements Transport {
 
   connect(
     { from, to }: Route,
-    _lane: number,
+    _traffic: number,
     privateData: Uint8Array,
     owner: TransportOwner,
   ): TransportConnection {

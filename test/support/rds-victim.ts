@@ -45,7 +45,7 @@ export class Victim {
   constructor(isOwnKind: boolean, isUp = true) {
     this.#isOwnKind = isOwnKind;
     const transport = {
-      connect: (_route: unknown, _lane: number, _data: Uint8Array, owner: TransportOwner) => {
+      connect: (_route: unknown, _traffic: number, _data: Uint8Array, owner: TransportOwner) => {
         this.#asking = owner;
         return this.#connection;
       },

@@ -19,7 +19,7 @@ import { QpState, WcStatus } from '../shared/status';
 import { SendRequest, SendState } from '../shared/work-request';
 import { Outcome, executeOneSided } from './one-sided';
 import { Posting, announceTo, expireMessages, postMessage, settleMessages } from './outbox';
-import { loadAhead } from './prefetch';
+import { prefetchTargets } from './prefetch';
 import { findTarget } from './target';
 import { executeTwoSided } from './two-sided';
 
@@ -84,7 +84,7 @@ function executeSome(context: Context, qp: QueuePair): u32 {
   const start = context.localLeft;
   let loaded: u32 = 0;
   for (let count: u32 = 0; count < QUANTUM && start - context.localLeft < QUANTUM_BYTES; count++) {
-    if (loaded == 0) loaded = loadAhead(context, qp);
+    if (loaded == 0) loaded = prefetchTargets(context, qp);
     loaded--;
     if (!hasNext(qp)) return LocalTurn.IDLE;
     const turn = executeNext(context, qp);

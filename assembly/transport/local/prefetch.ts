@@ -16,7 +16,7 @@ const AHEAD: u32 = 16;
 const LENGTH_MAX: u32 = 512;
 
 /** Returns for how many requests, from the next one on, it has loaded. */
-export function loadAhead(context: Context, qp: QueuePair): u32 {
+export function prefetchTargets(context: Context, qp: QueuePair): u32 {
   const posted = ringCount(qp.sendRing, qp.sendFetched, qp.sendEntries);
   const count = min<u32>(posted, AHEAD);
   if (count < 2 || !isShort(qp, qp.sendFetched)) return 1;
@@ -41,7 +41,7 @@ export function loadAhead(context: Context, qp: QueuePair): u32 {
     if (offset < entry.length && place < limit) sum += load<u8>(<usize>place);
   }
   // So that no compiler leaves out the loads.
-  context.touched = sum;
+  context.prefetched = sum;
   return count;
 }
 

@@ -7,7 +7,7 @@ import { fitsBuffer, windowPackets } from '../shared/path-control';
 import { QueuePair } from '../shared/queue-pair';
 import { QpState, SendFlag } from '../shared/status';
 import { SendRequest } from '../shared/work-request';
-import { opensBehind, windowOpen } from './congestion-window';
+import { opensBehind, mayTransmit } from './congestion-window';
 
 /** What holds for each packet of a run. */
 export enum RunBits {
@@ -27,7 +27,7 @@ export function wantsAck(context: Context, qp: QueuePair, paused: bool, run: u32
   if (
     !(paused && isAwaited(qp)) &&
     (run & RunBits.QUIET ||
-      ((run || windowOpen(context, qp)) &&
+      ((run || mayTransmit(context, qp)) &&
         isSeldomEnough(context, qp, packets, chargeSinceAsked(qp))))
   ) {
     return false;

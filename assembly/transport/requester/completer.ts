@@ -39,9 +39,9 @@ import {
   answeredAlone,
   armRetransmit,
   chargeOf,
-  cutWindow,
+  cutCongestionWindow,
   endProbe,
-  growWindow,
+  growCongestionWindow,
   hastenTimer,
   nextDelay,
   noteLoss,
@@ -156,7 +156,7 @@ function missesResponse(context: Context, qp: QueuePair, from: u32): void {
   // What was withdrawn is not in flight.
   const end = isBeyond(qp, qp.psnExecuted, qp.psnNext) ? qp.psnNext : qp.psnExecuted;
   const arrived = noteExecuted(context, qp, isBeyond(qp, from, end) ? end : from, end);
-  if (arrived > 0) growWindow(context, qp, arrived);
+  if (arrived > 0) growCongestionWindow(context, qp, arrived);
 }
 
 /** A response is missing: waits for it while it may be late, then requests it again. */
@@ -185,7 +185,7 @@ export function moveUnacked(context: Context, qp: QueuePair, psn: u32): void {
   const arrived = psnDistance(qp.psnUnacked, qp.psnArrived);
   noteLostEarly(context, qp, packets);
   if (packets > arrived) {
-    growWindow(context, qp, noteArrivedBefore(context, qp, psn));
+    growCongestionWindow(context, qp, noteArrivedBefore(context, qp, psn));
     qp.psnArrived = psn;
   }
   if (isBeyond(qp, psn, qp.psnExecuted)) qp.psnExecuted = psn;
@@ -413,7 +413,7 @@ export function receiveSelectiveAck(
 /** The peer's packets from us met congestion. */
 export function receiveCongestion(context: Context, qp: QueuePair): void {
   context.counters.cnpsReceived++;
-  cutWindow(context, qp);
+  cutCongestionWindow(context, qp);
 }
 
 /** Does the oldest request wait for a response? Lost responses are requested one by one. */
@@ -487,7 +487,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
 const WAITING_MAX: u32 = 1 << 20;
 
 /** Requester: everything before `psn` has arrived, and what the map names behind it. */
-export function receiveArrival(
+export function receiveArrivalReport(
   context: Context,
   qp: QueuePair,
   psn: u32,
@@ -515,7 +515,7 @@ function moveArrived(context: Context, qp: QueuePair, packets: u32): void {
   const before = psnDistance(qp.psnUnacked, qp.psnArrived);
   if (packets <= before) return;
   const psn = psnAdd(qp.psnUnacked, packets);
-  growWindow(context, qp, noteArrivedBefore(context, qp, psn));
+  growCongestionWindow(context, qp, noteArrivedBefore(context, qp, psn));
   qp.psnArrived = psn;
   qp.chargeArrived = chargeOf(qp, qp.psnArrived);
 }

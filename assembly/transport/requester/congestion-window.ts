@@ -36,7 +36,7 @@ export function charge(payloadLength: u32): u32 {
   return 256 + (bytes <= 576 ? 576 : powerOfTwo(bytes));
 }
 
-export function openWindow(qp: QueuePair): void {
+export function openCongestionWindow(qp: QueuePair): void {
   qp.isAlone = 0;
   qp.probeMicros = 0;
   qp.roundTripMicros = 0;
@@ -45,7 +45,7 @@ export function openWindow(qp: QueuePair): void {
 }
 
 /** May one more packet go? One always may when nothing is on its way. */
-export function windowOpen(context: Context, qp: QueuePair): bool {
+export function mayTransmit(context: Context, qp: QueuePair): bool {
   return qp.psnArrived == qp.psnNext || opensBehind(context, qp, 0, 0);
 }
 
@@ -65,7 +65,7 @@ export function opensBehind(context: Context, qp: QueuePair, ahead: u32, charge:
 }
 
 /** May one more packet be sent again? */
-export function windowOpenToRepair(qp: QueuePair): bool {
+export function mayRepair(qp: QueuePair): bool {
   const packets = packetsInFlight(qp);
   return packets == 0 || pathOpen(qp, packets);
 }
@@ -79,7 +79,7 @@ function chargeInFlight(qp: QueuePair): u32 {
  * May one more READ with `packets` responses be sent? Arrivals of responses are not reported, and
  * each has a place in the rings of what is in flight.
  */
-export function windowOpenToRead(qp: QueuePair, packets: u32): bool {
+export function mayRequestData(qp: QueuePair, packets: u32): bool {
   if (qp.psnUnacked == qp.psnNext) return true;
   const all = psnDistance(qp.psnArrived, qp.psnNext) + packets;
   if (qp.reorderPeer != 0 && all > qp.flightMax) return false;
@@ -106,13 +106,13 @@ export function isAlone(qp: QueuePair): bool {
 }
 
 /** This many packets have arrived. */
-export function growWindow(context: Context, qp: QueuePair, packets: u32): void {
+export function growCongestionWindow(context: Context, qp: QueuePair, packets: u32): void {
   qp.isAlone = 0;
   growPath(context, qp, packets);
 }
 
 /** A switch on the way has marked packets. */
-export function cutWindow(context: Context, qp: QueuePair): void {
+export function cutCongestionWindow(context: Context, qp: QueuePair): void {
   cutPath(context, qp);
 }
 

@@ -19,7 +19,7 @@ import { finishPacket } from '../shared/send-buffer';
 import { QpState, QpType, SendFlag, WcStatus, WrOpcode } from '../shared/status';
 import { SEND_REQUEST_SIZE, SendState, Sge, WORK_REQUEST_SIZE } from '../shared/work-request';
 import { noteAwaited, wantsAck } from './ack-request';
-import { armRetransmit, charge, startProbe, windowOpen } from './congestion-window';
+import { armRetransmit, charge, startProbe, mayTransmit } from './congestion-window';
 import { pauses } from './request-packet';
 
 const VECTOR: usize = 16;
@@ -43,7 +43,7 @@ export function sendsPlain(qp: QueuePair): bool {
 export function sendPlain(context: Context, qp: QueuePair, run: u32): bool {
   const index = qp.sendNext;
   const posted = ringCount(qp.sendRing, index, qp.sendEntries);
-  if (posted == 0 || !(run || windowOpen(context, qp))) return false;
+  if (posted == 0 || !(run || mayTransmit(context, qp))) return false;
   const request = sendRequestAt(qp, index);
   const own = changetype<usize>(request);
   if (index == qp.sendFetched) {

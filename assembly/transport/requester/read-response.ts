@@ -19,7 +19,7 @@ import {
   retryGap,
   settle,
 } from './completer';
-import { growWindow, noteSecondAnswer } from './congestion-window';
+import { growCongestionWindow, noteSecondAnswer } from './congestion-window';
 import { fitsRings, noteAhead } from './in-flight';
 import { chunkOf, isAhead, notePlaced } from './read-chunks';
 
@@ -139,7 +139,8 @@ function takeNext(
     if (psn == request.psnLast) completeSend(context, qp, WcStatus.SUCCESS, 0);
   } else {
     notePlaced(chunk, psn);
-    if (qp.psnExecuted != qp.psnUnacked) growWindow(context, qp, noteAhead(context, qp, psn));
+    if (qp.psnExecuted != qp.psnUnacked)
+      growCongestionWindow(context, qp, noteAhead(context, qp, psn));
     if (!completeBefore(context, qp, psnAdd(psn, 1))) {
       settle(context, qp);
       if (qp.state != <u32>QpState.ERR) repairResponses(context, qp);
@@ -175,7 +176,7 @@ function takeAhead(
   completeBefore(context, qp, psnAdd(psn, 1));
   if (qp.state == <u32>QpState.ERR) return;
   const arrived = noteAhead(context, qp, psn);
-  if (arrived > 0) growWindow(context, qp, arrived);
+  if (arrived > 0) growCongestionWindow(context, qp, arrived);
   settle(context, qp);
   if (qp.state != <u32>QpState.ERR) repairResponses(context, qp);
 }

@@ -27,8 +27,8 @@ import {
   charge,
   isAlone,
   startProbe,
-  windowOpen,
-  windowOpenToRead,
+  mayTransmit,
+  mayRequestData,
 } from './congestion-window';
 import { sendPlain, sendsPlain } from './fast-path';
 import { noteSentFrom } from './in-flight';
@@ -81,7 +81,7 @@ function current(context: Context, qp: QueuePair, run: u32): SendRequest | null 
     return null;
   }
   if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
-  if (!(run || windowOpen(context, qp)) || fenced(qp, request)) return null;
+  if (!(run || mayTransmit(context, qp)) || fenced(qp, request)) return null;
   if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
   if (isOf(request, Operation.DATA) && !mayRead(context, qp, request)) return null;
   // Stronger than a fence.
@@ -90,7 +90,7 @@ function current(context: Context, qp: QueuePair, run: u32): SendRequest | null 
 }
 
 function mayRead(context: Context, qp: QueuePair, request: SendRequest): bool {
-  return windowOpenToRead(qp, packetCount(qp, readLength(context, qp, request)));
+  return mayRequestData(qp, packetCount(qp, readLength(context, qp, request)));
 }
 
 /**
@@ -134,7 +134,7 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
 function waitsForAcks(context: Context, qp: QueuePair): bool {
   if (!outstanding(qp) || qp.rnrWaiting || !sending(qp)) return false;
   // Other queue pairs to the peer may have become busy after the last AckReq: the window is closed.
-  if (qp.sendStopped || qp.state == <u32>QpState.SQD || !windowOpen(context, qp)) return true;
+  if (qp.sendStopped || qp.state == <u32>QpState.SQD || !mayTransmit(context, qp)) return true;
   if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
   const next = sendRequestAt(qp, qp.sendNext);
   return waitsForAll(next) || (awaitsData(next) && beyondKept(qp));

@@ -13,11 +13,11 @@ import { askedForAck } from './ack-request';
 import {
   chargeBefore,
   dropProbe,
-  growWindow,
+  growCongestionWindow,
   hastenTimer,
   isAlone,
   noteLoss,
-  windowOpenToRepair,
+  mayRepair,
 } from './congestion-window';
 import {
   detectLosses,
@@ -41,7 +41,7 @@ export function takeMissing(
   if (qp.rnrWaiting) return;
   if (psnCompare(psn, qp.psnArrived) < 0) missAgain(qp, psn);
   const arrived = takeMap(context, qp, psn, map, words);
-  if (arrived > 0) growWindow(context, qp, arrived);
+  if (arrived > 0) growCongestionWindow(context, qp, arrived);
   repairLosses(context, qp, detectLosses(context, qp));
   hastenTimer(context, qp);
 }
@@ -100,7 +100,7 @@ export function sendRepairs(context: Context, qp: QueuePair, quantum: u32): u32 
     const lost = qp.repairPsn != 0 ? qp.repairPsn : oldestLost(qp);
     // What all others wait for goes at once (RFC 6675).
     const isFirst = lost == qp.repairPsn || lost == qp.psnArrived + 1;
-    if (!isFirst && !windowOpenToRepair(qp)) break;
+    if (!isFirst && !mayRepair(qp)) break;
     qp.repairPsn = 0;
     const psn = psnAdd(lost - 1, 0);
     const away = psnDistance(qp.psnUnacked, psn);

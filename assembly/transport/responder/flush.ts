@@ -86,7 +86,10 @@ function lostAddress(qp: QueuePair, reth: usize): bool {
   return pathOf(qp).doublesFlush != 0 && rethAddress(reth) == 0 && rethLength(reth) > 0;
 }
 
-/** A new FLUSH. What is to be seen by everybody is: memory is written before the next packet. */
+/**
+ * A new FLUSH. Earlier WRITEs are visible already: memory is written before the next packet is
+ * read.
+ */
 export function acceptFlush(context: Context, qp: QueuePair, packet: usize, psn: u32): void {
   const feth = loadU32(headerIn(context.opcodeTable, packet, Header.FETH));
   const reth = headerIn(context.opcodeTable, packet, Header.RETH);

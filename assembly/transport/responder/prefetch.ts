@@ -10,24 +10,24 @@ import { Opcode } from '../../wire/opcode';
 import { Context } from '../shared/context';
 
 /** Packets that are looked at together. */
-export const TOUCH_PACKETS: u32 = 16;
+export const PREFETCH_PACKETS: u32 = 16;
 /** Larger ones are work enough to hide the wait. */
-export const TOUCH_SEGMENT_MAX: u32 = 512;
+export const PREFETCH_SEGMENT_MAX: u32 = 512;
 /** BTH, RETH. */
 const RETH_OFFSET: usize = 12;
 const HEADERS: u32 = 28;
 
 /** Has the packet a RETH, as most of its run then have? */
-export function touches(packet: usize, segment: u32): bool {
-  if (segment < HEADERS || segment > TOUCH_SEGMENT_MAX) return false;
+export function isPrefetchable(packet: usize, segment: u32): bool {
+  if (segment < HEADERS || segment > PREFETCH_SEGMENT_MAX) return false;
   const opcode = bthOpcode(packet);
   return opcode == <u32>Opcode.RC_RDMA_WRITE_ONLY || opcode == <u32>Opcode.RC_RDMA_READ_REQUEST;
 }
 
 /** The next packets of a run: `length` bytes, `segment` each. */
-export function touchAhead(context: Context, packet: usize, segment: u32, length: u32): void {
+export function prefetchKeys(context: Context, packet: usize, segment: u32, length: u32): void {
   const arena = context.arena;
-  const most = min<u32>(length, TOUCH_PACKETS * segment);
+  const most = min<u32>(length, PREFETCH_PACKETS * segment);
   if (most < HEADERS) return;
   const end = packet + most - HEADERS;
   let seen: u32 = 0;
@@ -44,5 +44,5 @@ export function touchAhead(context: Context, packet: usize, segment: u32, length
     if (offset < entry.length && place < limit) seen += load<u8>(<usize>place);
   }
   // So that no compiler leaves out the loads.
-  context.touched = seen;
+  context.prefetched = seen;
 }

@@ -22,7 +22,7 @@ import { executeWaiting, noteFlush } from './flush';
 import { endReceiveFence } from './invalidating-receive';
 import { anyAhead } from './reorder-buffer';
 import { refuse, sendNak } from './response-queue';
-import { sendSelectiveAck, takeDuplicate, tellArrival } from './selective-ack';
+import { sendSelectiveAck, takeDuplicate, reportArrivals } from './selective-ack';
 
 /** RNR timers (20 ms, 491 ms) for a peer that retransmits a held request. */
 const SHORTEST_BUSY: u32 = 22;
@@ -84,7 +84,7 @@ function psnToAcknowledge(qp: QueuePair, end: u32): u32 {
  */
 function sendWithheld(context: Context, qp: QueuePair): bool {
   const job = jobAt(qp, qp.jobTail);
-  if (!qp.busyPending && (!qp.ackPending || job.beforeAcked)) return tellArrival(context, qp);
+  if (!qp.busyPending && (!qp.ackPending || job.beforeAcked)) return reportArrivals(context, qp);
   if (!hasRoom(context)) return true;
   const msn = (job.msn - 1) & 0xffffff;
   if (qp.busyPending) {
@@ -100,7 +100,7 @@ function sendWithheld(context: Context, qp: QueuePair): bool {
   }
   qp.busyPending = 0;
   job.beforeAcked = 1;
-  return tellArrival(context, qp);
+  return reportArrivals(context, qp);
 }
 
 function sendAcknowledge(context: Context, qp: QueuePair): void {

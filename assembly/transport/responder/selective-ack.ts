@@ -22,27 +22,29 @@ import { aheadSpan } from './reorder-buffer';
 /** Words of the map in the header; further ones are the payload. */
 const HEADER_WORDS: u32 = 2;
 /** Reports per window of arrivals. */
-const TELLINGS: u32 = 4;
+const REPORTS_PER_WINDOW: u32 = 4;
 
 /** Does the peer understand it? */
-function tells(qp: QueuePair): bool {
+function reportsArrivals(qp: QueuePair): bool {
   return pathOf(qp).ownKind != 0;
 }
 
 /** Responder: `size` bytes of payload came behind a job that is held. */
 export function noteHeld(context: Context, qp: QueuePair, size: u32): void {
   // Of small packets it is their number that counts (congestion-window.ts `beyondKept`).
-  qp.chargeHeld += max<u32>(charge(size), qp.chargeFull / TELLINGS);
-  if (tells(qp) && isDue(context, qp)) schedule(context, qp);
+  qp.chargeHeld += max<u32>(charge(size), qp.chargeFull / REPORTS_PER_WINDOW);
+  if (reportsArrivals(qp) && isDue(context, qp)) schedule(context, qp);
 }
 
 function isDue(context: Context, qp: QueuePair): bool {
-  return qp.chargeHeld >= min<u32>(context.receiveCharge, context.windowChargeMax) / TELLINGS;
+  return (
+    qp.chargeHeld >= min<u32>(context.receiveCharge, context.windowChargeMax) / REPORTS_PER_WINDOW
+  );
 }
 
 /** Responder, where the oldest answer is held. True when there was no room. */
-export function tellArrival(context: Context, qp: QueuePair): bool {
-  if (!tells(qp) || (!qp.sackPending && !isDue(context, qp))) return false;
+export function reportArrivals(context: Context, qp: QueuePair): bool {
+  if (!reportsArrivals(qp) || (!qp.sackPending && !isDue(context, qp))) return false;
   if (!hasRoom(context)) return true;
   qp.chargeHeld = 0;
   sendSelectiveAck(context, qp, ACK_WITHOUT_CREDITS);

@@ -141,8 +141,8 @@ export class Context {
   fenceLast: usize;
   /** Slot + 1 of the context that blocked the fence at the last check; 0: no context did. */
   fenceHolder: u32;
-  /** What prefetch.ts saw: of no use. */
-  touched: u32;
+  /** Written by prefetch.ts, so that its loads are not optimised away; never read. */
+  prefetched: u32;
   /** Queue pairs that have FLUSHes for the host; 0: none. */
   flushFirst: usize;
   flushLast: usize;

@@ -268,7 +268,7 @@ export function holdForPace(context: Context, qp: QueuePair): void {
  * wait already. One of them begins even so after a round trip without an arrival, then after two,
  * and so on: what fills the window may have no peer any more.
  */
-export function holdForWindow(context: Context, qp: QueuePair): void {
+export function holdForCongestionWindow(context: Context, qp: QueuePair): void {
   const state = changetype<PathState>(pathOf(qp).state);
   const micros: u64 = max<u32>(state.roundTripMicros, LONG_MICROS);
   state.waiting += 1 - qp.waits;
