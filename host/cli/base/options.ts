@@ -85,7 +85,7 @@ export function addDscpOption(command: Command): Command {
 }
 
 const FAULT_HELP = `
-Made-up faults, to see that nothing comes of them (percent of the packets that this side sends):
+Fault injection (percent of the packets that this side sends):
   --loss P  --duplicate P  --reorder P  --corrupt P  --seed N (same faults again)`;
 
 /** `--loss` and the like: not in the list of options, but in the text below it. */
