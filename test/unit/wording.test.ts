@@ -14,6 +14,8 @@ const BANNED = new RegExp(
   ].join('|'),
   'gi',
 );
+/** Pronouns that stand for a process, a peer or a thread with a name. */
+const PRONOUNS = /\b(?:everybody|everyone|anybody|anyone|no one)\b/gi;
 const FOLDERS = ['assembly', 'host', 'test'];
 const PAGES = ['README.md', 'CHANGELOG.md'];
 const OWN = 'test/unit/wording.test.ts';
@@ -63,6 +65,15 @@ test('no source and no page has a banned phrase', () => {
   );
   for (const file of [...PAGES, ...sources]) {
     assert.equal(found(read(file), BANNED), [], file);
+  }
+});
+
+test('no source of the host and no test has a pronoun for a process, peer or thread', () => {
+  const sources = filesOf(['host', 'test']).filter(
+    (file) => SOURCES.test(file) && !RECORDED.test(file) && file !== OWN,
+  );
+  for (const file of [...PAGES, ...sources]) {
+    assert.equal(found(read(file), PRONOUNS), [], file);
   }
 });
 
