@@ -5,7 +5,7 @@
 #include <rdma/rdma_cma.h>
 #include "internal.h"
 
-/* Words of librdmacm's private part of an id: what rsockets read of it. */
+/* Words of librdmacm's private part of an id: those that rsockets reads. */
 #define CM_PRIVATE_WORDS 32
 
 struct cm_id {

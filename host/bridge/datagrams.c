@@ -191,7 +191,7 @@ static void put_stray(const struct abi_receive_descriptor *from, uint32_t addres
 	vb_store(strays, count + 1);
 }
 
-/* Leaves the descriptor out, or shortens it, if packets of it are for others. */
+/* Leaves the descriptor out, or shortens it, if some of its packets are for others. */
 static unsigned sort_out(struct abi_receive_descriptor *one, uint32_t slot)
 {
 	const uint32_t step = one->segment_size ? one->segment_size : one->length;

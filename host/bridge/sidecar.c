@@ -29,7 +29,7 @@
 
 struct vb vb = { .socket = -1, .memory = -1, .wake = -1, .shared_file = -1 };
 
-/* The program ends with `verbena run`, also if that is killed: no one would wait for it. */
+/* The program ends with `verbena run`, also if that is killed: no process would wait for it. */
 __attribute__((constructor)) static void end_with_parent(void)
 {
 	const char *parent = getenv("VERBENA_RUN_PARENT");

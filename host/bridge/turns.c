@@ -29,7 +29,7 @@
 #include "turns.h"
 #include "wasm-memory.h"
 
-/* So many fast empty polls in a row mean that the thread does nothing but poll. */
+/* Fast empty polls in a row after which the thread counts as one that only polls. */
 #define RAPID_POLLS 8
 #define RAPID_MICROS 100
 /* So soon the sidecar's thread looks after a leader that has gone (progress-thread.ts). */
@@ -38,7 +38,7 @@
 #define YIELD_MICROS 10000
 #define LOCK_SPINS 200
 #define LOCK_NANOSECONDS 20000
-/* After so many sleeps it is checked whether the sidecar lives. */
+/* Sleeps between two checks that the sidecar lives. */
 #define LOCK_SLEEPS 50
 
 uint32_t wasm_memory_pages;

@@ -250,7 +250,7 @@ static char *ring_of(struct vb_cq *cq, uint32_t *entries)
 	return vb_at(queue->ring);
 }
 
-/* The completion at cq->tail or the next one of a living queue pair. ENOENT: there is none. */
+/* The completion at cq->tail or the next one of a living queue pair. ENOENT: no completion. */
 static int load_completion(struct vb_cq *cq)
 {
 	uint32_t entries;

@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /**
  * `verbena/browser`: the verbs in a Worker of a page, or in the page itself, over data channels and
- * WebSockets. What the public index has, without what only Node has.
+ * WebSockets. The exports of the public index that need no Node.
  */
 import { fetchModule } from '../engine/module-bytes.js';
 

@@ -87,7 +87,7 @@ export function parseIpCm(privateData: Uint8Array): IpCmHeader | undefined {
   };
 }
 
-/** What the other side's adapter is like. */
+/** Properties of the adapter of the other side. */
 export interface PeerTraits {
   /** The GUID encodes it: the peer is of our own kind. */
   readonly isOwnKind: boolean;

@@ -93,7 +93,7 @@ export class RdmaConnection {
   readonly qp: QueuePair;
   readonly sendCq: CompletionQueue;
   readonly recvCq: CompletionQueue;
-  /** What the other side said and offered. */
+  /** Private data and resources that the other side sent. */
   readonly param: ConnParam;
   /** Resolves when the connection has ended, on either side's initiative. */
   readonly disconnected: Promise<void>;
@@ -236,7 +236,7 @@ function lateError(verb: string, timeout: number): ConnectError {
 /** A connection request of a peer. */
 export class RdmaRequest {
   readonly id: CmId;
-  /** What the other side said and offers. */
+  /** Private data and resources that the other side sent. */
   readonly param: ConnParam;
 
   /** @internal Use `listener.getRequest()`. */

@@ -52,7 +52,7 @@ const REORDER_PACKETS = 1024;
  * groups.
  */
 export abstract class EndPoint implements ManagedId {
-  /** What `createQp` made. */
+  /** The queue pair that `createQp` made. */
   qp: QueuePair | undefined;
   readonly #manager: Manager;
   /** Completion queues created for this end point. */

@@ -80,7 +80,7 @@ export const RejectReason = Object.freeze({
   AUTH_UNSUPPORTED: 0xff03,
 });
 
-/** What a REJ or an MRA is about. */
+/** The message that a REJ or an MRA answers. */
 export const AboutMessage = Object.freeze({ REQ: 0, REP: 1, OTHER: 2 });
 
 /** How a service id resolution ended (IBA 12.11.2). */

@@ -79,7 +79,7 @@ export class CmEvent {
     this.arg = fields.arg;
   }
 
-  /** What the other application said. */
+  /** Private data of the other application. */
   get privateData(): Uint8Array {
     return this.conn?.privateData ?? this.ud?.privateData ?? new Uint8Array(0);
   }

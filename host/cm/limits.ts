@@ -1,4 +1,4 @@
-/** What the connection manager may keep, and what it counts. */
+/** Limits and counters of the connection manager. */
 
 /** Limits of one device. What is beyond them is dropped and counted, and leaves nothing behind. */
 export interface CmLimits {
@@ -35,7 +35,7 @@ export const CM_LIMITS: CmLimits = {
  */
 export const UNHEARD_RETRIES = 2;
 
-/** What happened so far. */
+/** Counters of the connection manager. */
 export interface CmCounters {
   sent: number;
   received: number;

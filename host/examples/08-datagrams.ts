@@ -73,7 +73,7 @@ await play(
       sendFlags: SendFlag.SIGNALED,
       ud: { ah, remoteQpn: ud!.qpNum, remoteQkey: ud!.qkey },
     });
-    // Sent, which is all that anybody knows: there is no acknowledgement.
+    // Sent; whether it arrived is unknown: there is no acknowledgement.
     await completed(cq);
     console.log(`sent to queue pair ${ud!.qpNum}`);
   },

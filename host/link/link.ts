@@ -45,7 +45,7 @@ export interface LinkMemory {
   free(address: number): void;
 }
 
-/** What a link hands its packets to. */
+/** The receiver of the packets of a link. */
 export interface LinkReceiver {
   /**
    * One packet, BTH to ICRC, of any length and content: the wire is hostile. `bytes` is only
@@ -89,7 +89,7 @@ export interface SocketOption {
   readonly reason?: string;
 }
 
-/** What a link says of itself once it is open. */
+/** Properties of an open link. */
 export interface LinkInfo {
   /** Short name for humans: `udp`, `loopback`, `fault(udp)`. */
   readonly name: string;

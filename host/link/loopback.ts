@@ -16,7 +16,7 @@ import {
 } from './link.js';
 import { nextTurn } from './next-turn.js';
 
-/** What the ends of a loopback have in common. */
+/** Options of a loopback network. */
 export interface LoopbackOptions {
   /** Deliver in the next turn whenever something is queued. Default true; false: by hand. */
   auto?: boolean;
@@ -26,7 +26,7 @@ export interface LoopbackOptions {
   windowBytes?: number;
 }
 
-/** What went through a network, in packets. */
+/** Packet counts of a network. */
 export interface LoopbackCounters {
   delivered: number;
   /** No link had the address, or one of the two links closed before the delivery. */

@@ -9,7 +9,7 @@ import { requireExperimental } from '../base/experimental.js';
 /** The types of a prototype that `func` takes. Numbers of 64 bits must be safe integers. */
 export type NativeFunction = (...values: never[]) => number;
 
-/** What `posix.ts` needs of a foreign function interface. */
+/** The foreign function interface that `posix.ts` needs. */
 export interface NativeCalls {
   readonly name: 'koffi' | 'node:ffi';
   /** Bytes of a pointer of this machine. */

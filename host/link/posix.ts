@@ -129,7 +129,7 @@ export class PosixError extends Error {
   }
 }
 
-/** What is written to an eventfd: a 64-bit 1. */
+/** The value that a wake-up writes to an eventfd: a 64-bit 1. */
 const EVENT = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 
 export class Posix {

@@ -3,7 +3,7 @@
 export interface SessionRow {
   readonly ip: string;
   readonly state: string;
-  /** Receives that are there for everybody, and those that are kept for more. */
+  /** Receives that are there for all peers, and those that are kept for more. */
   readonly rxBufs: number;
   readonly rxCache: number;
 }

@@ -16,7 +16,7 @@ import {
   type RegionDescription,
 } from './hello.js';
 
-/** What a peer may do with a region. */
+/** Access rights of a peer to a region. */
 export type Right = 'read' | 'write' | 'atomic';
 
 /** A typed array, `Uint8Array` and `Buffer` included. */
@@ -62,7 +62,7 @@ export interface RegionOptions {
   ) => readonly MrLayoutInterleaved[] | readonly Sge[];
   /** A region of the application's own: of a pool, a window, a stencil. */
   readonly registered?: RegisteredRegion;
-  /** What peers may do. Default: `read`, `write` and `atomic`. */
+  /** Access rights of peers. Default: `read`, `write` and `atomic`. */
   readonly rights?: readonly Right[];
 }
 

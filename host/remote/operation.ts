@@ -35,7 +35,7 @@ export class Operation {
     readonly offset: number,
     /** Bytes. */
     readonly length: number,
-    /** What is sent, or where the answer goes. */
+    /** Bytes to send, or the destination of the answer. */
     readonly bytes: Uint8Array | undefined,
     /** Atomics: added, or compared with. SEND: the immediate data. FLUSH: a PlacementType. */
     readonly operand: bigint | number = 0,

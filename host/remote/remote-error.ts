@@ -11,7 +11,7 @@ export interface FailedCompletion {
   readonly vendorErr: number;
 }
 
-/** What to do after the end of a connection: it depends on the side. */
+/** The remedy after the end of a connection, by side. */
 export const After = {
   /** A client without the option reconnect. */
   CONNECT: 'connect again, or set the option reconnect',
@@ -64,7 +64,7 @@ export class RemoteError extends RefusalError {
   override readonly name = 'RemoteError';
   /** The call that failed: `connect`, `read of table`. */
   readonly operation: string;
-  /** What to do. */
+  /** The remedy. */
   readonly remedy: string;
   /** The WcStatus of the completion that failed; 0 if the failure has no completion. */
   readonly status: WcStatus;

@@ -22,7 +22,7 @@ const U64_MAX = (1n << 64n) - 1n;
 const HANDLE_PREFIX = 'verbena-region:';
 const NO_LIMITS: RequestOptions = {};
 
-/** What stands behind a handle: a region of one server. */
+/** The target of a handle: a region of one server. */
 export interface RegionHandle {
   /** Of the server's instance. */
   readonly id: bigint;
@@ -90,7 +90,7 @@ export class RemoteRegion implements RemoteKey {
     this.#handle = handle;
   }
 
-  /** What the peer permits. */
+  /** Operations that the peer permits. */
   get rights(): readonly Right[] {
     return rightsOf(this.#rights);
   }

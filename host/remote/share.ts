@@ -53,7 +53,7 @@ const COMMON = 'context pd device keepAliveMillis messageBytesMax auth';
 export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
   /** The shared memory by name: clients read and write it at any time. */
   readonly memory: MemoryByName<Named>;
-  /** What clients connect to: with the UDP port if that is not 4791. */
+  /** The address that clients connect to, with the UDP port if that is not 4791. */
   readonly url: RdmaUrl;
   /** Connected clients. */
   readonly clients: ReadonlySet<Remote>;
@@ -282,7 +282,7 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
     }
   }
 
-  /** What the application's listener throws is a warning: the other clients go on. */
+  /** An exception of the application's listener becomes a warning: the other clients go on. */
   #tell(error: Error): void {
     try {
       this.#options.onError?.(error);

@@ -53,7 +53,7 @@ import { Siblings } from './siblings.js';
 import { ThreadDomain } from './domains/thread-domain.js';
 import { allocMemory, freeMemory } from './regions/user-memory.js';
 
-/** What a context has counted so far; names as Linux rxe's where it has them. */
+/** Counters of a context; names as Linux rxe's where it has them. */
 export type CounterValues = { [Name in keyof (typeof CountersLayout)['fields']]: bigint };
 
 /** An asynchronous event (`ibv_async_event`). */
@@ -71,7 +71,7 @@ const EVENTS_KEPT = 1024;
 
 /** `struct ibv_context`: an open device, and what everything else is made from (`openDevice`). */
 export class Context {
-  /** What the verbs are made of. Not for applications. */
+  /** Internals of the verbs. Not for applications. */
   readonly device: Device;
   readonly #events: AsyncEventRecord[] = [];
   readonly #waiting: ((event: AsyncEventRecord | undefined) => void)[] = [];

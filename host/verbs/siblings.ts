@@ -48,7 +48,7 @@ export class Siblings {
       completion: (cq) => this.#owners.get(cq)?.completionEvent(cq),
       asyncEvent: (event, object) => {
         const owner = this.#owners.get(object);
-        // What concerns the device concerns everybody.
+        // An event of the device goes to all contexts.
         const hears = owner ? [owner] : this.#all();
         const records = hears.map((context) => context.asyncEvent(event, object));
         if (records[0]) for (const observer of this.observers) observer.asyncEvent(records[0]);

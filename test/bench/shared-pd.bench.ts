@@ -25,7 +25,7 @@ const SERVER_BYTES = 2 ** 30;
 const CLIENT_BYTES = 10 * 2 ** 20;
 /**
  * What the seed does not tell: fetches under way (100 clients that wait 160 of 667 microseconds),
- * and how many fetches go to the few blocks that everybody wants. Chosen on the rows of 100
+ * and how many fetches go to the few blocks that all clients want. Chosen on the rows of 100
  * clients.
  */
 const UNDER_WAY = 24;

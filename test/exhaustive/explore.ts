@@ -3,8 +3,8 @@
  * its next step, or is killed. A state that was there before is not entered again, so the search
  * ends although threads wait in loops, and what it says holds for every schedule of any length.
  *
- * With a bound on preemptions it visits only schedules in which a thread is interrupted at most so
- * many times (leaving a thread that waits costs nothing): for scenarios too large to finish.
+ * With a bound on preemptions it visits only schedules with at most that number of interruptions
+ * of a thread (leaving a thread that waits costs nothing): for scenarios too large to finish.
  */
 import { Numbers, StateSet } from './state-set.js';
 import { Violation } from './violation.js';

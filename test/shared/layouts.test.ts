@@ -147,7 +147,7 @@ test('one process sends what the layout of another names', async () => {
   });
 });
 
-test('a layout that is bound anew is another one for everybody, under its next key', async () => {
+test('a layout that is bound anew changes for all processes, under its next key', async () => {
   await withClient('127.1.8.3', async (client, a, b) => {
     const old = await shareColumn(a, b);
     const line = await client.connect(b);

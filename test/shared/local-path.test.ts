@@ -161,7 +161,7 @@ test('an endpoint that its owner is changing, or that lies, is not used', () =>
     assert.is(side.context.counters().localRequests, 1n);
   }));
 
-test('a thread that ended serves nothing: its requests go by packets, and find no one', () =>
+test('a thread that ended serves nothing: its packets get no answer', () =>
   withThread(async (side, there, ask) => {
     assert.is(await run(side, WrOpcode.RDMA_WRITE, there), 'SUCCESS');
     await ask({ end: true });

@@ -218,7 +218,7 @@ export class FlowAudit {
       if (left === 0) return;
       wrong ||= left;
     }
-    this.#fail(`target and receive memory: ${wrong} bytes were never written by anybody`);
+    this.#fail(`target and receive memory: ${wrong} bytes were written by no operation`);
   }
 
   /** What may have been executed, in order. `held`: words behind this operation were not. */
@@ -266,7 +266,7 @@ export class FlowAudit {
   /** Memory must be what it is after some number of steps; afterwards that is what is known. */
   #checkPrefix(areas: readonly Area[], steps: readonly Step[], what: string): void {
     const wrong = this.#wrongAfter(areas, steps);
-    if (wrong > 0) this.#fail(`${what}: ${wrong} bytes were never written by anybody`);
+    if (wrong > 0) this.#fail(`${what}: ${wrong} bytes were written by no operation`);
   }
 
   /** As few bytes as are wrong after some steps, or after all; none: that is known now. */

@@ -388,7 +388,7 @@ export class Chatter {
         best = Math.max(best, end);
         if (best === have.length) break;
       }
-      if (best === at) this.#fail(`byte ${at} of slot ${slot} was never written by anybody`);
+      if (best === at) this.#fail(`byte ${at} of slot ${slot} was written by no operation`);
       at = best;
     }
   }

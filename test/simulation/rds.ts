@@ -387,7 +387,7 @@ class RdsWorld {
     }
   }
 
-  /** Everything works again, and everybody reads. */
+  /** Everything works again, and all sockets read. */
   #rest(): void {
     for (let node = 0; node < NODES; node++) {
       for (const rail of [0, 1]) this.network.healDevice({ node, rail });

@@ -258,19 +258,19 @@ export class Coordinator {
     this.#faults[name] = (this.#faults[name] ?? 0) + 1;
     // The first one lives on.
     const mortal = this.#members[1 + this.#random.below(MEMBERS - 1)]!;
-    const anybody = this.#members[this.#random.below(MEMBERS)]!;
+    const member = this.#members[this.#random.below(MEMBERS)]!;
     switch (name) {
       case 'kill':
         await this.#kill(mortal);
         break;
       case 'stop':
-        anybody.isStopped = true;
-        anybody.heard();
-        anybody.child.kill('SIGSTOP');
+        member.isStopped = true;
+        member.heard();
+        member.child.kill('SIGSTOP');
         await sleep(this.#random.between(100, STOP_MILLIS_MAX));
-        anybody.child.kill('SIGCONT');
-        anybody.isStopped = false;
-        this.#listen(anybody);
+        member.child.kill('SIGCONT');
+        member.isStopped = false;
+        this.#listen(member);
         break;
       case 'loss': {
         const loss = [0.02, 0.1, 1][this.#random.below(3)]!;

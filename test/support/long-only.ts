@@ -1,7 +1,7 @@
 /**
  * Files that only `npm run test:long` runs: programs and pages beyond the first one of their kind,
  * each 15 s or more beside others. What they cover has a shorter test among all others; without
- * them `npm test` takes at most four minutes on two cores.
+ * them `npm test` takes at most 4 minutes on two idle cores.
  */
 export const LONG_ONLY: ReadonlySet<string> = new Set([
   // Pages: acts, screens and faults of the demo; `browser/demo` and `browser/tabs` always run.

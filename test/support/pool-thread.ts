@@ -1,6 +1,6 @@
 /**
  * A thread that takes regions from a pool which others have, too, and gives them back: as told, and
- * with a look at whether anybody else has them meanwhile, or as fast as it can.
+ * with a look at whether another thread has them meanwhile, or as fast as it can.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { createFmrPool, openDevice, type DeviceShare, type FmrDesc } from '../../host/index.js';

@@ -193,8 +193,8 @@ export function noise(size: number, seed = 1): Buffer {
 const [PORT_FIRST, PORT_COUNT] = [21_000, 11_000];
 
 /**
- * A port that is free for UDP and TCP on `address`, and that no other process of the suite is
- * given while this process lives: a socket in the abstract namespace, named for the port, says so.
+ * A port that is free for UDP and TCP on `address`, and that no other process of the suite gets
+ * while this process lives: a socket in the abstract namespace, named for the port, says so.
  */
 export async function freePort(address = '127.0.0.1'): Promise<number> {
   for (;;) {

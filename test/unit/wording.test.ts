@@ -1,4 +1,4 @@
-/** The wording of sources and pages: a sentence names its subject. */
+/** The wording of sources and pages: a sentence names its subject; a README stays short. */
 import { readFileSync, readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { test } from 'uvu';
@@ -14,19 +14,82 @@ const BANNED = new RegExp(
   ].join('|'),
   'gi',
 );
+/** Pronouns that stand for a process, a peer or a thread with a name. */
+const PRONOUNS = /\b(?:everybody|everyone|anybody|anyone|no one)\b/gi;
 const FOLDERS = ['assembly', 'host', 'test'];
 const PAGES = ['README.md', 'CHANGELOG.md'];
 const OWN = 'test/unit/wording.test.ts';
 
-test('no source and no page has a banned phrase', () => {
-  const folders = FOLDERS.flatMap((folder) =>
+/** The end of a line with the mark of a comment or a quotation that begins the next one. */
+const LINE_BREAK = /\s*\n\s*(?:\*(?!\/)|\/{2,3}|#|>)?\s*/g;
+const SOURCES = /\.(?:ts|cts|md|mjs|html|c|h|sh|json)$|\/guest\/init$/;
+/** Written by npm or by other implementations. */
+const RECORDED = /(?:^|\/)package-lock\.json$|^test\/vectors\/.*\.json$/;
+
+const README_WORDS_MAX = 700;
+/** Words of the READMEs that are longer: a number may only become smaller. */
+const LONG_READMES = new Map([
+  ['assembly/region/README.md', 705],
+  ['host/bridge/README.md', 791],
+  ['host/device/README.md', 760],
+  ['host/dgram/README.md', 958],
+  ['host/link/README.md', 840],
+  ['test/README.md', 933],
+  ['test/bench/README.md', 804],
+  ['test/interop/README.md', 804],
+  ['test/simulation/README.md', 804],
+]);
+
+function filesOf(folders: readonly string[]): string[] {
+  return folders.flatMap((folder) =>
     readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' })
       .map((name) => `${folder}/${name.replaceAll('\\', '/')}`)
-      .filter((file) => /\.(ts|cts|md|mjs|html)$/.test(file) && file !== OWN),
+      .filter((file) => !file.includes('/node_modules/')),
   );
-  for (const file of [...PAGES, ...folders]) {
-    const text = readFileSync(fileURLToPath(new URL(file, root)), 'utf8');
-    assert.equal(text.match(BANNED) ?? [], [], file);
+}
+
+const read = (file: string) => readFileSync(fileURLToPath(new URL(file, root)), 'utf8');
+
+const found = (text: string, banned: RegExp): readonly string[] =>
+  text.replace(LINE_BREAK, ' ').match(banned) ?? [];
+
+test('a banned phrase across the lines of a comment is found', () => {
+  for (const mark of [' * ', '  // ', '# ', '> ', '  ']) {
+    assert.equal(found(`the peer is\n${mark}told`, BANNED), ['is told']);
+  }
+});
+
+test('no source and no page has a banned phrase', () => {
+  const sources = filesOf(FOLDERS).filter(
+    (file) => SOURCES.test(file) && !RECORDED.test(file) && file !== OWN,
+  );
+  for (const file of [...PAGES, ...sources]) {
+    assert.equal(found(read(file), BANNED), [], file);
+  }
+});
+
+test('no source of the host and no test has a pronoun for a process, peer or thread', () => {
+  const sources = filesOf(['host', 'test']).filter(
+    (file) => SOURCES.test(file) && !RECORDED.test(file) && file !== OWN,
+  );
+  for (const file of [...PAGES, ...sources]) {
+    assert.equal(found(read(file), PRONOUNS), [], file);
+  }
+});
+
+test('the README of a folder has at most 700 words', () => {
+  for (const file of filesOf(FOLDERS).filter((name) => name.endsWith('/README.md'))) {
+    const words = read(file).split(/\s+/).filter(Boolean).length;
+    const most = LONG_READMES.get(file) ?? README_WORDS_MAX;
+    assert.ok(words <= most, `${file}: ${words} words; at most ${most}`);
+  }
+});
+
+test('a README that has become short is no longer listed as long', () => {
+  for (const [file, words] of LONG_READMES) {
+    const now = read(file).split(/\s+/).filter(Boolean).length;
+    assert.is(now, words, `${file}: set its number to ${now}, or delete it at 700 and below`);
+    assert.ok(words > README_WORDS_MAX, file);
   }
 });
 

@@ -91,7 +91,7 @@ export async function rdsStress(options: RdsStressOptions): Promise<number> {
     control.write(`${JSON.stringify(ours)}\n`);
     const theirs = isActive ? checkAgreement(await lines.next()) : agreed;
     stress.bind(plainAddress(control.remoteAddress!), theirs);
-    // Both have their sockets before anybody sends.
+    // Both have their sockets before either side sends.
     control.write('"ready"\n');
     await lines.next();
     await stress.run(lines.ended);

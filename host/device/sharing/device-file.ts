@@ -201,7 +201,7 @@ export class DeviceFile {
     return asked(this.path, () => slotIsAlive(this.posix, this.#fd, slot));
   }
 
-  /** Does anybody else live in this file? */
+  /** Does another process use this file? */
   get isShared(): boolean {
     return asked(this.path, () => this.posix.isLocked(this.#fd, SLOTS, SLOTS_MAX));
   }
@@ -314,7 +314,7 @@ export function buildHash(): bigint {
   return hash.readBigUInt64LE(0);
 }
 
-/** Does anybody live in that slot? */
+/** Does a living process have that slot? */
 export function slotIsAlive(posix: Posix, fd: number, slot: number): boolean {
   return posix.isLocked(fd, SLOTS + slot);
 }

@@ -1,7 +1,7 @@
 /**
  * Packets of a device that several processes share, where they arrive: what is another one's goes
  * into that one's inbox, and what others have put into ours is taken out. An inbox is a few entries
- * that anybody may write and its owner empties; full, the packet is lost, as on any network. An
+ * that any process may write and its owner empties; full, the packet is lost, as on any network. An
  * entry whose writer died is freed with what else that one left (members.ts).
  */
 import {

@@ -47,7 +47,7 @@ export class ChannelConnection {
   #ackedBytes = 0;
   #askedBytes = 0;
   #seen = -1;
-  /** After a silence one message asks whether there is anybody. */
+  /** After a silence one message asks whether the peer is there. */
   #isProbing = false;
   #silenceMillis = SILENCE_MILLIS;
   /** The message whose acknowledgement is measured, and when it was sent; undefined: none is. */

@@ -27,7 +27,7 @@ interface Message {
 
 const OPEN = 1;
 const HELLO_LENGTH_MAX = 256;
-/** Messages that may come before anybody listens. */
+/** Messages that may come before a listener is set. */
 const EARLY_MAX = 64;
 
 export class WebSocketChannel implements DatagramChannel {

@@ -71,9 +71,9 @@ export interface FaultLink extends Link {
   readonly counters: Readonly<FaultCounters>;
   /** Other probabilities from the next packet on; those not named stay. Throws MisuseError. */
   change(chances: FaultChances): void;
-  /** From now on nothing that we send reaches `peer`; without `peer`, anybody. */
+  /** From now on nothing that we send reaches `peer`; without `peer`, any peer. */
   partition(peer?: Endpoint): void;
-  /** Undoes `partition` for `peer`; without `peer`, for everybody. */
+  /** Undoes `partition` for `peer`; without `peer`, for all peers. */
   heal(peer?: Endpoint): void;
 }
 

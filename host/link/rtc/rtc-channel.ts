@@ -27,7 +27,7 @@ export class RtcChannel implements DatagramChannel {
     this.#channel = channel;
     this.#closeConnection = closeConnection;
     channel.binaryType = 'arraybuffer';
-    // From now on: a channel that was handed over may open before anybody starts it.
+    // From now on: a channel that was handed over may open before its link starts it.
     channel.onopen = () => this.#opened();
     channel.onclose = () => this.end('the other side closed it', false);
     channel.onmessage = ({ data }) => {

@@ -1,6 +1,6 @@
 /**
  * Sockets that are only sent with: each has a source port of its own among those of flows, so that
- * what spreads by UDP ports (several paths, the queues of a card) spreads queue pairs. Everybody
+ * what spreads by UDP ports (several paths, the queues of a card) spreads queue pairs. Every peer
  * answers at the port that the link listens at.
  */
 import { randomInt } from 'node:crypto';

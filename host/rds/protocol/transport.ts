@@ -21,8 +21,8 @@ export interface TransportConnection {
   /** The peer's transport has no receive request at present (RNR NAK). */
   readonly isPeerBusy?: boolean;
   /**
-   * Has the message in memory that it can be sent from here, or brings it there; false: there is
-   * none at present.
+   * Has the message in memory that it can be sent from here, or brings it there; false: no
+   * such memory is free at present.
    */
   hold(message: OutgoingMessage): boolean;
   /**

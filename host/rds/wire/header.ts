@@ -136,7 +136,7 @@ function writeExtensions(view: DataView, start: number, extensions: Extensions):
 
 /**
  * The header of a fragment; undefined: it has none, its checksum is wrong (0 stands for one that
- * was not made), or a number is beyond what anybody counts to. Extension headers end where one is
+ * was not made), or a number is beyond what any peer counts to. Extension headers end where one is
  * not known, as Linux has it. `known`: a view of `bytes`.
  */
 export function readHeader(bytes: Uint8Array, known?: DataView): RdsHeader | undefined {

@@ -299,7 +299,7 @@ export class ProtectionDomain {
   /**
    * `ibv_dealloc_pd`. Throws RefusalError EBUSY while regions, windows or queue pairs name it. A
    * shared domain lives on as long as another context shares it; one that was imported ends for
-   * everybody.
+   * all of them.
    */
   dealloc(): void {
     if (this.#parents > 0) {

@@ -5,8 +5,8 @@ import type { Context } from '../context.js';
 import { openDevice, type OpenOptions } from '../open-device.js';
 
 /**
- * One device that could be opened: `ibv_get_device_name`, `ibv_get_device_guid` and the rest of
- * it.
+ * One device that could be opened: the results of `ibv_get_device_name`,
+ * `ibv_get_device_guid` and the other queries of a device list.
  */
 export interface DeviceEntry {
   /** Interface and address: `eth0/10.0.0.1`. */

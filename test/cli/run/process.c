@@ -1,5 +1,5 @@
 /*
- * A program's own processes: the sidecar is no child of it, sends no SIGCHLD, takes no low
+ * A program's own processes: the sidecar is not its child, sends no SIGCHLD, takes no low
  * descriptor, and ends when the program ends in any way. Then waits to be ended.
  */
 #include <errno.h>

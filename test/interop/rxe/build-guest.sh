@@ -69,7 +69,7 @@ unpack() {
   mv "$root/usr/include" "$folder/include"
   rm -rf "$root"/usr/share/{doc,man,locale,info,lintian,bash-completion,zoneinfo} \
     "$root"/usr/lib/systemd "$root"/usr/lib/*/{gconv,pkgconfig} "$root"/usr/lib/*/*.a
-  # A loader of keys that nobody has.
+  # Rules of modprobe that load keys, which the guest lacks.
   grep -lsE '^install ' "$root"/{etc,usr/lib}/modprobe.d/*.conf | xargs -r rm -f
   for applet in $("$root/bin/busybox" --list); do
     [ -e "$root/usr/bin/$applet" ] || [ -e "$root/usr/sbin/$applet" ] ||

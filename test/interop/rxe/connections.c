@@ -1,12 +1,12 @@
 /*
  * Connections of librdmacm, one after the other, and a line for each event of theirs.
  *
- *     connections listen ADDRESS PORT COUNT BYTES [quiet]    takes so many, then ends
- *     connections refuse ADDRESS PORT COUNT BYTES [quiet]    rejects so many, saying "not today"
- *     connections connect ADDRESS PORT COUNT BYTES [quiet]   makes so many
+ *     connections listen ADDRESS PORT COUNT BYTES [quiet]    accepts COUNT, then ends
+ *     connections refuse ADDRESS PORT COUNT BYTES [quiet]    rejects COUNT, saying "not today"
+ *     connections connect ADDRESS PORT COUNT BYTES [quiet]   makes COUNT
  *
- * On each of them a message goes there and comes back: byte I of connection N is N + 7 * I. Who
- * connects disconnects. `quiet`: nothing but the last line, `N done`, and what fails.
+ * On each of them a message goes there and comes back: byte I of connection N is N + 7 * I. The
+ * active side disconnects. `quiet`: nothing but the last line, `N done`, and what fails.
  */
 #include <arpa/inet.h>
 #include <netdb.h>

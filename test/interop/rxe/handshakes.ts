@@ -41,7 +41,7 @@ const ATTRIBUTES = {
 export type Handshake = keyof typeof ATTRIBUTES;
 
 /** Every one of those messages that comes from there; behind UDP, BTH and DETH is the datagram. */
-function everyOne(message: Handshake, source: string): string {
+function matchAll(message: Handshake, source: string): string {
   const isDatagram = 'udp dport 4791 @th,64,8 0x64 @th,104,24 1';
   const attribute = `@th,352,16 0x${ATTRIBUTES[message].toString(16).padStart(4, '0')}`;
   return `ip saddr ${source} ${isDatagram} ${attribute}`;
@@ -49,7 +49,7 @@ function everyOne(message: Handshake, source: string): string {
 
 /** Only the first. */
 export function firstOf(message: Handshake, source: string): string {
-  return `${everyOne(message, source)} numgen inc mod 1000000000 < 1 counter drop`;
+  return `${matchAll(message, source)} numgen inc mod 1000000000 < 1 counter drop`;
 }
 
 /** What a device has, in numbers: of ours, and of the guest's. */
@@ -229,9 +229,9 @@ async function neverAnswered(
   end: 'REJECTED 4' | 'UNREACHABLE -110',
 ): Promise<void> {
   const { guest } = lab;
-  const lostMessages = [everyOne('REP', guest.ipv4)];
+  const lostMessages = [matchAll('REP', guest.ipv4)];
   // The side that gives up first sends a REJ, which the other one may get before it gives up.
-  const ofBoth = [guest.ipv4, lab.ipv4].map((source) => everyOne('REJ', source));
+  const ofBoth = [guest.ipv4, lab.ipv4].map((source) => matchAll('REJ', source));
   if (end === 'UNREACHABLE -110') lostMessages.push(...ofBoth);
   const linux = guest.spawn(connectionsCommand(program, 'listen', guest.ipv4, 1, MESSAGE_BYTES));
   try {

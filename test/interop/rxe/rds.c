@@ -1,7 +1,7 @@
 /*
  * AF_RDS sockets of Linux, for tests with a peer outside:
  *
- *   rds echo ADDR PORT               sends back what comes
+ *   rds echo ADDR PORT               echoes each message
  *   rds stream ADDR PORT PEER PORT N sends N numbered messages of many sizes
  *   rds count ADDR PORT N            takes N of them, which must come in order and whole
  *   rds slow ADDR PORT N FILE        the same, but reads only when FILE is there; SO_RCVBUF is small
@@ -56,7 +56,7 @@ static int bound(const char *address, const char *port)
 	struct sockaddr_in name = at(address, port);
 	if (fd < 0)
 		fail("socket");
-	/* Beyond what wmem_max allows: half of it is the largest message. */
+	/* Beyond what wmem_max allows: the largest message is half the buffer. */
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)))
 		fail("SO_SNDBUFFORCE");
 	if (bind(fd, (struct sockaddr *)&name, sizeof(name)))

@@ -6,7 +6,7 @@
  * Each connection is a process with a device of its own. A line is a command, its words are numbers
  * as C writes them; the answer is a line, `ok` and what there is to say, or `error ERRNO WHAT`.
  *
- *     open GID_INDEX BYTES                     ok GID ADDRESS: the first device, memory of so many bytes
+ *     open GID_INDEX BYTES                     ok GID ADDRESS: the first device, memory of BYTES
  *     mr ACCESS OFFSET LENGTH                  ok LKEY RKEY
  *     dax ACCESS LENGTH                        ok ADDRESS LKEY RKEY: of persistent memory, /dev/dax0.0, zeroed
  *     mw MR_RKEY OFFSET LENGTH ACCESS          ok RKEY: a type 2 window, bound by the queue pair
@@ -364,9 +364,9 @@ static struct rxe_send_wqe *find_entry(unsigned long long id) {
 }
 
 /*
- * This libibverbs has neither FLUSH nor ATOMIC WRITE; the kernel has. So a WRITE of nothing is begun
- * with the library, and before the kernel is told of it, its entry is made what the kernel's own
- * rdma_user_rxe.h says.
+ * This libibverbs has neither FLUSH nor ATOMIC WRITE; the kernel has. So the library begins a WRITE
+ * of no bytes, and before the kernel reads its entry, the entry is rewritten as the kernel's own
+ * rdma_user_rxe.h defines it.
  */
 static void do_place(void) {
   struct ibv_qp_ex *extended = ibv_qp_to_qp_ex(qp);

@@ -79,7 +79,7 @@ async function writes({ requester, responder, mtuBytes }: Pair) {
   }
 }
 
-/** What fails at the responder is not said to anybody, and the next message arrives. */
+/** A fault at the responder is reported to no side, and the next message arrives. */
 async function assertGoesOn({ requester, responder }: Pair, request: Request) {
   const overhead = requester.qpType === QpType.UD ? GRH_BYTES : 0;
   assert.equal((await responder.poll(1, SILENCE_MILLIS)).length, 0, 'nothing is received');

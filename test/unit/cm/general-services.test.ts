@@ -251,7 +251,7 @@ test('an RTU that is lost for good: the first packet connects all the same', asy
   await to.close();
 });
 
-test('on a wire that loses, doubles and reorders, everybody gets connected', async () => {
+test('on a wire that loses, doubles and reorders, all sides connect', async () => {
   const { a, b } = createLoopbackPair();
   const faults = { loss: 0.2, duplication: 0.1, reordering: 0.1, seed: 5 };
   const from = await open(faultLink(a, faults));

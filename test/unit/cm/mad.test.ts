@@ -227,7 +227,7 @@ test('a datagram is put in words', () => {
   assert.is(explainMad(mad), 'connect reject: remoteCommId 0x1234, reason 8');
 });
 
-test('our own kind tells its port, its buffer and what it keeps; everybody else is as Linux', () => {
+test('our own kind tells its port, its buffer and what it keeps; any other peer is as Linux', () => {
   const info = {
     name: 'udp',
     pseudoHeader: 'ip',

@@ -368,7 +368,7 @@ test('a context that joins a shared pool uses its settings, and leaves it to the
   assert.is(descs.length, made.stats.total, 'what both have made and brought');
   assert.ok(
     descs.some((desc) => desc.rkey === mr.rkey),
-    'a region of one is anybody’s',
+    'a region of one member is free for all',
   );
   expectCode(() => joined.destroy(), 'EBUSY', 'what it brought is in another hand');
   putAll(here, descs);

@@ -129,7 +129,7 @@ test('a domain is shared by contexts of one thread, and ends with its last insta
   await second.close();
 });
 
-test('a domain that was imported ends for everybody when one deallocates it', async () => {
+test('an imported domain ends for all contexts when one deallocates it', async () => {
   const { first, close } = await world();
   const second = first.openDevice();
   const pd = first.allocPd();

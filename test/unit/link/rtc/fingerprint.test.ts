@@ -85,7 +85,7 @@ test('several connections of one description are of one peer', () => {
   }
 });
 
-test('what is no description is refused before anybody looks into it', () => {
+test('a malformed description is refused before it is parsed', () => {
   const whole = sdp(`a=fingerprint:sha-256 ${PRINT}`);
   assert.equal(checkDescription({ ...whole, more: 1 }, 'offer'), whole);
   const odd: unknown[] = [

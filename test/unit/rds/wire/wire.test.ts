@@ -208,7 +208,7 @@ test('what we say of ourselves is read again, over IPv4 and IPv6', () => {
   }
 });
 
-test('private data that is short, of another version, or counts beyond everybody is refused; credits are not', () => {
+test('private data that is short, of another version, or with impossible counts is refused; credits are not', () => {
   const source = Gid.parse('10.0.0.1');
   const good = buildHandshake({ source, target: source, ack: 0, own: undefined });
   assert.ok(parseHandshake(good, true));
