@@ -112,7 +112,10 @@ export class LoopbackNetwork {
     }
     const key = local.toString();
     if (this.#links.has(key)) {
-      throw new LinkError('EADDRINUSE', `${key} is taken by another link of this network`);
+      throw new LinkError(
+        'EADDRINUSE',
+        `open: ${key} is taken by another link of this network; use another`,
+      );
     }
     this.#links.set(key, link);
     this.version++;

@@ -67,7 +67,8 @@ function restartAll(restarts: readonly RtcRestart[]): RtcRestart {
       if (offers.length !== restarts.length) {
         throw new LinkError(
           'EPROTO',
-          'a restart must have the connections of the first offer, or only new ones',
+          'restart: an offer must have all connections of the first, or only new ones; ' +
+            'connect anew',
         );
       }
       return joined(await Promise.all(restarts.map((one, i) => one.answer(offers[i]!))));

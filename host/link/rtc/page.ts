@@ -47,7 +47,7 @@ function peerConnectionClass(): RtcPeerConnectionClass {
   if (scope.RTCPeerConnection) return scope.RTCPeerConnection;
   throw new LinkError(
     'EOPNOTSUPP',
-    'WebRTC (RTCPeerConnection) is missing in this browser, or disabled; use a WebSocketLink',
+    'connect: this browser has no WebRTC (RTCPeerConnection); use a WebSocketLink',
   );
 }
 
@@ -100,7 +100,7 @@ export class PageConnector implements RtcConnector {
         const rule = `iceServers: ${message}; write stun:host:port, or turn: with credentials`;
         throw new LinkError('EINVAL', rule, { cause: error });
       }
-      throw new LinkError('EACCES', `the browser does not allow the connection: ${message}`, {
+      throw new LinkError('EACCES', `connect: the browser does not allow it: ${message}`, {
         cause: error,
       });
     }

@@ -60,7 +60,8 @@ export class ProtectionDomain {
     if (handle === 0) {
       throw new RefusalError(
         'ENOMEM',
-        `allocPd: all ${device.limits.protectionDomainsMax} protection domains are taken`,
+        `allocPd: all ${device.limits.protectionDomainsMax} protection domains are ` +
+          'taken; dealloc one',
       );
     }
     return ProtectionDomain.of(context, handle);
@@ -98,7 +99,10 @@ export class ProtectionDomain {
       return MemoryRegion.register(this, buffer, accessOrLength, options);
     }
     if (accessOrLength !== 0 || typeof optionsOrAccess !== 'number') {
-      throw new MisuseError('length', 'must be 0 for a region without memory, followed by access');
+      throw new MisuseError(
+        'length',
+        `must be 0 for a region without memory, followed by access, got ${accessOrLength}`,
+      );
     }
     return new LayoutMemoryRegion(this, optionsOrAccess);
   }
@@ -293,7 +297,8 @@ export class ProtectionDomain {
   /** @internal */
   protected check(verb: string): void {
     this.context.checkOpen();
-    if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain has ended`);
+    if (this.#gone)
+      throw new RefusalError('EINVAL', `${verb}: the protection domain has ended; use another`);
   }
 
   /**

@@ -85,7 +85,10 @@ test('a request that is no offer gets an error status, and leaves no resources',
   };
   assert.equal(await post('', 'GET'), [405, 'POST an offer as JSON']);
   assert.equal(await post('{'), [400, 'the body is no JSON']);
-  assert.equal(await post('null'), [400, 'the received message is not an offer (EPROTO)']);
+  assert.equal(await post('null'), [
+    400,
+    'description: it is no offer; pass it unchanged (EPROTO)',
+  ]);
   const [status, text] = await post(JSON.stringify({ type: 'offer', sdp: 'v=0' }));
   assert.is(status, 400);
   assert.match(text, /one data channel/);
@@ -93,7 +96,7 @@ test('a request that is no offer gets an error status, and leaves no resources',
   for (const length of [70_000, 5_000_000]) {
     assert.equal(await post('x'.repeat(length)), [
       400,
-      'the offer exceeds the size limit (EMSGSIZE)',
+      'answer: the offer exceeds the size limit; pass it unchanged (EMSGSIZE)',
     ]);
   }
   const media = 'm=application 9 UDP/DTLS/SCTP webrtc-datachannel';
