@@ -142,10 +142,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.#check('bindAddr', ['IDLE']);
     if (address !== undefined && !parseAddress('address', address).equals(this.context.local.gid)) {
       const { gid } = this.context.local;
-      throw new RefusalError(
-        'EADDRNOTAVAIL',
-        `bindAddr: the device has ${gid}, not ${address}; leave it out`,
-      );
+      throw new RefusalError('EADDRNOTAVAIL', `bindAddr: the device has ${gid}, not ${address}`);
     }
     this.#port = this.#manager.takePort(this.portSpace, port);
     this.#state = 'ADDR_BOUND';
@@ -163,7 +160,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       const own = this.context.local.gid;
       throw new RefusalError(
         'EADDRNOTAVAIL',
-        `resolveAddr: ${own} and ${gid} have different address families; use one`,
+        `resolveAddr: ${own} and ${gid} have different address families`,
       );
     }
     if (this.#state === 'IDLE') this.#port = this.#manager.takePort(this.portSpace, 0);
@@ -322,10 +319,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
    */
   establish(): void {
     if (this.#connection?.state !== 'REP_RCVD') {
-      throw new RefusalError(
-        'EINVAL',
-        'establish: the id has no reply of its peer; await CONNECT_RESPONSE',
-      );
+      throw new RefusalError('EINVAL', 'establish: the id has no reply of its peer');
     }
     this.#manager.core.ready(this.#connection);
   }
@@ -357,7 +351,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
         // The peer was quicker, or it is the second time.
         return;
       default:
-        throw new RefusalError('EINVAL', 'disconnect: the id has no connection; connect first');
+        throw new RefusalError('EINVAL', 'disconnect: the id has no connection');
     }
   }
 
@@ -512,10 +506,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     const { state } = connection ?? {};
     const canAnswer = state === 'REQ_RCVD' || state === 'SIDR_REQ_RCVD';
     if (connection && (canAnswer || (verb === 'reject' && state === 'REP_RCVD'))) return connection;
-    throw new RefusalError(
-      'EINVAL',
-      `${verb}: the request is answered already, or has ended; await it`,
-    );
+    throw new RefusalError('EINVAL', `${verb}: the request is answered already, or has ended`);
   }
 
   protected push(event: CmEventType, more: Partial<CmEventFields> = {}): void {

@@ -112,10 +112,7 @@ export class LoopbackNetwork {
     }
     const key = local.toString();
     if (this.#links.has(key)) {
-      throw new LinkError(
-        'EADDRINUSE',
-        `open: ${key} is taken by another link of this network; use another`,
-      );
+      throw new LinkError('EADDRINUSE', `${key} is taken by another link of this network`);
     }
     this.#links.set(key, link);
     this.version++;

@@ -62,8 +62,8 @@ export function jobOf(environment: Environment): Job {
   if (!launcher) {
     throw new MisuseError(
       'job',
-      'is required: start the process by "verbena shmem run -n 4 program.js", ' +
-        'mpirun or srun, or pass the job to init',
+      'no launcher started this process: use "verbena shmem run -n 4 program.js", mpirun or ' +
+        'srun, or pass the job to init',
     );
   }
   const read = (names: readonly string[], least: number): number | undefined => {

@@ -91,7 +91,7 @@ export class WebSocketLink extends ChannelLink {
       await claimed?.(`${gid}`);
       // The address is not proved, so the peer that has it first keeps it.
       if (this.peers.some((peer) => peer.gid.equals(gid))) {
-        throw new LinkError('EADDRINUSE', `connect: ${gid} is another peer; disconnect it`);
+        throw new LinkError('EADDRINUSE', `${gid} is the address of another peer`);
       }
       return await this.addPeer(gid, channel);
     } catch (error) {
@@ -103,7 +103,7 @@ export class WebSocketLink extends ChannelLink {
   protected async takeAddress(): Promise<Gid> {
     const gid = this.#wanted ?? randomGid();
     if (taken.has(gid.toString())) {
-      throw new LinkError('EADDRINUSE', `connect: [${gid}]:4791 is another link; close it`);
+      throw new LinkError('EADDRINUSE', `[${gid}]:4791 is the address of another link`);
     }
     taken.add(gid.toString());
     return gid;
@@ -122,12 +122,7 @@ function within<Value>(value: Promise<Value>, millis: number): Promise<Value> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
       const seconds = millis / 1000;
-      reject(
-        new LinkError(
-          'ETIMEDOUT',
-          `connect: the WebSocket sent no address in ${seconds} s; check the URL`,
-        ),
-      );
+      reject(new LinkError('ETIMEDOUT', `the WebSocket peer sent no address within ${seconds} s`));
     }, timerMillis(millis));
     value.then(resolve, reject).finally(() => clearTimeout(timer));
   });

@@ -67,8 +67,7 @@ function restartAll(restarts: readonly RtcRestart[]): RtcRestart {
       if (offers.length !== restarts.length) {
         throw new LinkError(
           'EPROTO',
-          'restart: an offer must have all connections of the first, or only new ones; ' +
-            'connect anew',
+          'a restart must have the connections of the first offer, or only new ones',
         );
       }
       return joined(await Promise.all(restarts.map((one, i) => one.answer(offers[i]!))));

@@ -45,10 +45,7 @@ export interface PageConnection {
 function peerConnectionClass(): RtcPeerConnectionClass {
   const scope = globalThis as { RTCPeerConnection?: RtcPeerConnectionClass };
   if (scope.RTCPeerConnection) return scope.RTCPeerConnection;
-  throw new LinkError(
-    'EOPNOTSUPP',
-    'connect: this browser has no WebRTC (RTCPeerConnection); use a WebSocketLink',
-  );
+  throw new LinkError('EOPNOTSUPP', 'connect: this browser has no WebRTC; use a WebSocketLink');
 }
 
 export class PageConnector implements RtcConnector {

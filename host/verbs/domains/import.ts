@@ -22,8 +22,8 @@ export function importPd(context: Context, handle: number): ProtectionDomain {
   if (siblings.instancesOf(handle) > 0 && !mine) return ProtectionDomain.of(context, handle);
   const errno = arena.exports.attachPd(engine.context, handle);
   if (errno === Errno.EINVAL) {
-    const why = 'no domain has that handle, or this context has it already';
-    throw new RefusalError('ENOENT', `importPd: ${why}; use another`);
+    const why = 'there is no such protection domain, or this context takes part in it already';
+    throw new RefusalError('ENOENT', `importPd: ${why}`);
   }
   refuse(errno, 'importPd', { ENOMEM: 'the device has no place for one more that shares' });
   return ProtectionDomain.of(context, handle);
@@ -39,7 +39,10 @@ export function attachMemory(context: Context, address: number, length: number):
     throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
   }
   if (!(arena.userHeap instanceof SharedHeap)) {
-    throw new RefusalError('EOPNOTSUPP', 'attach: the device has no name; pass name to openDevice');
+    throw new RefusalError(
+      'EOPNOTSUPP',
+      'attach: the device has no name, so no other process allocates in it',
+    );
   }
   arena.userHeap.hold(address, length);
   context.allocations.add(address, length);

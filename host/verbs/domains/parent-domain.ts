@@ -48,8 +48,7 @@ class AllocatorMemory implements QueueMemory {
 
   take(bytes: number, resourceType: ResourceType): number {
     const buffer = this.#attributes.alloc?.(bytes, ALIGNMENT, resourceType);
-    if (buffer === null)
-      throw new RefusalError('ENOMEM', `alloc: the allocator has no ${bytes} bytes; free some`);
+    if (buffer === null) throw new RefusalError('ENOMEM', `the allocator has no ${bytes} bytes`);
     const address = buffer ? this.#lend(buffer, bytes) : this.#fallback.take(bytes, resourceType);
     if (buffer) this.#buffers.set(address, buffer);
     this.live++;
@@ -134,10 +133,7 @@ export class ParentDomain extends ProtectionDomain {
   /** `ibv_dealloc_pd`: EBUSY while queues made from it live. */
   protected override release(): void {
     if (this.#memory.live > 0) {
-      throw new RefusalError(
-        'EBUSY',
-        'dealloc: queues of this parent domain exist; destroy them first',
-      );
+      throw new RefusalError('EBUSY', 'dealloc: queues of this parent domain exist');
     }
     this.td?.leave();
     this.pd.removeParent();

@@ -99,16 +99,10 @@ export function attachShpd(
     (at) => device.arena.exports.attachShpd(device.engine.context, at),
   );
   if (errno === Errno.ENOMEM) {
-    throw new RefusalError(
-      'ENOMEM',
-      `${verb}: all attachments of the device are taken; detach one`,
-    );
+    throw new RefusalError('ENOMEM', `${verb}: all attachments of the device are taken`);
   }
   if (errno !== Errno.OK) {
-    throw new RefusalError(
-      'EINVAL',
-      `${verb}: unknown protection domain, or wrong share key; check both`,
-    );
+    throw new RefusalError('EINVAL', `${verb}: unknown protection domain, or wrong share key`);
   }
   context.siblings.setSharable(pd);
   return pd;

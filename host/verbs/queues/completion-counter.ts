@@ -159,22 +159,13 @@ export class AttachedCounters {
       throw new MisuseError('opMask', `must be made of QpAttachCompCntrOp, got ${opMask}`);
     }
     if (opMask & ~ALL_OPS) {
-      throw new RefusalError(
-        'EOPNOTSUPP',
-        `attachCompCntr: opMask ${opMask} has an unknown bit; leave it out`,
-      );
+      throw new RefusalError('EOPNOTSUPP', `attachCompCntr: opMask ${opMask} has an unknown bit`);
     }
     if (this.#qp.state > QpState.INIT) {
-      throw new RefusalError(
-        'EINVAL',
-        'attachCompCntr: the queue pair must be in RESET or INIT; attach it first',
-      );
+      throw new RefusalError('EINVAL', 'attachCompCntr: the queue pair must be in RESET or INIT');
     }
     if (opMask & this.#mask) {
-      throw new RefusalError(
-        'EBUSY',
-        'attachCompCntr: another counter has an operation of opMask; leave it out',
-      );
+      throw new RefusalError('EBUSY', 'attachCompCntr: another counter has an operation of opMask');
     }
     const { words } = context.device.arena.memory;
     for (const bit of Object.values(QpAttachCompCntrOp)) {

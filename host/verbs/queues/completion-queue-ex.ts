@@ -63,14 +63,11 @@ export class CompletionQueueEx extends CompletionQueue {
     if (wcFlags & ~WC_FLAGS) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        `createCqEx: wcFlags 0x${wcFlags.toString(16)} has a field without support; leave it out`,
+        `createCqEx: wcFlags 0x${wcFlags.toString(16)} has a field that this device does not report`,
       );
     }
     if (flags & ~CQ_FLAGS) {
-      throw new RefusalError(
-        'EOPNOTSUPP',
-        `createCqEx: flags ${flags} has an unknown bit; leave it out`,
-      );
+      throw new RefusalError('EOPNOTSUPP', `createCqEx: flags ${flags} has an unknown bit`);
     }
     if (parentDomain && parentDomain.context !== context) {
       throw new MisuseError('parentDomain', 'must be of the same context');

@@ -498,7 +498,7 @@ export class QueuePair {
     if (!device.info.multicast) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        `${verb}: the ${device.info.name} link has no multicast; use a UdpLink`,
+        `${verb}: the ${device.info.name} link has no multicast`,
       );
     }
     const { arena, engine } = device;

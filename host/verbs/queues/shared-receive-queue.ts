@@ -55,8 +55,7 @@ export class SharedReceiveQueue {
       pd.queueMemory.giveBack(memory, 'SRQ');
       throw new RefusalError(
         'ENOMEM',
-        `createSrq: all ${limits.sharedReceiveQueuesMax} shared receive queues are ` +
-          'taken; destroy one',
+        `createSrq: all ${limits.sharedReceiveQueuesMax} shared receive queues are taken`,
       );
     }
     arena.exports.setSrqLimit(handle, attributes.srqLimit ?? 0);

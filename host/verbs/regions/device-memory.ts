@@ -42,10 +42,7 @@ export class DeviceMemory {
       throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
     }
     if (length > maxDmSize) {
-      throw new RefusalError(
-        'EINVAL',
-        `allocDm: length ${length} exceeds maxDmSize, ${maxDmSize}; shorten it`,
-      );
+      throw new RefusalError('EINVAL', `allocDm: length ${length} exceeds maxDmSize, ${maxDmSize}`);
     }
     return new DeviceMemory(context, context.alloc(length));
   }
@@ -72,10 +69,7 @@ export class DeviceMemory {
    * memory.
    */
   exportDmabufFd(): never {
-    throw new RefusalError(
-      'EOPNOTSUPP',
-      'exportDmabufFd: the kernel does not know this memory; leave it out',
-    );
+    throw new RefusalError('EOPNOTSUPP', 'exportDmabufFd: the kernel does not know this memory');
   }
 
   /** `ibv_free_dm`. Throws RefusalError EBUSY while it is registered. */
@@ -99,13 +93,15 @@ export class DeviceMemory {
     if (this.#freed) throw new MisuseError('dm', 'is freed');
     if (pd.context !== this.context) throw new MisuseError('dm', 'must be of the same context');
     if (!(access & AccessFlag.ZERO_BASED)) {
-      throw new RefusalError('EINVAL', 'regDmMr: access must include ZERO_BASED; add it');
+      throw new RefusalError(
+        'EINVAL',
+        'regDmMr: access must include ZERO_BASED, because device memory has no address',
+      );
     }
     if (!this.#holds(offset, length) || length === 0) {
       throw new RefusalError(
         'EINVAL',
-        `regDmMr: ${length} bytes at ${offset} exceed the ${this.length} bytes of ` +
-          'the device memory; shorten it',
+        `regDmMr: ${length} bytes at ${offset} exceed the ${this.length} bytes of the device memory`,
       );
     }
     return pd.regMr(this.#memory.subarray(offset, offset + length), access);

@@ -159,10 +159,7 @@ export class FastMemoryRegion {
     const { buffer, access, key } = request;
     if (!this.#key.live) throw new MisuseError('regMr.mr', 'is deregistered');
     if (this.holder !== undefined && this.holder !== request.user) {
-      throw new RefusalError(
-        'EACCES',
-        'REG_MR: the region belongs to another user of its pool; use another',
-      );
+      throw new RefusalError('EACCES', 'REG_MR: the region belongs to another user of its pool');
     }
     const allocation = checkBuffer(this.context, buffer);
     if (buffer.length > this.maxLength) {

@@ -53,8 +53,7 @@ export class Key {
     this.#context = context;
     if (typeof wanted === 'number') {
       const note = arena.exports.mrNote(engine.context, wanted);
-      if (note === 0)
-        throw new RefusalError('ENOENT', `${verb}: the region is deregistered; register it again`);
+      if (note === 0) throw new RefusalError('ENOENT', `${verb}: the region is deregistered`);
       this.#note = structAt(arena.memory, KeyNoteLayout, note);
       return;
     }
@@ -118,10 +117,7 @@ export class Key {
       this.#state = 'killed';
     }
     if (!awaitRelease(() => arena.exports.mrReleased(engine.context, key))) {
-      throw new RefusalError(
-        'EBUSY',
-        `${verb}: another thread is still using the memory; call again`,
-      );
+      throw new RefusalError('EBUSY', `${verb}: another thread is still using the memory`);
     }
     this.#state = 'gone';
   }

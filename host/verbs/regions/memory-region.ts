@@ -320,10 +320,7 @@ export function checkBuffer(context: Context, buffer: Uint8Array): Allocation {
     throw new MisuseError('buffer', 'must be a buffer of context.alloc(), or a part');
   }
   if (allocation.lent.size > 0) {
-    throw new RefusalError(
-      'EBUSY',
-      'regMr: the buffer holds queues, which peers must not access; use another',
-    );
+    throw new RefusalError('EBUSY', 'regMr: the buffer holds queues; use another');
   }
   return allocation;
 }

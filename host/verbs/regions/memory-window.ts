@@ -103,7 +103,7 @@ export class MemoryWindow {
   binding(request: BindMw): Binding {
     this.#check();
     if (this.type !== MwType.TYPE_2) {
-      throw new MisuseError('bindMw.mw', `must be of type 2, got ${this.type}: call qp.bindMw`);
+      throw new MisuseError('bindMw.mw', 'is of type 1, which qp.bindMw() binds');
     }
     return this.#binding(request.rkey, request.bindInfo);
   }
@@ -114,22 +114,18 @@ export class MemoryWindow {
     if (qp.qpType === QpType.UD) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        'bindMw: a datagram queue pair cannot bind memory windows; use RC',
+        'bindMw: a datagram queue pair cannot bind memory windows',
       );
     }
     if (this.pd !== qp.pd || (info.mr?.pd ?? this.pd) !== this.pd) {
-      const sentence =
-        'bindMw: window, region and queue pair are not of one protection domain; use one';
+      const sentence = 'bindMw: window, region and queue pair are not of one protection domain';
       throw new RefusalError('EPERM', sentence);
     }
     if (this.type !== MwType.TYPE_1) {
-      throw new RefusalError('EINVAL', 'bindMw: the window is of type 2; post WrOpcode.BIND_MW');
+      throw new RefusalError('EINVAL', 'bindMw: a window of type 2 is bound by WrOpcode.BIND_MW');
     }
     if (info.mwAccessFlags & AccessFlag.ZERO_BASED) {
-      throw new RefusalError(
-        'EINVAL',
-        'bindMw: a window of type 1 cannot be zero-based; use type 2',
-      );
+      throw new RefusalError('EINVAL', 'bindMw: a window of type 1 cannot be zero-based');
     }
     return this.#binding(incRkey(this.#asked), info);
   }
@@ -147,7 +143,7 @@ export class MemoryWindow {
     if (!Number.isInteger(mwAccessFlags) || (mwAccessFlags & ~WINDOW_ACCESS) !== 0) {
       throw new MisuseError(
         'mwAccessFlags',
-        `must be made of REMOTE_… and, for type 2, ZERO_BASED, got ${mwAccessFlags}`,
+        'must be made of REMOTE_… and, for type 2, ZERO_BASED',
       );
     }
     const isRegion = mr instanceof MemoryRegion || mr instanceof FastMemoryRegion;

@@ -39,18 +39,14 @@ export class RegistrableBuffer {
   slice(pd: ProtectionDomain, addr: number, length: number): Uint8Array {
     if (this.#freed) throw new MisuseError('buf', 'is freed');
     if (pd !== this.pd) {
-      throw new RefusalError(
-        'EINVAL',
-        'regBufMr: another protection domain allocated the buffer; use another',
-      );
+      throw new RefusalError('EINVAL', 'regBufMr: another protection domain allocated the buffer');
     }
     const whole = Number.isInteger(addr) && Number.isInteger(length);
     const offset = addr - this.addr;
     if (!whole || offset < 0 || length < 1 || length > this.bytes.length - offset) {
       throw new RefusalError(
         'EINVAL',
-        `regBufMr: ${length} bytes at ${addr} exceed the ${this.bytes.length} bytes ` +
-          `at ${this.addr}; shorten it`,
+        `regBufMr: ${length} bytes at ${addr} exceed the ${this.bytes.length} bytes at ${this.addr}`,
       );
     }
     return this.bytes.subarray(offset, offset + length);
@@ -61,10 +57,7 @@ export class RegistrableBuffer {
    * DMA buffer of the kernel stands behind it.
    */
   exportDmabufFd(): never {
-    throw new RefusalError(
-      'ENODATA',
-      'exportDmabufFd: the memory is not a DMA buffer; use regBufMr',
-    );
+    throw new RefusalError('ENODATA', 'exportDmabufFd: the memory is not a DMA buffer');
   }
 
   /** `ibv_free_buf`. Throws RefusalError EBUSY while it is registered. */
@@ -103,22 +96,16 @@ export function memoryOf(
   const { buffer, buf, fd, addr, length, access, dmah, ...options } = attributes;
   const sources = [buffer, buf, fd].filter((source) => source !== undefined).length;
   if (sources !== 1) {
-    throw new RefusalError(
-      'EINVAL',
-      'regMrEx: exactly one of buffer, buf and fd is required; leave the others out',
-    );
+    throw new RefusalError('EINVAL', 'regMrEx: exactly one of buffer, buf and fd is required');
   }
   if (fd !== undefined) {
-    throw new RefusalError(
-      'EOPNOTSUPP',
-      'regMrEx: this device does not support fd (DMA buffers); use buf',
-    );
+    throw new RefusalError('EOPNOTSUPP', 'regMrEx: this device does not support fd (DMA buffers)');
   }
   dmah?.check();
   if (dmah && dmah.context !== pd.context)
     throw new MisuseError('dmah', 'must be of the same context');
   if (dmah && access & AccessFlag.ON_DEMAND) {
-    throw new RefusalError('EINVAL', 'regMrEx: dmah is not valid with ON_DEMAND; leave it out');
+    throw new RefusalError('EINVAL', 'regMrEx: dmah is not valid with ON_DEMAND');
   }
   if (buf) {
     const from = addr ?? buf.addr;
@@ -128,7 +115,7 @@ export function memoryOf(
   if (length !== undefined && (!Number.isInteger(length) || length < 1 || length > all.length)) {
     throw new RefusalError(
       'EINVAL',
-      `regMrEx: length ${length} exceeds the buffer's ${all.length} bytes; shorten it`,
+      `regMrEx: length ${length} exceeds the buffer's ${all.length} bytes`,
     );
   }
   return [all.subarray(0, length ?? all.length), access, options];
