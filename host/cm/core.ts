@@ -140,7 +140,7 @@ export class CmCore implements CmProtocol {
     if (this.listeners.has(serviceId)) {
       throw new RefusalError(
         'EADDRINUSE',
-        `listen: another listener has service id 0x${serviceId.toString(16)}; use another`,
+        `another listener has service id 0x${serviceId.toString(16)}`,
       );
     }
     this.#options.claim?.(serviceId);
@@ -437,7 +437,7 @@ export class CmCore implements CmProtocol {
       const { connectionsMax } = this.limits;
       throw new RefusalError(
         'ENOMEM',
-        `connect: all ${connectionsMax} connections of the device are in use; disconnect one`,
+        `connect: all ${connectionsMax} connections of the device are in use`,
       );
     }
     const connection = new Connection(localId, peer, this.#transactionId(localId));

@@ -46,14 +46,11 @@ export function attributesOf(
     return { ...common, ...(isDatagram ? { qkey: RDMA_UDP_QKEY } : { qpAccessFlags: ACCESS }) };
   }
   if (qpState !== QpState.RTR && qpState !== QpState.RTS) {
-    throw new MisuseError('qpState', `must be INIT, RTR or RTS, got ${qpState}`);
+    throw new MisuseError('qpState', 'must be INIT, RTR or RTS');
   }
   if (isDatagram) return qpState === QpState.RTR ? { qpState } : { qpState, sqPsn: 0 };
   if (!agreement) {
-    throw new RefusalError(
-      'EINVAL',
-      'initQpAttr: the id has no agreement with a peer yet; connect first',
-    );
+    throw new RefusalError('EINVAL', 'initQpAttr: the id has no agreement with a peer yet');
   }
   const isReliable = qpType === QpType.RC;
   if (qpState === QpState.RTR) {

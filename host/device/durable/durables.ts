@@ -84,7 +84,7 @@ export class Durables {
     const ring = new DurableRing(this.#arena.memory, ringAddress);
     const index = this.#table.take(address, length, ringAddress);
     if (index === undefined) {
-      const sentence = `addDurable: all ${DURABLE_SEGMENTS_MAX} durable segments are taken; remove one`;
+      const sentence = `addDurable: all ${DURABLE_SEGMENTS_MAX} durable segments are taken`;
       throw new RefusalError('ENOMEM', sentence);
     }
     const kept: KeptSegment = {
@@ -96,7 +96,7 @@ export class Durables {
       remove: async () => {
         if (!this.#segments.has(kept)) throw new MisuseError('segment', 'is removed already');
         if (!ring.idle)
-          throw new RefusalError('EBUSY', 'remove: a FLUSH of the segment is pending; await it');
+          throw new RefusalError('EBUSY', 'remove: a FLUSH of the segment is pending');
         this.#segments.delete(kept);
         this.#table.release(index);
         const stopped = stop();

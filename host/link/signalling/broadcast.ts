@@ -104,7 +104,7 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
   #open(): Channel {
     const scope = globalThis as unknown as { BroadcastChannel?: new (name: string) => Channel };
     if (scope.BroadcastChannel) return new scope.BroadcastChannel(`verbena ${this.#room}`);
-    throw new LinkError('EOPNOTSUPP', 'connect: this browser has no BroadcastChannel; use another');
+    throw new LinkError('EOPNOTSUPP', 'BroadcastChannel is missing in this browser');
   }
 }
 

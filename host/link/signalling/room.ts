@@ -147,7 +147,7 @@ class Member {
   close(): void {
     if (this.#isOver) return;
     this.#say({ kind: 'leave' });
-    this.#end(new LinkError('ECONNRESET', `join: the room "${this.#room}" was left; join again`));
+    this.#end(new LinkError('ECONNRESET', `the room "${this.#room}" was left`));
   }
 
   #use(socket: Socket): void {
@@ -285,7 +285,7 @@ class Member {
     const id = `${++this.#count}`;
     return new Promise((resolve, reject) => {
       if (this.#isOver) {
-        reject(new LinkError('ECONNRESET', `join: the room "${this.#room}" was left; join again`));
+        reject(new LinkError('ECONNRESET', `the room "${this.#room}" was left`));
         return;
       }
       this.#exchanges.set(id, { to, resolve, reject });

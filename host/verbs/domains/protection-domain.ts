@@ -60,8 +60,7 @@ export class ProtectionDomain {
     if (handle === 0) {
       throw new RefusalError(
         'ENOMEM',
-        `allocPd: all ${device.limits.protectionDomainsMax} protection domains are ` +
-          'taken; dealloc one',
+        `allocPd: all ${device.limits.protectionDomainsMax} protection domains are taken`,
       );
     }
     return ProtectionDomain.of(context, handle);
@@ -99,10 +98,7 @@ export class ProtectionDomain {
       return MemoryRegion.register(this, buffer, accessOrLength, options);
     }
     if (accessOrLength !== 0 || typeof optionsOrAccess !== 'number') {
-      throw new MisuseError(
-        'length',
-        `must be 0 for a region without memory, followed by access, got ${accessOrLength}`,
-      );
+      throw new MisuseError('length', 'must be 0 for a region without memory, followed by access');
     }
     return new LayoutMemoryRegion(this, optionsOrAccess);
   }
@@ -297,8 +293,7 @@ export class ProtectionDomain {
   /** @internal */
   protected check(verb: string): void {
     this.context.checkOpen();
-    if (this.#gone)
-      throw new RefusalError('EINVAL', `${verb}: the protection domain has ended; use another`);
+    if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain has ended`);
   }
 
   /**
