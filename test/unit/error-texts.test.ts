@@ -188,27 +188,15 @@ const LISTED: readonly (readonly [file: string, text: string, why: string])[] = 
   ['host/cm/queue-pair-states.ts', 'initQpAttr: the id has no agreement with a peer yet', PAGE],
   ['host/link/loopback.ts', 'deliver: must not be called by a receiver', PAGE],
   ['host/link/loopback.ts', '# is taken by another link of this network', PAGE],
-  [
-    'host/remote/remote-region.ts',
-    'handle: must be the handle of a RemoteRegion, unchanged',
-    'the argument says what is required',
-  ],
+  ['host/remote/remote-region.ts', 'handle: must be the handle of a RemoteRegion, unchanged', PAGE],
   [
     'host/shmem/job.ts',
     'job: no launcher started this process: use "verbena shmem run -n 4 ' +
       'program.js", mpirun or srun, or pass the job to init',
     'the argument says what is required',
   ],
-  [
-    'host/device/durable/durables.ts',
-    'addDurable: all # durable segments are taken',
-    'the argument says what is required',
-  ],
-  [
-    'host/device/durable/durables.ts',
-    'remove: a FLUSH of the segment is pending',
-    'the argument says what is required',
-  ],
+  ['host/device/durable/durables.ts', 'addDurable: all # durable segments are taken', PAGE],
+  ['host/device/durable/durables.ts', 'remove: a FLUSH of the segment is pending', PAGE],
   ['host/link/channel/websocket-channel.ts', 'the peer of the WebSocket sent no address', PAGE],
   ['host/link/channel/websocket.ts', '# is the address of another peer', PAGE],
   ['host/link/channel/websocket.ts', '[#]:4791 is the address of another link', PAGE],
