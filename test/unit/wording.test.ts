@@ -88,8 +88,7 @@ test('the README of a folder has at most 700 words', () => {
 test('a README that has become short is no longer listed as long', () => {
   for (const [file, words] of LONG_READMES) {
     const now = read(file).split(/\s+/).filter(Boolean).length;
-    assert.is(now, words, `${file}: set its number to ${now}, or delete it at 700 and below`);
-    assert.ok(words > README_WORDS_MAX, file);
+    assert.ok(now > README_WORDS_MAX, `${file}: ${now} words: delete its number, ${words}`);
   }
 });
 
