@@ -121,7 +121,7 @@ export function checkTargetOptions(options: NvmeTargetOptions): void {
   if (options.hosts && options.dhchap) {
     throw new MisuseError(
       'hosts',
-      'is not valid with dhchap.hosts, which names all hosts that may connect',
+      'is not valid with dhchap.hosts, which names all hosts that may connect: leave hosts out',
     );
   }
   if (nqn === DISCOVERY_NQN)

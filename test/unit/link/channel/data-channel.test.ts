@@ -347,19 +347,18 @@ class DeafConnector extends NodeConnector {
 }
 
 test('of two connections made at once the one that does not open has connected as well', async () => {
-  const a = await open({ connector: new DeafConnector(), openMillis: 2000 });
+  const a = await open({ connector: new DeafConnector() });
   const b = await open();
   const first = a.connect(signallingTo(b));
   await eventually(() => b.peers.length === 1);
-  const second = await b.connect(signallingTo(a));
-  const peer = await first;
+  const [peer, second] = await Promise.all([first, b.connect(signallingTo(a))]);
   assert.is(`${peer.gid}`, `${b.info.local.gid}`);
   assert.is(`${second.gid}`, `${a.info.local.gid}`);
   assert.is(a.peers.length, 1);
 });
 
 test('a connection that does not open is an error where an older one is all that works', async () => {
-  const a = await open({ connector: new DeafConnector(), openMillis: 5000 });
+  const a = await open({ connector: new DeafConnector(), openMillis: 10_000 });
   const b = await open();
   await b.connect(signallingTo(a));
   const error = await failure(a.connect(signallingTo(b)));
