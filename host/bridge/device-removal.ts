@@ -31,10 +31,7 @@ export function removedAfter(
   const checked = Object.entries<Handler>(handlers).map(([name, handle]) => {
     const guarded: Handler = (...words) => {
       if (isRemoved && !ENDS.test(name)) {
-        throw new RefusalError(
-          'EIO',
-          'remove device: a rule of --fault removed it; start the program again',
-        );
+        throw new RefusalError('EIO', 'the device was removed by a rule of --fault');
       }
       if (name === 'OPEN_CONTEXT') timer ??= setTimeout(remove, timerMillis(afterMillis));
       return handle(...words);

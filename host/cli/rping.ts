@@ -128,8 +128,7 @@ class Side {
     if (completion.status !== WcStatus.SUCCESS || completion.byteLen !== INFO_BYTES) {
       throw new RefusalError(
         'EPROTO',
-        `rping: a message of ${completion.byteLen} bytes arrived in place of 16; ` +
-          'start rping at the other side',
+        `rping: a message of ${completion.byteLen} bytes arrived in place of 16`,
       );
     }
     const remote = this.buffers.advertised();
@@ -198,11 +197,7 @@ async function answer(side: Side, { size, verbose, json }: RpingOptions): Promis
   const { buffers } = side;
   for (let source = await side.receive(); source; source = await side.receive()) {
     if (source.length > size) {
-      throw new RefusalError(
-        'EPROTO',
-        `rping: the client has ${source.length} bytes, not ${size}; start both sides ` +
-          'with the same -S',
-      );
+      throw new RefusalError('EPROTO', `rping: the client has ${source.length} bytes, not ${size}`);
     }
     await side.move(WrOpcode.RDMA_READ, buffers.sge(buffers.message, source.length), source);
     const text = textOf(buffers.message);
@@ -251,19 +246,12 @@ async function runClient(options: RpingOptions, way: Way): Promise<void> {
         buffers.describe(part);
         await side.send();
         if (!(await side.receive())) {
-          throw new RefusalError(
-            'ECONNRESET',
-            'rping: the server disconnected; see its error line',
-          );
+          throw new RefusalError('ECONNRESET', 'rping: the server disconnected');
         }
       }
       const same = Buffer.compare(message, buffers.echo) === 0;
       if (validate && !same)
-        throw new RefusalError(
-          'EIO',
-          `rping: the bytes of turn ${turn} differ from those sent; check the network ` +
-            'with a capture (--pcap)',
-        );
+        throw new RefusalError('EIO', `rping: the bytes of turn ${turn} differ from those sent`);
       const text = textOf(buffers.echo);
       if (json) await printLine(JSON.stringify({ event: 'ping', turn, bytes: size, same, text }));
       else if (verbose) await printLine(`ping data: ${text}`);

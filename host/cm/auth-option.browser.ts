@@ -9,5 +9,8 @@ export function copyAuth(auth: unknown): undefined {
 }
 
 export function checkAuth(): never {
-  throw new RefusalError('EOPNOTSUPP', 'auth: a browser has DTLS in its place; leave it out');
+  throw new RefusalError(
+    'EOPNOTSUPP',
+    'auth: is not available in a browser, where DTLS authenticates data channels; omit the option',
+  );
 }

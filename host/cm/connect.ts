@@ -348,10 +348,7 @@ export class RdmaListener {
     limits.signal?.throwIfAborted();
     const asked = this.#asked.shift() ?? this.#nextRequest();
     const late = (): Error =>
-      new RefusalError(
-        'ETIMEDOUT',
-        `getRequest: no request came within ${limits.timeout} ms; raise timeout`,
-      );
+      new RefusalError('ETIMEDOUT', `getRequest: no request came within ${limits.timeout} ms`);
     try {
       return await withinLimits(asked, limits, late);
     } catch (error) {
@@ -447,7 +444,7 @@ export class RdmaListener {
     if (this.#accepted.of(address) >= most) {
       request.reject(undefined, RejectReason.NO_RESOURCES);
       const why = `${address} has ${most} connections, as many as connectionsPerSource allows`;
-      throw new RefusalError('EMFILE', `accept: ${why}; raise it`);
+      throw new RefusalError('EMFILE', `accept: ${why}`);
     }
     this.#accepted.add(address);
     try {

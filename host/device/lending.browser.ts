@@ -9,9 +9,6 @@ export interface Lending {
 }
 
 export function backBy(): Promise<BackMemory> {
-  const refusal = new RefusalError(
-    'EOPNOTSUPP',
-    'openDevice: lending is not available in a page; open one',
-  );
+  const refusal = new RefusalError('EOPNOTSUPP', 'openDevice: lending is not available in a page');
   return Promise.reject(refusal);
 }

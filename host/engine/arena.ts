@@ -109,8 +109,7 @@ export class ArenaMemory {
       const need = heapStart - sharedAddress;
       throw new RefusalError(
         'ENOMEM',
-        `memoryBytes: ${end - sharedAddress} is less than the device's tables need; ` +
-          `raise it above ${need} bytes`,
+        `memoryBytes ${end - sharedAddress} is less than the device's tables need (${need} bytes)`,
       );
     }
     if (commit) {
@@ -143,8 +142,7 @@ export class ArenaMemory {
     if (end >= memory.bytes.length) {
       throw new RefusalError(
         'ENOMEM',
-        `memoryBytes: ${options.memoryBytes} is less than the device's tables need; ` +
-          `raise it above ${end} bytes`,
+        `memoryBytes ${options.memoryBytes} is less than the device's tables need (${end} bytes)`,
       );
     }
     exports.arenaInit(ARENA_ADDRESS, 1024);
@@ -206,8 +204,7 @@ function allocate(options: ArenaOptions): EngineMemory {
   } catch (error) {
     throw new RefusalError(
       'ENOMEM',
-      `memoryBytes: the system gives no ${options.memoryBytes} bytes of ` +
-        'WebAssembly memory; lower it',
+      `the system gives no ${options.memoryBytes} bytes of WebAssembly memory`,
       { cause: error },
     );
   }

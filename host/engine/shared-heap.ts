@@ -102,8 +102,8 @@ export class SharedHeap implements UserHeap {
     if (!fits || this.#arena.exports.allocBlock(this.#context, this.#parameters) !== Errno.OK) {
       throw new RefusalError(
         'ENOMEM',
-        `alloc: no ${size} bytes in a row are left in the device's memory (` +
-          `${this.bytesFree} free in all), or no entry; open it with a larger memoryBytes`,
+        `no ${size} bytes in a row left in the device's shared memory (${this.bytesFree} free in ` +
+          'all), or no entry for one more; the process that makes the device says how much there is',
       );
     }
     return struct.address;
@@ -124,12 +124,9 @@ export class SharedHeap implements UserHeap {
     }
     const what = `${length} bytes at 0x${address.toString(16)}`;
     if (errno === Errno.EBUSY) {
-      throw new RefusalError('EBUSY', `attach: this process holds the ${what} already; use that`);
+      throw new RefusalError('EBUSY', `attach: this process holds the ${what} already`);
     }
-    throw new RefusalError(
-      'ENOENT',
-      `attach: no process has allocated the ${what}; allocate it first`,
-    );
+    throw new RefusalError('ENOENT', `attach: no process has allocated the ${what}`);
   }
 
   free(address: number): void {

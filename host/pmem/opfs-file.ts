@@ -111,11 +111,7 @@ export class OpfsFile {
     const bytes = new Uint8Array(length);
     for (let done = 0; done < length;) {
       const count = this.#handle.read(bytes.subarray(done), { at: dataOffset + done });
-      if (count === 0)
-        throw new RefusalError(
-          'EIO',
-          `read: ${this.name} ended while it was read; close other pages`,
-        );
+      if (count === 0) throw new RefusalError('EIO', `${this.name} ended while it was read`);
       done += count;
     }
     this.write(bytes, 0);

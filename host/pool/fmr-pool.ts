@@ -85,8 +85,7 @@ export class FmrPool {
     this.#check();
     const why = this.#unfit(mr);
     if (why !== undefined) throw new RefusalError('EINVAL', `addMr: the region ${why}`);
-    if (mr.registered)
-      throw new RefusalError('EBUSY', 'addMr: the region is registered; invalidate it first');
+    if (mr.registered) throw new RefusalError('EBUSY', 'addMr: invalidate the region first');
     const errno = this.#member.regions.add(mr, true);
     if (errno === Errno.OK) {
       this.#added.add(mr);
@@ -111,14 +110,13 @@ export class FmrPool {
     checkObject('removeMr', mr, 'mr');
     this.#check();
     const desc = this.#member.regions.find(mr);
-    if (!desc)
-      throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool; add it first');
+    if (!desc) throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool');
     if (desc.holder || desc.home)
       throw new RefusalError('EBUSY', 'removeMr: a user holds the region; call putMr first');
     if (!this.#member.regions.takeOut(desc)) {
       throw new RefusalError(
         'EBUSY',
-        'removeMr: a user of another thread or process holds the region; call putMr there first',
+        'removeMr: a user of another thread or process holds the region',
       );
     }
     this.#added.delete(mr);
@@ -165,10 +163,7 @@ export class FmrPool {
     checkObject('revoke', desc, 'desc');
     this.#check();
     if (!desc.holder || desc.holder.pool !== this) {
-      throw new RefusalError(
-        'EINVAL',
-        'revoke: no user of this pool holds the region; pass one that is held',
-      );
+      throw new RefusalError('EINVAL', 'revoke: no user of this pool holds the region');
     }
     desc.mr.revoke();
   }

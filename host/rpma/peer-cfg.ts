@@ -37,8 +37,7 @@ export function peerCfgNew(): PeerCfg {
 export function peerCfgFromDescriptor(descriptor: Uint8Array): PeerCfg {
   checkBytes('descriptor', descriptor);
   const [byte] = descriptor;
-  if (byte === undefined)
-    throw new MisuseError('descriptor', `must have at least 1 byte, got ${descriptor.length}`);
+  if (byte === undefined) throw new MisuseError('descriptor', 'must have at least 1 byte');
   const pcfg = new PeerCfg();
   pcfg.setDirectWriteToPmem(byte !== 0);
   return pcfg;

@@ -557,8 +557,7 @@ export class Shmem {
   }
 
   #atomicOffset(words: AtomicArray): number {
-    if (words.length === 0)
-      throw new MisuseError('dest', `must have an element, got ${words.length}`);
+    if (words.length === 0) throw new MisuseError('dest', 'must have an element');
     return offsetOf(this.#world.range, words, 'dest');
   }
 

@@ -33,10 +33,7 @@ export class DirectoryStore implements FileStore {
   ): Promise<DirectoryStore> {
     checkKeys('directoryStore', options, 'quotaBytes expireMillis');
     if (typeof directory !== 'string' || directory === '' || directory.includes('\0')) {
-      throw new MisuseError(
-        'directory',
-        `must be the path of a directory, got ${JSON.stringify(directory)}`,
-      );
+      throw new MisuseError('directory', 'must be the path of a directory');
     }
     checkStoreLimits(options);
     await checkDirectory(directory);

@@ -169,8 +169,7 @@ export class PartFile {
 
   #check(): void {
     if (this.#failure !== undefined) throw this.#storage.refusal(this.#failure);
-    if (this.#closed)
-      throw new RefusalError('ECONNRESET', `${this.version.name} is closed; put the file again`);
+    if (this.#closed) throw new RefusalError('ECONNRESET', `${this.version.name} is closed`);
   }
 
   #sync(): Promise<void> {

@@ -2,7 +2,5 @@
 import { LinkError } from '../errors/errors.js';
 
 export function moveDevice(): Promise<void> {
-  return Promise.reject(
-    new LinkError('EOPNOTSUPP', 'moveTo: a page has one address; connect again'),
-  );
+  return Promise.reject(new LinkError('EOPNOTSUPP', 'moveTo: a page has one address'));
 }

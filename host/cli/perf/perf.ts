@@ -101,10 +101,7 @@ class Run {
       this.plan.connection === 'UD' ? listenForDatagrams(context, address, port) : undefined;
     await this.#waiting({ host: address, port });
     const request = await listener.getRequest({ signal: this.signal });
-    if (!request)
-      throw (
-        this.signal.reason ?? new RefusalError('EIO', 'the device was closed; see the first error')
-      );
+    if (!request) throw this.signal.reason ?? new RefusalError('EIO', 'the device was closed');
     const peer = request.peer.address;
     await this.#measure(await CmControl.accept(request), { listener, datagrams, peer });
   }

@@ -100,14 +100,13 @@ export class PingpongSide {
     if (service === 'ud' && size > largest) {
       throw new RefusalError(
         'EMSGSIZE',
-        `--size ${size} exceeds the largest datagram, ${largest} bytes; choose a ` +
-          'smaller one, or leave --ud out',
+        `--size ${size} exceeds the largest datagram, ${largest} bytes`,
       );
     }
     if (service !== 'ud' && options.mtu > largest) {
       throw new RefusalError(
         'EINVAL',
-        `--mtu ${options.mtu} exceeds the path MTU of the link, ${largest}; choose a smaller one`,
+        `--mtu ${options.mtu} exceeds the path MTU of the link, ${largest}`,
       );
     }
     const pd = context.allocPd();

@@ -126,9 +126,7 @@ export class StressTask {
     const expected = message[0] === REQUEST ? requestBytes : message[0] === ACK ? ackBytes : -1;
     const isWrong = length !== expected || flags !== 0 || (verify && !isWhole(message));
     if (!peer || isWrong) {
-      const sentence =
-        `the message from ${name.address} port ${name.port} differs from the one sent; ` +
-        'start both sides with the same options';
+      const sentence = `what came from ${name.address} port ${name.port} was not what was sent`;
       this.trouble = new RefusalError('EIO', sentence);
       return;
     }

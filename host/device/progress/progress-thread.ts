@@ -78,8 +78,7 @@ function linkMemory(memory: EngineMemory, start: number, bytes: number): LinkMem
       if (next > start + bytes)
         throw new LinkError(
           'EIO',
-          `open: the link requires more than ${bytes} bytes of the device's memory; ` +
-            'raise memoryBytes of openDevice',
+          `the link requires more than ${bytes} bytes of the device's memory`,
         );
       return address;
     },

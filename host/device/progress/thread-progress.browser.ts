@@ -12,7 +12,8 @@ export function eventCalls(): Promise<undefined> {
 
 export class ThreadProgress {
   static open(): Promise<never> {
-    const sentence = 'openDevice: a browser has no UDP; pass link';
+    const sentence =
+      'openDevice needs a link in a browser; run it in a Worker for a thread of its own';
     return Promise.reject(new LinkError('EOPNOTSUPP', sentence));
   }
 }

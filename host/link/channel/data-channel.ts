@@ -211,20 +211,16 @@ export class DataChannelLink extends ChannelLink {
    * one that came before), ENOSPC; of an ICE restart EBUSY (it works), EOPNOTSUPP (none here).
    */
   readonly answer: Answerer = async (offer) => {
-    if (!this.isOpen) throw new LinkError('ECONNRESET', 'answer: the link is not open; open it');
+    if (!this.isOpen) throw new LinkError('ECONNRESET', 'the link is not open');
     if (this.#answering >= this.#peersMax) {
-      throw new LinkError(
-        'ENOSPC',
-        `answer: ${this.#peersMax} offers are being answered; try again`,
-      );
+      throw new LinkError('ENOSPC', `${this.#peersMax} offers are being answered already`);
     }
     const checked = checkDescription(offer, 'offer');
     const gid = gidOfDescription(checked);
     const channel = this.channelOf(gid);
     const made = channel && this.#made.get(channel);
     const kind = made ? judgeOffer(made.heard, checked) : 'other';
-    if (kind === 'old')
-      throw new LinkError('EPROTO', 'answer: the offer was received before; connect again');
+    if (kind === 'old') throw new LinkError('EPROTO', 'the offer was received before');
     if (kind === 'other') this.checkRoom(gid);
     this.#answering++;
     let answered: { description: Description };
@@ -273,7 +269,7 @@ export class DataChannelLink extends ChannelLink {
   protected async takeAddress(): Promise<Gid> {
     const gid = await this.#connector.address();
     if (taken.has(this.#connector)) {
-      throw new LinkError('EADDRINUSE', `connect: [${gid}]:4791 is another link; close it`);
+      throw new LinkError('EADDRINUSE', `[${gid}]:4791 is the address of another link`);
     }
     taken.add(this.#connector);
     return gid;
@@ -337,17 +333,17 @@ export class DataChannelLink extends ChannelLink {
     if (!restart) throw new LinkError('EOPNOTSUPP', 'ICE restart is not available: connect anew');
     const key = gid.toString();
     if (this.#offered.has(key) && `${this.info.local.gid}` > key) {
-      throw new LinkError('EBUSY', 'restart: that of this side has priority; await it');
+      throw new LinkError('EBUSY', 'the restart of this side has priority');
     }
     const isInterrupted = (): boolean =>
       this.peers.some((peer) => peer.gid.equals(gid) && this.isInterrupted(peer));
     if (!(await this.#until(this.#noticeMillis, isInterrupted))) {
-      throw new LinkError('EBUSY', 'restart: the connection works; await it');
+      throw new LinkError('EBUSY', 'the connection works, so its restart is refused');
     }
     // Of two that came meanwhile the later one counts.
     const now = this.#made.get(channel);
     if (this.channelOf(gid) !== channel || judgeOffer(now!.heard, offer) !== 'restart') {
-      throw new LinkError('EPROTO', 'answer: the offer was received before; connect again');
+      throw new LinkError('EPROTO', 'the offer was received before');
     }
     this.#offered.delete(key);
     this.#made.set(channel, { ...made, heard: offer });
@@ -386,10 +382,7 @@ async function exchange(
     limit.signal.addEventListener('abort', () => reject(limit.signal.reason as Error));
   });
   const seconds = timeoutMillis / 1000;
-  const timeout = new LinkError(
-    'ETIMEDOUT',
-    `connect: no peer answered through ${by.name} in ${seconds} s; check that it is open`,
-  );
+  const timeout = new LinkError('ETIMEDOUT', `no peer answered through ${by.name} in ${seconds} s`);
   const timer = setTimeout(() => limit.abort(timeout), timerMillis(timeoutMillis));
   try {
     return await Promise.race([by.exchange(offer, limit.signal), gaveUp]);

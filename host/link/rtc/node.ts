@@ -26,8 +26,7 @@ async function load(): Promise<Library> {
   } catch (error) {
     throw new LinkError(
       'EOPNOTSUPP',
-      'connect: data channels in Node need the package node-datachannel; npm ' +
-        'install node-datachannel',
+      'data channels in Node need the optional package node-datachannel: npm install node-datachannel',
       { cause: error },
     );
   }

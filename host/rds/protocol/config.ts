@@ -83,11 +83,7 @@ const READ_ONLY: readonly Name[] = [
 export function parametersOf(given: Partial<RdsParameters> = {}): RdsParameters {
   const parameters = { ...PARAMETERS };
   for (const [name, value] of Object.entries(given) as [Name, number][]) {
-    if (!Object.hasOwn(PARAMETERS, name))
-      throw new MisuseError(
-        name,
-        `is not an RDS parameter: use one of ${Object.keys(PARAMETERS).join(', ')}`,
-      );
+    if (!Object.hasOwn(PARAMETERS, name)) throw new MisuseError(name, 'is not an RDS parameter');
     const [least, most] = FIXED.includes(name)
       ? [PARAMETERS[name], PARAMETERS[name]]
       : name in SETTABLE

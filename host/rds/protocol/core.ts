@@ -259,10 +259,7 @@ export class RdsCore implements PathNode {
   addAddress(now: number, address: Endpoint, isReserve = false): void {
     this.#now = now;
     if (this.addresses.length >= ADDRESSES_MAX) {
-      throw new RefusalError(
-        'ENOBUFS',
-        `addDevice: a node has at most ${ADDRESSES_MAX} addresses; remove one`,
-      );
+      throw new RefusalError('ENOBUFS', `addDevice: a node has at most ${ADDRESSES_MAX} addresses`);
     }
     if (isReserve) this.#reserves.add(this.addresses.length);
     this.addresses.push(address);

@@ -110,11 +110,7 @@ export class SharedState {
       const sharedState = new SharedState(shared, memory);
       if (found === undefined) sharedState.#begin(random, auth);
       if (sharedState.#words[0] !== MAGIC)
-        throw new RefusalError(
-          'EIO',
-          'socket: the shared state of the node is damaged; end its processes, and the ' +
-            'next one creates it anew',
-        );
+        throw new RefusalError('EIO', 'socket: the shared state of the node is damaged');
       if (sharedState.#words[AUTH] !== auth) {
         context.free(memory);
         throw new RefusalError('EACCES', OTHER_AUTH);

@@ -80,16 +80,10 @@ export function socket(
   context: Context,
 ): RdsSocket {
   if (domain !== AF_INET_OFFLOAD) {
-    throw new RefusalError(
-      'EAFNOSUPPORT',
-      `socket: the family must be AF_INET_OFFLOAD, not ${domain}`,
-    );
+    throw new RefusalError('EAFNOSUPPORT', `socket: the family is AF_INET_OFFLOAD, not ${domain}`);
   }
   if (type !== SOCK_DGRAM || protocol !== 0) {
-    throw new RefusalError(
-      'EPROTONOSUPPORT',
-      `socket: type and protocol must be SOCK_DGRAM and 0, not ${type} and ${protocol}`,
-    );
+    throw new RefusalError('EPROTONOSUPPORT', 'socket: the type is SOCK_DGRAM, the protocol 0');
   }
   const node = RdsNode.of(context);
   node.checkAccess();
@@ -142,8 +136,7 @@ export class RdsSocket implements PortUser {
 
   #bind({ address, port }: { readonly address?: string; readonly port: number }): void {
     this.#checkOpen();
-    if (this.#port)
-      throw new RefusalError('EINVAL', 'bind: the socket is bound already; open another one');
+    if (this.#port) throw new RefusalError('EINVAL', 'bind: the socket is bound already');
     const { core, now } = this.node;
     const gid = address === undefined ? undefined : parseGid(address);
     if (gid && !core.addresses.some((own) => own.gid.equals(gid))) {
@@ -474,10 +467,9 @@ export class RdsSocket implements PortUser {
   }
 
   #checkOpen(): void {
-    if (this.#isClosed)
-      throw new RefusalError('EBADF', 'RdsSocket: the socket is closed; open another one');
+    if (this.#isClosed) throw new RefusalError('EBADF', 'RdsSocket: the socket is closed');
     if (this.node.isClosed || this.node.context.device.closed) {
-      throw new RefusalError('ENOTCONN', 'RdsSocket: the device is closed; open another one');
+      throw new RefusalError('ENOTCONN', 'RdsSocket: the device is closed');
     }
   }
 }
