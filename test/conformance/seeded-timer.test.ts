@@ -1,7 +1,7 @@
 /** The first timers of a path: the round trip of a handshake seeds them until one is measured. */
 import * as assert from 'uvu/assert';
-import { Opcode } from '#build/abi.js';
-import { SendFlag, WrOpcode } from '../../host/index.js';
+import { NakCode, Opcode } from '#build/abi.js';
+import { Mtu, SendFlag, WrOpcode } from '../../host/index.js';
 import { testsOnWire } from '../support/tests-in.js';
 import { onWire, type Wire } from '../support/wire.js';
 
@@ -71,6 +71,34 @@ test('a repetition that was needless makes the next one later, though it measure
     for (let index = 2; index < delays.length; index++) {
       assert.ok(delays[index]! >= delays[index - 1]!, `${delays} ms`);
     }
+  }));
+
+test('of a packet whose answer was lost no time before the retransmission is a round trip', () =>
+  onWire({ ...OWN_KIND, mtu: Mtu.MTU_256, attributes: { timeout: LONG } }, (wire) => {
+    const roundTrip = 300;
+    wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: SendFlag.SIGNALED });
+    wire.takePackets();
+    wire.clock.advance(roundTrip);
+    wire.acknowledge(0x100);
+    const delays = Array.from({ length: 60 }, (_, index) => {
+      const psn = 0x101 + 3 * index;
+      wire.post(WrOpcode.RDMA_WRITE, 3 * 256, { sendFlags: SendFlag.SIGNALED });
+      assert.is(wire.takePackets().length, 3);
+      let micros = 0;
+      for (; micros < 500_000 && wire.takePackets().length === 0; micros += 50) {
+        wire.clock.advance(50);
+      }
+      wire.clock.advance(roundTrip);
+      // Two packets were lost, and what the peer answered to the third.
+      const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+      wire.sendPacket({ opcode, psn, syndrome: NakCode.PSN_SEQUENCE_ERROR, aheadLow: 0b1n });
+      wire.clock.advance(2 * roundTrip);
+      wire.takePackets();
+      wire.acknowledge(psn + 2);
+      return micros;
+    });
+    assert.ok(wire.qp.pathState()!.roundTripMicros < 2 * roundTrip, `${delays} us`);
+    assert.ok(Math.max(...delays.slice(1)) < 5000, `${delays} us`);
   }));
 
 test('a measured round trip replaces the seed', () =>

@@ -114,19 +114,31 @@ function noteOvertaken(context: Context, qp: QueuePair, psn: u32): void {
 
 /**
  * The packet has just been acknowledged. Of one that was sent twice it is not known which has
- * arrived (Karn). If the timer has fired since, this may be the answer to what it sent: the packet
- * had arrived, and its answer was lost. Or the path has become longer: one such round trip counts
- * for each time, at most as twice the usual one.
+ * arrived (Karn). If the timer has fired since, one sample counts for each time.
  */
 function sampleRoundTrip(context: Context, qp: QueuePair, psn: u32): void {
   const time = load<u32>(timeAt(qp, psn));
   if (time & REPEATED) return;
   const sample = max<u32>(<u32>context.now - time, 1);
-  if (<u32>context.now - qp.silentMicros >= sample) noteRoundTrip(context, qp, sample);
+  const passed = <u32>context.now - qp.silentMicros;
+  if (passed >= sample) noteRoundTrip(context, qp, sample);
   else if (!qp.silentMeasured) {
     qp.silentMeasured = 1;
-    noteRoundTrip(context, qp, min<u32>(sample, max<u32>(2 * usualRoundTrip(qp), MICROS_LEAST)));
+    noteRoundTrip(context, qp, doubtfulSample(qp, sample, passed));
   }
+}
+
+/**
+ * The timer fired `passed` microseconds ago, between a packet and its acknowledgement. If no round
+ * trip was ever shorter than that, this is the answer to the retransmission, and something was
+ * lost: the time before the timer is no part of a round trip. A peer that reports duplicates
+ * (`noteNeedless`) corrects that if the answer was late. Otherwise the path has become longer, at
+ * most to twice the usual round trip at a time.
+ */
+function doubtfulSample(qp: QueuePair, sample: u32, passed: u32): u32 {
+  const least = leastRoundTrip(qp);
+  if (qp.reorderPeer != 0 && least != 0 && passed >= least) return passed;
+  return min<u32>(sample, max<u32>(2 * usualRoundTrip(qp), MICROS_LEAST));
 }
 
 /**
