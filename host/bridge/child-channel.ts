@@ -9,7 +9,10 @@ import type { Children } from './launch.js';
 
 /** The program itself is no child. */
 export const refuseJoin: Handler = () => {
-  throw new RefusalError('EINVAL', "JOIN: this connection is the program's own");
+  throw new RefusalError(
+    'EINVAL',
+    "JOIN: this connection is the program's own; open another one for the child",
+  );
 };
 
 /** The handlers from the request on that shows the token; each other request before is refused. */
@@ -17,11 +20,19 @@ function afterToken(token: readonly bigint[], handlers: Handlers): Handlers {
   let isJoined = false;
   const join: Handler = (...words) => {
     isJoined = words.length === token.length && words.every((word, at) => word === token[at]);
-    if (!isJoined) throw new RefusalError('EACCES', "JOIN: the token is not the program's");
+    if (!isJoined)
+      throw new RefusalError(
+        'EACCES',
+        "JOIN: the token is not the program's; pass its environment on unchanged",
+      );
   };
   const guarded = Object.entries<Handler>(handlers).map(([name, handle]) => {
     const checked: Handler = (...words) => {
-      if (!isJoined) throw new RefusalError('EACCES', `${name}: requires JOIN with a token first`);
+      if (!isJoined)
+        throw new RefusalError(
+          'EACCES',
+          `${name}: the connection has not joined; send JOIN with a token first`,
+        );
       return handle(...words);
     };
     return [name, checked] as const;

@@ -31,7 +31,10 @@ export function removedAfter(
   const checked = Object.entries<Handler>(handlers).map(([name, handle]) => {
     const guarded: Handler = (...words) => {
       if (isRemoved && !ENDS.test(name)) {
-        throw new RefusalError('EIO', 'the device was removed by a rule of --fault');
+        throw new RefusalError(
+          'EIO',
+          'remove device: a rule of --fault removed it; start the program again',
+        );
       }
       if (name === 'OPEN_CONTEXT') timer ??= setTimeout(remove, timerMillis(afterMillis));
       return handle(...words);

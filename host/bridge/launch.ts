@@ -32,7 +32,10 @@ const SIDECAR = fileURLToPath(new URL('./sidecar.js', import.meta.url));
 export async function checkMachine(library = LIBRARY): Promise<void> {
   const { platform, arch } = process;
   if (platform !== 'linux' || arch !== 'x64') {
-    throw new RefusalError('EOPNOTSUPP', `is for linux-x64, and this is ${platform}-${arch}`);
+    throw new RefusalError(
+      'EOPNOTSUPP',
+      `run: is for linux-x64, and this is ${platform}-${arch}; use such a machine`,
+    );
   }
   if (!existsSync(library)) {
     throw new RefusalError(

@@ -20,7 +20,10 @@ export class ObjectTable {
   get<Type extends object>(kind: Kind<Type>, number: bigint): Type {
     const found = this.#objects.get(Number(number));
     if (found instanceof kind) return found as Type;
-    throw new RefusalError('EINVAL', `no ${kind.name} has the number ${number}`);
+    throw new RefusalError(
+      'EINVAL',
+      `${kind.name}: no object has the number ${number}; pass that of an object that exists`,
+    );
   }
 
   /** All objects of a class. */

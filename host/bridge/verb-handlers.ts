@@ -252,7 +252,10 @@ export function srqHandlers({ objects }: BridgeState, events: AsyncEvents) {
     },
     MODIFY_SRQ: (number: bigint, mask: bigint, maxWr: bigint, limit: bigint) => {
       if ((mask & ~(SRQ_MAX_WR | SRQ_LIMIT)) !== 0n) {
-        throw new RefusalError('EINVAL', `modifySrq: mask ${mask} has unknown bits`);
+        throw new RefusalError(
+          'EINVAL',
+          `modifySrq: mask ${mask} has unknown bits; pass those of ibv_srq_attr_mask`,
+        );
       }
       objects.get(SharedReceiveQueue, number).modify({
         ...(mask & SRQ_MAX_WR && { maxWr: Number(maxWr) }),

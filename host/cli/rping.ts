@@ -128,7 +128,8 @@ class Side {
     if (completion.status !== WcStatus.SUCCESS || completion.byteLen !== INFO_BYTES) {
       throw new RefusalError(
         'EPROTO',
-        `rping: a message of ${completion.byteLen} bytes arrived in place of 16`,
+        `rping: a message of ${completion.byteLen} bytes arrived in place of 16; ` +
+          'start rping at the other side',
       );
     }
     const remote = this.buffers.advertised();
@@ -197,7 +198,11 @@ async function answer(side: Side, { size, verbose, json }: RpingOptions): Promis
   const { buffers } = side;
   for (let source = await side.receive(); source; source = await side.receive()) {
     if (source.length > size) {
-      throw new RefusalError('EPROTO', `rping: the client has ${source.length} bytes, not ${size}`);
+      throw new RefusalError(
+        'EPROTO',
+        `rping: the client has ${source.length} bytes, not ${size}; start both sides ` +
+          'with the same -S',
+      );
     }
     await side.move(WrOpcode.RDMA_READ, buffers.sge(buffers.message, source.length), source);
     const text = textOf(buffers.message);
@@ -246,12 +251,19 @@ async function runClient(options: RpingOptions, way: Way): Promise<void> {
         buffers.describe(part);
         await side.send();
         if (!(await side.receive())) {
-          throw new RefusalError('ECONNRESET', 'rping: the server disconnected');
+          throw new RefusalError(
+            'ECONNRESET',
+            'rping: the server disconnected; see its error line',
+          );
         }
       }
       const same = Buffer.compare(message, buffers.echo) === 0;
       if (validate && !same)
-        throw new RefusalError('EIO', `rping: the bytes of turn ${turn} differ from those sent`);
+        throw new RefusalError(
+          'EIO',
+          `rping: the bytes of turn ${turn} differ from those sent; check the network ` +
+            'with a capture (--pcap)',
+        );
       const text = textOf(buffers.echo);
       if (json) await printLine(JSON.stringify({ event: 'ping', turn, bytes: size, same, text }));
       else if (verbose) await printLine(`ping data: ${text}`);

@@ -9,8 +9,5 @@ export function copyAuth(auth: unknown): undefined {
 }
 
 export function checkAuth(): never {
-  throw new RefusalError(
-    'EOPNOTSUPP',
-    'auth: is not available in a browser, where DTLS authenticates data channels; omit the option',
-  );
+  throw new RefusalError('EOPNOTSUPP', 'auth: a browser has DTLS in its place; leave it out');
 }

@@ -45,7 +45,8 @@ export function checkAuth(auth: AuthOptions): AuthRule {
     throw new MisuseError('auth.encrypt', `must be true or false, got ${String(encrypt)}`);
   }
   const list: readonly unknown[] = Array.isArray(psk) ? psk : [psk];
-  if (list.length === 0) throw new MisuseError('auth.psk', 'must have at least one key');
+  if (list.length === 0)
+    throw new MisuseError('auth.psk', `must have at least one key, got ${list.length}`);
   return { keys: list.map(keyOf), encrypts: encrypt };
 }
 

@@ -348,7 +348,10 @@ export class RdmaListener {
     limits.signal?.throwIfAborted();
     const asked = this.#asked.shift() ?? this.#nextRequest();
     const late = (): Error =>
-      new RefusalError('ETIMEDOUT', `getRequest: no request came within ${limits.timeout} ms`);
+      new RefusalError(
+        'ETIMEDOUT',
+        `getRequest: no request came within ${limits.timeout} ms; raise timeout`,
+      );
     try {
       return await withinLimits(asked, limits, late);
     } catch (error) {
@@ -444,7 +447,7 @@ export class RdmaListener {
     if (this.#accepted.of(address) >= most) {
       request.reject(undefined, RejectReason.NO_RESOURCES);
       const why = `${address} has ${most} connections, as many as connectionsPerSource allows`;
-      throw new RefusalError('EMFILE', `accept: ${why}`);
+      throw new RefusalError('EMFILE', `accept: ${why}; raise it`);
     }
     this.#accepted.add(address);
     try {

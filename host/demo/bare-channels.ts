@@ -28,7 +28,7 @@ export class BareChannels {
   /** Rejects with LinkError EPROTO, ENOSPC. */
   readonly answer: Answerer = async (offer) => {
     if (this.peers.length >= ANSWERED_MAX) {
-      throw new LinkError('ENOSPC', `${ANSWERED_MAX} channels are there already`);
+      throw new LinkError('ENOSPC', `answer: ${ANSWERED_MAX} channels are open; close one first`);
     }
     const checked = checkDescription(offer, 'offer');
     const peer = { gid: gidOfDescription(checked) };

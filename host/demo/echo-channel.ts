@@ -72,7 +72,13 @@ export class EchoChannel {
       const timer = setTimeout(() => {
         channel.close();
         closed();
-        reject(new LinkError('ETIMEDOUT', 'no way to the peer was found for a bare channel'));
+        reject(
+          new LinkError(
+            'ETIMEDOUT',
+            'open bare channel: no way to the peer was found for a bare channel within ' +
+              `${OPEN_MILLIS / 1000} s; check the network`,
+          ),
+        );
       }, OPEN_MILLIS);
       channel.start({
         opened: () => {

@@ -43,7 +43,9 @@ export class PasteSignalling implements Signalling {
   exchange(offer: Description, signal: AbortSignal): Promise<unknown> {
     if (this.#isUsed) {
       // A link that has lost its peer asks again: without a person there is no answer.
-      return Promise.reject(new LinkError('ECONNREFUSED', 'an invitation connects once'));
+      return Promise.reject(
+        new LinkError('ECONNREFUSED', 'answer: an invitation connects once; make another one'),
+      );
     }
     this.#isUsed = true;
     this.#show(textOf(offer));

@@ -38,7 +38,11 @@ export class RelayedSignalling implements Signalling {
     const { sdp, more } = (answer ?? {}) as Partial<Description>;
     const texts = [sdp, ...(Array.isArray(more) ? (more as unknown[]) : [])];
     if (!texts.every((text) => typeof text === 'string') || texts.length > this.#relays.length) {
-      throw new LinkError('EPROTO', 'the received message is not an answer');
+      throw new LinkError(
+        'EPROTO',
+        'exchange: the received message is not an answer; check that both sides run ' +
+          'the same version',
+      );
     }
     const [first, ...others] = texts as string[];
     return this.#lead('offerer', { type: 'answer', sdp: first!, ...(more && { more: others }) });
@@ -99,7 +103,11 @@ async function ask(
   try {
     response = await fetch(asked, { method, signal: AbortSignal.timeout(ASK_MILLIS) });
   } catch (error) {
-    throw new LinkError('ECONNREFUSED', 'the server does not answer', { cause: error });
+    throw new LinkError(
+      'ECONNREFUSED',
+      'POST relay: the server does not answer; check that it runs',
+      { cause: error },
+    );
   }
   const status = (await response.json().catch(() => ({}))) as Partial<RelayStatus> & {
     error?: string;

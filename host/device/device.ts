@@ -501,7 +501,7 @@ function checkLimits(limits: DeviceLimits): void {
   within('reorderBytes', 0, 0x7fffffff);
   within('pkey', 1, 0xffff);
   if ((limits.pkey & 0x7fff) === 0)
-    throw new MisuseError('pkey', 'must name a partition (15 bits not 0)');
+    throw new MisuseError('pkey', `must name a partition (15 bits not 0), got ${limits.pkey}`);
   if ((limits.rdAtomicMax & (limits.rdAtomicMax - 1)) !== 0) {
     throw new MisuseError('rdAtomicMax', `must be a power of two, got ${limits.rdAtomicMax}`);
   }

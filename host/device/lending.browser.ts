@@ -9,6 +9,9 @@ export interface Lending {
 }
 
 export function backBy(): Promise<BackMemory> {
-  const refusal = new RefusalError('EOPNOTSUPP', 'openDevice: lending is not available in a page');
+  const refusal = new RefusalError(
+    'EOPNOTSUPP',
+    'openDevice: lending is not available in a page; open one',
+  );
   return Promise.reject(refusal);
 }

@@ -143,7 +143,8 @@ export function settingsOf(
   const { isOff, retryMillis, queueBytes, callbackMillis } = processEnvironment();
   if (isOff || rdp === false) return undefined;
   const { events = false, ...given } = typeof rdp === 'object' && rdp !== null ? rdp : {};
-  if (typeof events !== 'boolean') throw new MisuseError('events', 'must be a boolean');
+  if (typeof events !== 'boolean')
+    throw new MisuseError('events', `must be true or false, got ${String(events)}`);
   for (const [name, value] of Object.entries(given)) {
     if (!OF_SOCKETS.some((known) => known === name)) {
       throw new MisuseError('rdp', `"${name}": one of ${OF_SOCKETS.join(', ')}, events`);

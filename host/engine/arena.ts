@@ -109,7 +109,8 @@ export class ArenaMemory {
       const need = heapStart - sharedAddress;
       throw new RefusalError(
         'ENOMEM',
-        `memoryBytes ${end - sharedAddress} is less than the device's tables need (${need} bytes)`,
+        `memoryBytes: ${end - sharedAddress} is less than the device's tables need; ` +
+          `raise it above ${need} bytes`,
       );
     }
     if (commit) {
@@ -142,7 +143,8 @@ export class ArenaMemory {
     if (end >= memory.bytes.length) {
       throw new RefusalError(
         'ENOMEM',
-        `memoryBytes ${options.memoryBytes} is less than the device's tables need (${end} bytes)`,
+        `memoryBytes: ${options.memoryBytes} is less than the device's tables need; ` +
+          `raise it above ${end} bytes`,
       );
     }
     exports.arenaInit(ARENA_ADDRESS, 1024);
@@ -204,7 +206,8 @@ function allocate(options: ArenaOptions): EngineMemory {
   } catch (error) {
     throw new RefusalError(
       'ENOMEM',
-      `the system gives no ${options.memoryBytes} bytes of WebAssembly memory`,
+      `memoryBytes: the system gives no ${options.memoryBytes} bytes of ` +
+        'WebAssembly memory; lower it',
       { cause: error },
     );
   }

@@ -65,8 +65,8 @@ export class Heap implements UserHeap {
     }
     throw new RefusalError(
       'ENOMEM',
-      `no ${size} bytes in a row left in the device's memory (${this.#bytesFree} free in all); ` +
-        'open it with a larger memoryBytes',
+      `alloc: no ${size} bytes in a row are left in the device's memory (` +
+        `${this.#bytesFree} free in all); open it with a larger memoryBytes`,
     );
   }
 

@@ -17,7 +17,10 @@ function addressOf(name: ModuleName): URL {
     case 'engine.shared':
       return new URL('./engine.wasm', import.meta.url);
     case 'engine.modelled':
-      throw new RefusalError('EOPNOTSUPP', 'cacheModel: the engine with a model is for Node');
+      throw new RefusalError(
+        'EOPNOTSUPP',
+        'openDevice: cacheModel is not in verbena/browser; use Node',
+      );
     case 'explain':
       return new URL('./explain.wasm', import.meta.url);
   }
@@ -55,7 +58,7 @@ async function load(address: URL): Promise<void> {
 
 export function moduleBytes(name: ModuleName): Bytes {
   const bytes = bytesOf.get(addressOf(name).href);
-  if (!bytes) throw new MisuseError(`${name}.wasm`, 'is to be fetched first: await fetchModule()');
+  if (!bytes) throw new MisuseError(`${name}.wasm`, 'is not available: await fetchModule() first');
   return name === 'engine' ? forUnshared(bytes) : bytes;
 }
 

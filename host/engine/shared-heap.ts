@@ -102,8 +102,8 @@ export class SharedHeap implements UserHeap {
     if (!fits || this.#arena.exports.allocBlock(this.#context, this.#parameters) !== Errno.OK) {
       throw new RefusalError(
         'ENOMEM',
-        `no ${size} bytes in a row left in the device's shared memory (${this.bytesFree} free in ` +
-          'all), or no entry for one more; the process that makes the device says how much there is',
+        `alloc: no ${size} bytes in a row are left in the device's memory (` +
+          `${this.bytesFree} free in all), or no entry; open it with a larger memoryBytes`,
       );
     }
     return struct.address;
@@ -124,9 +124,12 @@ export class SharedHeap implements UserHeap {
     }
     const what = `${length} bytes at 0x${address.toString(16)}`;
     if (errno === Errno.EBUSY) {
-      throw new RefusalError('EBUSY', `attach: this process holds the ${what} already`);
+      throw new RefusalError('EBUSY', `attach: this process holds the ${what} already; use that`);
     }
-    throw new RefusalError('ENOENT', `attach: no process has allocated the ${what}`);
+    throw new RefusalError(
+      'ENOENT',
+      `attach: no process has allocated the ${what}; allocate it first`,
+    );
   }
 
   free(address: number): void {

@@ -3,7 +3,7 @@ import { RefusalError } from '../errors/errors.js';
 
 export class EventDescriptor {
   async open(): Promise<number> {
-    throw new RefusalError('EOPNOTSUPP', 'getFd: await the events');
+    throw new RefusalError('EOPNOTSUPP', 'getFd: a page has no descriptors; await the events');
   }
 
   set(): void {}

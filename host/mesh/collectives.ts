@@ -333,7 +333,7 @@ export class Collectives {
 }
 
 function overError({ operation }: Call): MeshError {
-  return new MeshError('ECONNRESET', `${operation}: the call has ended`, []);
+  return new MeshError('ECONNRESET', `${operation}: the call has ended; call again`, []);
 }
 
 function stampOf({ sequence, segment, group }: Control): Uint32Array {

@@ -16,5 +16,5 @@ export class MeshError extends RefusalError {
 
 /** What all calls of a closed mesh reject with. */
 export function closedError(operation: string, self: string): MeshError {
-  return new MeshError('ECONNRESET', `${operation}: the mesh was closed`, [self]);
+  return new MeshError('ECONNRESET', `${operation}: the mesh was closed; join again`, [self]);
 }

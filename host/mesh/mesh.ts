@@ -398,7 +398,10 @@ function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom
     throw new MisuseError('signalling', 'joinMesh: must have a method join');
   }
   if (room === undefined) return signalling;
-  throw new MisuseError('room', 'joinMesh: belongs to url; signalling has a room of its own');
+  throw new MisuseError(
+    'room',
+    'joinMesh: is only valid with url: signalling has a room of its own',
+  );
 }
 
 /** Throws MisuseError. */

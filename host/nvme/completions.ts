@@ -46,7 +46,11 @@ export class Completions {
   /** Grows the queue by `entries`. Throws RefusalError ENOMEM. */
   reserve(entries: number): void {
     const wanted = this.#reserved + entries;
-    if (wanted > MAX_CQE) throw new RefusalError('ENOMEM', 'too many queues for one target');
+    if (wanted > MAX_CQE)
+      throw new RefusalError(
+        'ENOMEM',
+        `reserve: ${wanted} completions of a target exceed ${MAX_CQE}; allow fewer queues`,
+      );
     if (wanted > this.cq.cqe) this.cq.resize(Math.min(MAX_CQE, 2 * wanted));
     this.#reserved = wanted;
   }

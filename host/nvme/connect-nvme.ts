@@ -203,8 +203,10 @@ function hostOf(options: NvmeHostOptions) {
   const { hostNqn = HOST_NQN, udpPort, cmResponseTimeout, maxCmRetries } = options;
   const { hostId = namesOf(hostNqn).uuid, ackTimeout } = options;
   const auth = copyAuth(options.auth); // For reconnects.
-  if (!hostNqn.startsWith('nqn.')) throw new MisuseError('hostNqn', 'must begin with nqn.');
-  if (hostId.length !== 16) throw new MisuseError('hostId', 'must be 16 bytes');
+  if (!hostNqn.startsWith('nqn.'))
+    throw new MisuseError('hostNqn', `must begin with nqn., got "${hostNqn}"`);
+  if (hostId.length !== 16)
+    throw new MisuseError('hostId', `must be 16 bytes, got ${hostId.length}`);
   return {
     ...{ hostNqn, hostId },
     ...(ackTimeout !== undefined && { ackTimeout }),

@@ -67,7 +67,10 @@ export function checkTargetDhchap(options: NvmeTargetDhchap): CheckedTargetDhcha
     hosts.set(nqn, checkSecrets(`dhchap.hosts["${nqn}"]`, secrets));
   }
   if (hosts.size === 0) {
-    throw new MisuseError('dhchap.hosts', 'names no host, so that no host could connect');
+    throw new MisuseError(
+      'dhchap.hosts',
+      `must name at least one host, got ${hosts.size}: no other host could connect`,
+    );
   }
   return { hosts, hash, group, timeoutMillis };
 }

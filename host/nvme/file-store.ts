@@ -73,7 +73,7 @@ export class FileStore implements NvmeStore {
     let lock: FileLock | undefined;
     try {
       const found = await file.stat();
-      if (!found.isFile()) throw new RefusalError('EINVAL', `${path} is no regular file`);
+      if (!found.isFile()) throw new RefusalError('EINVAL', `${path} is no regular file; name one`);
       checkOwner(found, path, OTHERS);
       const { posix } = await loadPosix();
       const name = realpathSync(path);
@@ -87,7 +87,8 @@ export class FileStore implements NvmeStore {
       syncDirectoryOf(name);
       const { size } = await file.stat();
       const length = size - (size % BLOCK_BYTES);
-      if (length === 0) throw new RefusalError('EINVAL', `${path} has no block of 512 bytes`);
+      if (length === 0)
+        throw new RefusalError('EINVAL', `${path} has no block of 512 bytes; make it larger`);
       return new FileStore({ path, file, lock, mark, posix, place, length });
     } catch (error) {
       lock?.release();
@@ -100,7 +101,11 @@ export class FileStore implements NvmeStore {
     for (let done = 0; done < into.length;) {
       const { bytesRead } = await this.#file.read(into, done, into.length - done, offset + done);
       // Another program has truncated the file.
-      if (bytesRead === 0) throw new RefusalError('EIO', `${this.path} ends at ${offset + done}`);
+      if (bytesRead === 0)
+        throw new RefusalError(
+          'EIO',
+          `read: ${this.path} ends at ${offset + done}; restore its size`,
+        );
       done += bytesRead;
     }
   }

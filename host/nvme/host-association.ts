@@ -219,7 +219,7 @@ export class Association {
       counters: UNCOUNTED(),
       ended: (reason, unfinished) => {
         this.#queues.delete(admin);
-        const gone = new RefusalError('ECONNRESET', `the controller is gone: ${reason}`);
+        const gone = new RefusalError('ECONNRESET', `connect: the controller is gone: ${reason}`);
         for (const { reject } of unfinished) reject(gone);
         this.end(reason);
       },
@@ -232,9 +232,14 @@ export class Association {
     const giveUp = clock.now() + 10e6;
     for (;;) {
       const status = await this.#propertyGet(NvmeProperty.CSTS, false);
-      if ((status & CSTS_FATAL) !== 0n) throw new RefusalError('EIO', 'the controller has failed');
+      if ((status & CSTS_FATAL) !== 0n)
+        throw new RefusalError('EIO', 'connect: the controller has failed; restart the target');
       if ((status & CSTS_READY) !== 0n) break;
-      if (clock.now() > giveUp) throw new RefusalError('ETIMEDOUT', 'the controller is not ready');
+      if (clock.now() > giveUp)
+        throw new RefusalError(
+          'ETIMEDOUT',
+          'connect: the controller is not ready after 10 s; restart the target',
+        );
       await new Promise<void>((done) => clock.at(clock.now() + READY_MICROS, done));
     }
     const cns = NvmeCns.CONTROLLER;
@@ -243,7 +248,10 @@ export class Association {
     if (keepAliveMillis > 0) this.#keepAlive();
     if (nqn === DISCOVERY_NQN) return;
     if ((this.identity.sgls & 4) === 0) {
-      throw new RefusalError('EPROTO', 'the controller knows no keyed SGLs');
+      throw new RefusalError(
+        'EPROTO',
+        'connect: the controller knows no keyed SGLs; use an RDMA target',
+      );
     }
     const fid = NvmeFeature.ASYNC_EVENT_CONFIG;
     const value = ASYNC_CONFIG_ALL & (this.identity.oaes | 0x1f);
@@ -287,7 +295,10 @@ export class Association {
     }
     if (queue.reason !== undefined || this.#isEnded) {
       connection.id.channel.destroy();
-      throw new RefusalError('ECONNRESET', `the queue is gone: ${queue.reason ?? 'all is over'}`);
+      throw new RefusalError(
+        'ECONNRESET',
+        `connect: the queue is gone: ${queue.reason ?? 'all is over'}`,
+      );
     }
     this.#queues.add(queue);
     queue.connected(connection);
@@ -307,16 +318,22 @@ export class Association {
   async #authenticate(queue: HostQueue, result: bigint): Promise<void> {
     const { dhchap, hostNqn, nqn: subNqn } = this.#options;
     if ((result & CONNECT_SECURE_CHANNEL) !== 0n) {
-      throw new RefusalError('EOPNOTSUPP', 'the target asks for a secure channel (TLS)');
+      throw new RefusalError(
+        'EOPNOTSUPP',
+        'connect: the target asks for a secure channel (TLS); switch it off there',
+      );
     }
     if ((result & CONNECT_AUTHENTICATE) === 0n) {
       if (dhchap?.required !== true) return;
       const rule = 'the target does not ask for authentication, and dhchap requires it';
-      throw new RefusalError('EACCES', `${rule}; give the target this host's secret`);
+      throw new RefusalError('EACCES', `connect: ${rule}; give the target this host's secret`);
     }
     if (!dhchap) {
       const remedy = 'set dhchap: { secret } to the secret that the target has for it';
-      throw new RefusalError('EACCES', `the target asks ${hostNqn} for authentication: ${remedy}`);
+      throw new RefusalError(
+        'EACCES',
+        `connect: the target asks ${hostNqn} for authentication: ${remedy}`,
+      );
     }
     const fields = (length: number): FieldsOf<'AUTHENTICATION_SEND'> => ({
       ...DHCHAP_SECURITY,
@@ -437,7 +454,9 @@ function explainEnd(error: unknown, hostNqn: string): unknown {
   if (!(error instanceof RefusalError) || error.code !== 'ECONNRESET') return error;
   const why = `the target disconnected while ${hostNqn} authenticated: it refuses this host`;
   const remedy = 'give both sides the same secret';
-  return new RefusalError('EACCES', `${why}, or it has ended; ${remedy}`, { cause: error });
+  return new RefusalError('EACCES', `connect: ${why}, or it has ended; ${remedy}`, {
+    cause: error,
+  });
 }
 
 /** What a target says in a REJ, in words. */
@@ -448,5 +467,7 @@ function explainRefusal(error: unknown): unknown {
   const { recfmt, sts } = RdmaRejectData.read(error.privateData);
   const found = Object.entries(NvmeRdmaStatus).find(([, value]) => value === sts);
   if (recfmt !== 0 || !found) return error;
-  return new RefusalError('ECONNREFUSED', `the target refuses: ${found[0]}`, { cause: error });
+  return new RefusalError('ECONNREFUSED', `connect: the target refuses: ${found[0]}`, {
+    cause: error,
+  });
 }

@@ -217,7 +217,8 @@ export class IoCommands {
   ): Promise<void> {
     for (let done = 0; done < length; done += SLICE_BYTES) {
       await this.#slices.run(queue, () => {
-        if (queue.reason !== undefined) throw new RefusalError('ECONNRESET', 'the queue is gone');
+        if (queue.reason !== undefined)
+          throw new RefusalError('ECONNRESET', `execute: the queue is gone: ${queue.reason}`);
         return work(offset + done, Math.min(SLICE_BYTES, length - done));
       });
     }

@@ -121,14 +121,19 @@ export function checkTargetOptions(options: NvmeTargetOptions): void {
   if (options.hosts && options.dhchap) {
     throw new MisuseError(
       'hosts',
-      'dhchap.hosts names all hosts that may connect: leave hosts out',
+      'is not valid with dhchap.hosts, which names all hosts that may connect: leave hosts out',
     );
   }
-  if (nqn === DISCOVERY_NQN) throw new MisuseError('nqn', 'is that of discovery services');
+  if (nqn === DISCOVERY_NQN)
+    throw new MisuseError('nqn', `must not be that of discovery services, got ${nqn}`);
   if (blockBytes !== 512 && blockBytes !== 4096) {
     throw new MisuseError('blockBytes', `must be 512 or 4096, got ${blockBytes}`);
   }
   if (inCapsuleBytes % 16 !== 0)
-    throw new MisuseError('inCapsuleBytes', 'must be a multiple of 16');
-  if (options.store.length < blockBytes) throw new MisuseError('store', 'is shorter than a block');
+    throw new MisuseError('inCapsuleBytes', `must be a multiple of 16, got ${inCapsuleBytes}`);
+  if (options.store.length < blockBytes)
+    throw new MisuseError(
+      'store',
+      `must have a block of ${blockBytes} bytes, got ${options.store.length}`,
+    );
 }

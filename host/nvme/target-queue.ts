@@ -156,7 +156,7 @@ export class TargetQueue {
     if (this.#qp) this.#completions.remove(this.#qp.qpNum);
     // Destroys the queue pair as well, so that no packet reaches the queue's memory.
     if (!context.device.closed) this.#connection?.id.channel.destroy();
-    const gone = new RefusalError('ECONNRESET', `the queue is gone: ${reason}`);
+    const gone = new RefusalError('ECONNRESET', `read: the queue is gone: ${reason}`);
     for (const { reject } of this.#reads.values()) reject(gone);
     this.#reads.clear();
     for (const { sent } of this.#posted.splice(0)) sent?.();
@@ -173,7 +173,12 @@ export class TargetQueue {
   read(request: NvmeRequest, into: Sge): Promise<void> {
     const { sgl, slot } = request;
     if (this.#reason !== undefined || sgl.kind !== 'keyed') {
-      return Promise.reject(new RefusalError('ECONNRESET', 'the queue is gone'));
+      return Promise.reject(
+        new RefusalError(
+          'ECONNRESET',
+          `read: the queue is gone: ${this.#reason ?? 'the command has no keyed SGL'}`,
+        ),
+      );
     }
     return new Promise((resolve, reject) => {
       this.#reads.set(slot, { resolve, reject });

@@ -247,7 +247,7 @@ export class NvmeVolume {
     }
     this.#cancelWatch();
     await this.#association?.shutdown();
-    this.#giveUp(new RefusalError('ECONNRESET', 'the volume is closed'));
+    this.#giveUp(new RefusalError('ECONNRESET', 'close: the volume is closed; connect again'));
     await this.#reclaiming;
     if (!this.context.device.closed) {
       this.#user.destroy();
@@ -365,12 +365,20 @@ export class NvmeVolume {
       const found = await association.activeNamespaces();
       const wanted = nsid ?? found[0];
       if (wanted === undefined || !found.includes(wanted)) {
-        throw new RefusalError('ENOENT', `the target has no namespace ${wanted ?? ''}`);
+        throw new RefusalError(
+          'ENOENT',
+          `connect: the target has no namespace ${wanted ?? ''}; choose another nsid`,
+        );
       }
       const namespace = await association.identifyNamespace(wanted);
       this.nsid = wanted;
       if (namespace.ms !== 0 || namespace.lbads < 9 || namespace.lbads > 16) {
-        throw new RefusalError('EPROTO', `blocks of 2^${namespace.lbads} bytes with metadata`);
+        throw new RefusalError(
+          'EPROTO',
+          `connect: the namespace has blocks of 2^${namespace.lbads} bytes with ` +
+            `metadata of ${namespace.ms}; format it with 512 to 65536 bytes without ` +
+            'metadata',
+        );
       }
       this.blockBytes = 2 ** namespace.lbads;
       this.blocks = namespace.nsze;
@@ -416,7 +424,7 @@ export class NvmeVolume {
     if (this.#association !== association) return;
     this.#association = undefined;
     if (this.#isClosing) {
-      this.#giveUp(new RefusalError('ECONNRESET', `the target is gone: ${reason}`));
+      this.#giveUp(new RefusalError('ECONNRESET', `volume: the target is gone: ${reason}`));
       return;
     }
     if (this.#isDirty && this.isVolatile) this.#isDoubtful = true;
@@ -428,7 +436,7 @@ export class NvmeVolume {
     const { ctrlLossMillis, reconnectDelayMillis } = this.#options;
     const { clock } = this.context.device;
     const giveUpAt = clock.now() + ctrlLossMillis * 1000;
-    let last: unknown = new RefusalError('ECONNRESET', `the target is gone: ${reason}`);
+    let last: unknown = new RefusalError('ECONNRESET', `volume: the target is gone: ${reason}`);
     while (!this.#isClosing && !this.context.device.closed && clock.now() < giveUpAt) {
       await new Promise<void>((done) => clock.at(clock.now() + reconnectDelayMillis * 1000, done));
       if (this.#isClosing || this.context.device.closed) break;
@@ -440,7 +448,7 @@ export class NvmeVolume {
         const { blocks, blockBytes } = this;
         await this.#establish();
         if (this.blockBytes !== blockBytes || this.blocks < blocks) {
-          throw new RefusalError('EIO', 'another namespace came back');
+          throw new RefusalError('EIO', 'reconnect: another namespace came back; connect anew');
         }
         this.#reconnects++;
         this.#event('reconnected', moved === undefined ? '' : `this machine is at ${moved} now`);
@@ -453,7 +461,9 @@ export class NvmeVolume {
       }
     }
     const failure =
-      last instanceof RefusalError ? last : new RefusalError('ECONNRESET', 'the target is gone');
+      last instanceof RefusalError
+        ? last
+        : new RefusalError('ECONNRESET', 'reconnect: the target is gone; connect anew');
     if (!this.#isClosing) this.#event('failed', failure.message);
     this.#giveUp(failure);
   }

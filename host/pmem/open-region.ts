@@ -90,7 +90,11 @@ function fill(buffer: Uint8Array, file: PmemFile): void {
   const { dataOffset } = file.header;
   for (let done = 0; done < buffer.length;) {
     const count = readSync(file.fd, buffer, done, buffer.length - done, dataOffset + done);
-    if (count === 0) throw new RefusalError('EIO', `${file.path} ended while it was read`);
+    if (count === 0)
+      throw new RefusalError(
+        'EIO',
+        `read: ${file.path} ended while it was read; close it in other programs`,
+      );
     done += count;
   }
 }

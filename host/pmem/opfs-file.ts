@@ -111,7 +111,11 @@ export class OpfsFile {
     const bytes = new Uint8Array(length);
     for (let done = 0; done < length;) {
       const count = this.#handle.read(bytes.subarray(done), { at: dataOffset + done });
-      if (count === 0) throw new RefusalError('EIO', `${this.name} ended while it was read`);
+      if (count === 0)
+        throw new RefusalError(
+          'EIO',
+          `read: ${this.name} ended while it was read; close other pages`,
+        );
       done += count;
     }
     this.write(bytes, 0);

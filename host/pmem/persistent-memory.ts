@@ -66,7 +66,8 @@ export class PersistentMemory {
     newId: bigint,
   ): Promise<PersistentMemory> {
     const { bytes } = options;
-    if (typeof path !== 'string' || path === '') throw new MisuseError('path', 'must name a file');
+    if (typeof path !== 'string' || path === '')
+      throw new MisuseError('path', `must name a file, got "${String(path)}"`);
     if (bytes !== undefined) checkWhole('bytes', bytes, 1, BYTES_MAX);
     if (device.shared) {
       const sentence = 'openPmem: a device that several processes share has no persistent memory';

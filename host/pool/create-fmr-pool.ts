@@ -94,6 +94,6 @@ function checkJoin(
   }
   if (maxLength > member.params.maxLength) {
     const sentence = `the pool of ${ulp} has regions of ${member.params.maxLength} bytes`;
-    throw new RefusalError('EINVAL', `createFmrPool: ${sentence}`);
+    throw new RefusalError('EINVAL', `createFmrPool: ${sentence}; lower maxLength`);
   }
 }

@@ -85,7 +85,8 @@ export class FmrPool {
     this.#check();
     const why = this.#unfit(mr);
     if (why !== undefined) throw new RefusalError('EINVAL', `addMr: the region ${why}`);
-    if (mr.registered) throw new RefusalError('EBUSY', 'addMr: invalidate the region first');
+    if (mr.registered)
+      throw new RefusalError('EBUSY', 'addMr: the region is registered; invalidate it first');
     const errno = this.#member.regions.add(mr, true);
     if (errno === Errno.OK) {
       this.#added.add(mr);
@@ -110,13 +111,14 @@ export class FmrPool {
     checkObject('removeMr', mr, 'mr');
     this.#check();
     const desc = this.#member.regions.find(mr);
-    if (!desc) throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool');
+    if (!desc)
+      throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool; add it first');
     if (desc.holder || desc.home)
       throw new RefusalError('EBUSY', 'removeMr: a user holds the region; call putMr first');
     if (!this.#member.regions.takeOut(desc)) {
       throw new RefusalError(
         'EBUSY',
-        'removeMr: a user of another thread or process holds the region',
+        'removeMr: a user of another thread or process holds the region; call putMr there first',
       );
     }
     this.#added.delete(mr);
@@ -163,7 +165,10 @@ export class FmrPool {
     checkObject('revoke', desc, 'desc');
     this.#check();
     if (!desc.holder || desc.holder.pool !== this) {
-      throw new RefusalError('EINVAL', 'revoke: no user of this pool holds the region');
+      throw new RefusalError(
+        'EINVAL',
+        'revoke: no user of this pool holds the region; pass one that is held',
+      );
     }
     desc.mr.revoke();
   }

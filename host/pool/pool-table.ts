@@ -118,7 +118,7 @@ export class PoolTable {
       if (params.maxLength > table.params.maxLength) {
         const sentence = `the pool of ${params.ulp} has regions of ${table.params.maxLength} bytes`;
         table.close();
-        throw new RefusalError('EINVAL', `createFmrPool: ${sentence}`);
+        throw new RefusalError('EINVAL', `createFmrPool: ${sentence}; lower maxLength`);
       }
       return table;
     } finally {

@@ -276,7 +276,10 @@ export class RdsNode {
     const known = nodes.get(context.device);
     if (known && !known.#isClosed) {
       if (known === this) return this.#checkRole(context, isReserve);
-      throw new RefusalError('EADDRINUSE', `addDevice: ${context.local.gid} has its own node`);
+      throw new RefusalError(
+        'EADDRINUSE',
+        `addDevice: ${context.local.gid} has its own node; close that`,
+      );
     }
     const transports = this.transports;
     const index = transports.all.length;
@@ -352,7 +355,7 @@ export class RdsNode {
     if (!list || list.allows(ownIdentity())) return;
     throw new RefusalError(
       'EACCES',
-      `socket: add this user or one of its groups to ${this.#accessFile}`,
+      `socket: this user has no access; add it or one of its groups to ${this.#accessFile}`,
     );
   }
 

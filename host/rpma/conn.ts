@@ -386,6 +386,7 @@ function checkFlags(flags: number): void {
 /** Throws MisuseError for bytes without a region. */
 function sgesOf(mr: MrLocal | null, offset: number, length: number): Sge[] {
   if (mr) return [mr.sge(offset, length)];
-  if (offset !== 0 || length !== 0) throw new MisuseError('length', 'must be 0 without a region');
+  if (offset !== 0 || length !== 0)
+    throw new MisuseError('length', `must be 0 without a region, got ${length} at ${offset}`);
   return [];
 }

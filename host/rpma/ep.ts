@@ -50,7 +50,7 @@ export class Ep {
    */
   async nextConnReq(cfg: ConnCfg = new ConnCfg()): Promise<ConnReq> {
     if (cfg.getAuth() && !this.#auth) {
-      const rule = 'has auth, and the end point has none: set it in peer.epListen(…, { auth })';
+      const rule = 'requires auth of the end point: set it in peer.epListen(…, { auth })';
       throw new MisuseError('cfg', rule);
     }
     for (;;) {

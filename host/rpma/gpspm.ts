@@ -83,7 +83,10 @@ function decode(bytes: Uint8Array, count: number): bigint[] {
     const field = tag >> 3;
     const isKnown = tag === tagOf(field) && field >= 1 && field <= count;
     if (!isKnown || at + FIELD_BYTES > bytes.length) {
-      throw new RefusalError('EPROTO', `a flush message has ${tag} at byte ${at}`);
+      throw new RefusalError(
+        'EPROTO',
+        `readFlush: a message has ${tag} at byte ${at}; check that both sides run the same version`,
+      );
     }
     values[field - 1] = view.getBigUint64(at + 1, true);
   }
@@ -115,7 +118,7 @@ export async function answerFlushRequest(
   if (offset > BigInt(bytes) || length > BigInt(bytes) - offset) {
     throw new RefusalError(
       'EINVAL',
-      `answerFlushRequest: ${length} bytes at ${offset} exceed the memory`,
+      `answerFlushRequest: ${length} bytes at ${offset} exceed the memory; flush fewer bytes`,
     );
   }
   await persist(Number(offset), Number(length));
@@ -150,6 +153,9 @@ export async function requestFlush(
   }
   const answer = mr.getPtr().slice(recvOffset, recvOffset + wc.byteLen);
   if (wc.opcode !== WcOpcode.RECV || decodeFlushResponse(answer) !== opContext) {
-    throw new RefusalError('EPROTO', 'requestFlush: the answer names another flush');
+    throw new RefusalError(
+      'EPROTO',
+      'requestFlush: the answer names another flush; await one before the next',
+    );
   }
 }

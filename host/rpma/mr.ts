@@ -122,11 +122,12 @@ export function mrRemoteFromDescriptor(descriptor: Uint8Array): MrRemote {
   const { buffer, byteOffset } = descriptor;
   const view = new DataView(buffer, byteOffset, MR_DESCRIPTOR_SIZE);
   const usage = view.getUint8(20);
-  if (usage === 0) throw new MisuseError('descriptor', 'must declare at least one usage, got 0');
+  if (usage === 0)
+    throw new MisuseError('descriptor', `must declare at least one usage, got ${usage}`);
   const [addr, size] = [view.getBigUint64(0, true), view.getBigUint64(8, true)];
   if (size > BigInt(Number.MAX_SAFE_INTEGER)) {
     const rule = `a region of ${size} bytes exceeds the largest integer`;
-    throw new RefusalError('EINVAL', `mrRemoteFromDescriptor: ${rule}`);
+    throw new RefusalError('EINVAL', `mrRemoteFromDescriptor: ${rule}; register a smaller one`);
   }
   return new MrRemote(addr, size, view.getUint32(16, true), usage);
 }

@@ -37,7 +37,8 @@ export function peerCfgNew(): PeerCfg {
 export function peerCfgFromDescriptor(descriptor: Uint8Array): PeerCfg {
   checkBytes('descriptor', descriptor);
   const [byte] = descriptor;
-  if (byte === undefined) throw new MisuseError('descriptor', 'must have at least 1 byte');
+  if (byte === undefined)
+    throw new MisuseError('descriptor', `must have at least 1 byte, got ${descriptor.length}`);
   const pcfg = new PeerCfg();
   pcfg.setDirectWriteToPmem(byte !== 0);
   return pcfg;

@@ -89,7 +89,8 @@ export class ReplicatedLog {
   constructor(peer: Peer, replicas: readonly LogReplica[], options: LogOptions) {
     checkKeys('ReplicatedLog', options, 'bytes quorum depth image end');
     const { bytes, quorum = replicas.length, depth = 2, image } = options;
-    if (replicas.length === 0) throw new MisuseError('replicas', 'must be at least one');
+    if (replicas.length === 0)
+      throw new MisuseError('replicas', `must have at least one, got ${replicas.length}`);
     if (!(Number.isInteger(quorum) && quorum >= 1 && quorum <= replicas.length)) {
       throw new MisuseError('quorum', `must be 1 to ${replicas.length}, got ${quorum}`);
     }
@@ -136,7 +137,7 @@ export class ReplicatedLog {
   append(record: Uint8Array): Promise<number> {
     if (this.#failure) return Promise.reject(this.#failure);
     if (this.#tail + sizeOf(record) > this.#memory.length) {
-      const sentence = `append: the log has no ${record.length} bytes left`;
+      const sentence = `append: the log has no ${record.length} bytes left; make it larger`;
       return Promise.reject(new RefusalError('ENOSPC', sentence));
     }
     put(this.#memory, this.#tail, record);
@@ -150,7 +151,7 @@ export class ReplicatedLog {
   /** Gives the memory back. What is under way is rejected. */
   close(): void {
     if (this.#failure?.message.includes('closed')) return;
-    this.#fail(new RefusalError('EIO', 'append: the log is closed'));
+    this.#fail(new RefusalError('EIO', 'append: the log is closed; open it again'));
     this.#free();
   }
 
@@ -231,7 +232,8 @@ export class ReplicatedLog {
     this.#fail(
       new RefusalError(
         'EIO',
-        `append: ${living} of ${this.#targets.length} replicas are left, below the quorum`,
+        `append: ${living} of ${this.#targets.length} replicas are left, below the ` +
+          'quorum; restart the others, and recover the log',
       ),
     );
   }
@@ -261,7 +263,10 @@ export function logEnd(header: Uint8Array, bytes: number): number {
   checkBytes('header', header);
   const taken = new DataView(header.buffer, header.byteOffset).getBigUint64(0, true);
   if (taken > BigInt(bytes - LOG_HEADER_BYTES) || taken % 8n !== 0n) {
-    throw new RefusalError('EIO', `logEnd: the tail ${taken} exceeds the log's ${bytes} bytes`);
+    throw new RefusalError(
+      'EIO',
+      `logEnd: the tail ${taken} exceeds the log's ${bytes} bytes; recover from another replica`,
+    );
   }
   return LOG_HEADER_BYTES + Number(taken);
 }
@@ -289,10 +294,16 @@ export function recoverLog(image: Uint8Array): RecoveredLog {
     const length = at + RECORD_HEADER <= end ? view.getUint32(at, true) : end;
     const next = at + padded(RECORD_HEADER + length);
     if (next > end)
-      throw new RefusalError('EIO', `recoverLog: the record at ${at} ends behind the tail`);
+      throw new RefusalError(
+        'EIO',
+        `recoverLog: the record at ${at} ends behind the tail; recover from another replica`,
+      );
     const record = image.slice(at + RECORD_HEADER, at + RECORD_HEADER + length);
     if (view.getUint32(at + 4, true) !== checkOf(record)) {
-      throw new RefusalError('EIO', `recoverLog: the record at ${at} has a wrong checksum`);
+      throw new RefusalError(
+        'EIO',
+        `recoverLog: the record at ${at} has a wrong checksum; recover from another replica`,
+      );
     }
     records.push(record);
     at = next;
@@ -305,10 +316,11 @@ export function recoverLog(image: Uint8Array): RecoveredLog {
  * one image of each quorum is among them. Copy it to the other replicas.
  */
 export function newestLog(images: readonly Uint8Array[]): Uint8Array {
-  if (!Array.isArray(images)) throw new MisuseError('images', 'must be a list of Uint8Arrays');
+  if (!Array.isArray(images))
+    throw new MisuseError('images', `must be a list of Uint8Arrays, got ${typeof images}`);
   const found = images.map((image: Uint8Array) => ({ image, end: recoverLog(image).end }));
   const [first] = found.sort((a, b) => b.end - a.end);
-  if (!first) throw new MisuseError('images', 'must be at least one');
+  if (!first) throw new MisuseError('images', `must have at least one, got ${images.length}`);
   return first.image;
 }
 

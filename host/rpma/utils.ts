@@ -56,7 +56,7 @@ export async function targetOf(
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     if (timeoutMillis === undefined) return;
-    const sentence = `${addr}: no answer of the resolver within ${timeoutMillis} ms`;
+    const sentence = `${addr}: no answer of the resolver within ${timeoutMillis} ms; check the name server`;
     timer = setTimeout(
       () => reject(new RefusalError('ETIMEDOUT', sentence)),
       timerMillis(timeoutMillis),

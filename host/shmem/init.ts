@@ -149,7 +149,8 @@ function jobFrom({ id, rank, size, localSize = size }: ShmemJobOptions): Job {
   checkWhole('job.size', size, 1, 2 ** 20);
   checkWhole('job.rank', rank, 0, size - 1);
   checkWhole('job.localSize', localSize, 1, size);
-  if (typeof id !== 'string' || id === '') throw new MisuseError('job.id', 'must be a name');
+  if (typeof id !== 'string' || id === '')
+    throw new MisuseError('job.id', `must be a name, got "${String(id)}"`);
   return { id: clean(id), rank, size, localSize };
 }
 

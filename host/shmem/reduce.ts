@@ -10,7 +10,10 @@ type Combine = (left: never, right: never) => number | bigint;
 function reducer(combine: Combine, isBitwise = false): Reducer<number | bigint> {
   return (sum, part) => {
     if (isBitwise && (sum instanceof Float64Array || sum instanceof Float32Array)) {
-      throw new MisuseError('source', 'must have whole numbers for and, or and xor');
+      throw new MisuseError(
+        'source',
+        `must have whole numbers for and, or and xor, got ${sum.constructor.name}`,
+      );
     }
     const target = sum as SymmetricArray;
     for (let index = 0; index < sum.length; index++) {

@@ -557,7 +557,8 @@ export class Shmem {
   }
 
   #atomicOffset(words: AtomicArray): number {
-    if (words.length === 0) throw new MisuseError('dest', 'must have an element');
+    if (words.length === 0)
+      throw new MisuseError('dest', `must have an element, got ${words.length}`);
     return offsetOf(this.#world.range, words, 'dest');
   }
 

@@ -108,7 +108,7 @@ export class Attempt {
     const version = { size: BigInt(file.size), mtimeNs: BigInt(file.mtimeNs), pieceBytes };
     this.#channel.send({ kind: 'PUT', transfer, name, ...version });
     const timer = setTimeout(() => {
-      const sentence = `the server sent no reply for ${REPLY_MILLIS_MAX / 1000} s`;
+      const sentence = `the server sent no reply for ${REPLY_MILLIS_MAX / 1000} s; check that it runs`;
       this.#fail(new RefusalError('ETIMEDOUT', sentence));
     }, REPLY_MILLIS_MAX);
     try {
@@ -240,7 +240,7 @@ export class Attempt {
         if (!slot || this.#freeSlots.includes(slot)) {
           throw new RefusalError(
             'EPROTO',
-            `the server frees slot ${message.slot}, which is not in use`,
+            `the server frees slot ${message.slot}, which is not in use; check its version`,
           );
         }
         this.#freeSlots.push(slot);

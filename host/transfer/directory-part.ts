@@ -222,7 +222,8 @@ async function openKnown(path: string, openFile: OpenFile): Promise<KnownFiles |
       opened.push(file);
       const found = await file.stat();
       checkOwner(found, path + suffix);
-      if (!found.isFile()) throw new RefusalError('EINVAL', `${path}${suffix} is not a file`);
+      if (!found.isFile())
+        throw new RefusalError('EINVAL', `${path}${suffix} is not a file; remove it`);
     }
     const [part, journal] = opened as [FileHandle, FileHandle];
     return { part, journal, close };
@@ -287,6 +288,7 @@ async function checkRoom(
   if (needed <= bavail * bsize) return;
   throw new RefusalError(
     'ENOSPC',
-    `${name} needs ${formatBytes(needed)}, the server's disk has ${formatBytes(bavail * bsize)}`,
+    `${name} needs ${formatBytes(needed)}, the server's disk has ` +
+      `${formatBytes(bavail * bsize)}; free some space there`,
   );
 }

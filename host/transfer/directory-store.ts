@@ -33,7 +33,10 @@ export class DirectoryStore implements FileStore {
   ): Promise<DirectoryStore> {
     checkKeys('directoryStore', options, 'quotaBytes expireMillis');
     if (typeof directory !== 'string' || directory === '' || directory.includes('\0')) {
-      throw new MisuseError('directory', 'must be the path of a directory');
+      throw new MisuseError(
+        'directory',
+        `must be the path of a directory, got ${JSON.stringify(directory)}`,
+      );
     }
     checkStoreLimits(options);
     await checkDirectory(directory);

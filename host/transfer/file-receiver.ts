@@ -172,7 +172,8 @@ export class FileReceiver {
     await this.#freeName(request);
     const sha256 = this.#finished.get(transfer);
     if (sha256 !== undefined) return { kind: 'DONE', sha256 };
-    if (this.#closing) throw new RefusalError('ECONNRESET', 'the server is closing');
+    if (this.#closing)
+      throw new RefusalError('ECONNRESET', 'the server is closing; try again later');
     const { clientsMax } = this.#options;
     if (this.#sessions.size >= clientsMax) await this.#makeRoom(session.remoteAddress);
     if (this.#sessions.has(name) || this.#sessions.size >= clientsMax) {

@@ -52,7 +52,7 @@ export function checkQuotaOf(
   if (used + size <= quotaBytes) return;
   throw new RefusalError(
     'ENOSPC',
-    `${name} needs ${formatBytes(size)}, and ${formatBytes(used)} of the server's quota of ` +
-      `${formatBytes(quotaBytes)} are used (--quota)`,
+    `${name} needs ${formatBytes(size)}, and ${formatBytes(used)} of the ` +
+      `server's quota of ${formatBytes(quotaBytes)} are used; raise it (--quota)`,
   );
 }

@@ -157,6 +157,7 @@ export function failedMessage(error: Error): Message {
 /** The error of a FAILED message; its text is of the peer, and `prefix` precedes it. */
 export function refusalOfText(text: string, prefix = ''): RefusalError {
   const [, code, sentence] = /^(E[A-Z0-9]{1,20}) ([^]*)$/.exec(text) ?? [];
-  if (code === undefined) return new RefusalError('EPROTO', 'the server fails without a reason');
+  if (code === undefined)
+    return new RefusalError('EPROTO', 'the server fails without a reason; see its error line');
   return new RefusalError(code as ErrnoName, prefix + sentence!);
 }

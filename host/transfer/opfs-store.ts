@@ -106,7 +106,7 @@ export class OpfsStore implements FileStore {
 
   /** Ends the Worker; called by `receiver.close()`. */
   close(): Promise<void> {
-    this.#fail(new RefusalError('ECONNRESET', 'the store is closed'));
+    this.#fail(new RefusalError('ECONNRESET', 'opfsStore: the store is closed; open another one'));
     this.#failure = undefined;
     return Promise.resolve();
   }
@@ -142,7 +142,10 @@ export class OpfsStore implements FileStore {
     return new Promise((resolve, reject) => {
       const worker = this.#worker;
       if (!worker) {
-        return reject(this.#failure ?? new RefusalError('ECONNRESET', 'the store is closed'));
+        return reject(
+          this.#failure ??
+            new RefusalError('ECONNRESET', 'opfsStore: the store is closed; open another one'),
+        );
       }
       const id = ++this.#calls;
       this.#pending.set(id, { resolve: resolve as (value: unknown) => void, reject });

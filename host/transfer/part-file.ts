@@ -169,7 +169,8 @@ export class PartFile {
 
   #check(): void {
     if (this.#failure !== undefined) throw this.#storage.refusal(this.#failure);
-    if (this.#closed) throw new RefusalError('ECONNRESET', `${this.version.name} is closed`);
+    if (this.#closed)
+      throw new RefusalError('ECONNRESET', `${this.version.name} is closed; put the file again`);
   }
 
   #sync(): Promise<void> {

@@ -98,8 +98,8 @@ export class Session {
     if (room < 1) {
       throw new RefusalError(
         'EMSGSIZE',
-        `pieces of ${pieceBytes} bytes do not fit into the server's window of ${windowBytes}: ` +
-          'choose smaller ones (--piece-bytes)',
+        `pieces of ${pieceBytes} bytes exceed the server's window of ` +
+          `${windowBytes}; choose smaller ones (--piece-bytes)`,
       );
     }
     const part = (this.#part = await store.open(request));
@@ -254,17 +254,24 @@ export class Session {
     if (!memory || index >= part.pieceCount || length !== part.lengthOf(index) || !isEarly) {
       throw new RefusalError(
         'EPROTO',
-        `piece ${index} of ${length} bytes in slot ${slot} is out of range`,
+        `piece ${index} of ${length} bytes in slot ${slot} is out of range; check ` +
+          'that both sides run the same version',
       );
     }
     if (this.#busySlots.has(slot)) {
-      throw new RefusalError('EPROTO', `slot ${slot} was written before it was free`);
+      throw new RefusalError(
+        'EPROTO',
+        `slot ${slot} was written before it was free; check that both sides run the same version`,
+      );
     }
     this.#busySlots.add(slot);
     const bytes = memory.subarray(0, length);
     bytes.set(earlyBytes.subarray(0, early));
     if (crc32(bytes) !== crc) {
-      throw new RefusalError('EIO', `the CRC-32 of piece ${index} differs from the client's`);
+      throw new RefusalError(
+        'EIO',
+        `the CRC-32 of piece ${index} differs from the client's; put the file again`,
+      );
     }
     await part.write(index, bytes, crc);
     this.#piecesReceived++;

@@ -2,5 +2,7 @@
 import { LinkError } from '../errors/errors.js';
 
 export function moveDevice(): Promise<void> {
-  return Promise.reject(new LinkError('EOPNOTSUPP', 'moveTo: a page has one address'));
+  return Promise.reject(
+    new LinkError('EOPNOTSUPP', 'moveTo: a page has one address; connect again'),
+  );
 }

@@ -158,7 +158,10 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
     checkFlag('hugePages', hugePages ?? false);
     if (progress !== 'thread' && progress !== 'poll') {
       // The kernel steers packets to each process's socket, which node:dgram does not expose.
-      throw new MisuseError('progress', "must be 'thread' or 'poll' for a device with a name");
+      throw new MisuseError(
+        'progress',
+        `must be 'thread' or 'poll' for a device with a name, got '${progress}'`,
+      );
     }
     const { address, port } = options;
     const place = { name, directory, address, port };
@@ -176,6 +179,9 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
     case 'inline':
       return { ...options, link: new UdpLink(udp) };
     default:
-      throw new MisuseError('progress', "must be 'thread', 'poll' or 'inline'");
+      throw new MisuseError(
+        'progress',
+        `must be 'thread', 'poll' or 'inline', got '${String(options.progress)}'`,
+      );
   }
 }

@@ -102,7 +102,7 @@ test('a file of secrets that others may read, or with a wrong line, is refused',
       [`${nqn}\n`, 0o600, /line 1: must be HOSTNQN SECRET/],
       [`# one\n${nqn} ${secret}\n${nqn} ${secret}\n`, 0o600, /line 3: names .* twice/],
       [`${nqn} ${secret.replace('DHHC', 'dhhc')}\n`, 0o600, /must have the form DHHC-1/],
-      ['', 0o600, /names no host/],
+      ['', 0o600, /must name at least one host, got 0/],
     ];
     const file = workspace.path('secrets');
     for (const [text, mode, rule] of cases) {

@@ -176,7 +176,10 @@ test('a refused publish names itself, and leaves the domain as it was', async ()
   pd.publish('db', { shareKey: KEY });
   await refused(context.openDomain('db', KEY + 1), /openDomain: unknown.*wrong share key/);
   // All halves of pairs would be one name.
-  assert.throws(() => context.roots.put('\ud800', { pd }), /name: has half a surrogate pair/);
+  assert.throws(
+    () => context.roots.put('\ud800', { pd }),
+    /name: must not have half a surrogate pair/,
+  );
 });
 
 test('after the death of its owner a process claims the domain, or its name ends', async () => {

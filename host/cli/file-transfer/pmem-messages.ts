@@ -123,7 +123,9 @@ export class FlushAsker {
   flush(offset: number, length: number): Promise<void> {
     const place = this.#free.pop();
     if (place === undefined) {
-      return Promise.reject(new RefusalError('EAGAIN', 'too many flush messages are in flight'));
+      return Promise.reject(
+        new RefusalError('EAGAIN', 'flush: too many messages are in flight; await some first'),
+      );
     }
     const { mr, sendOffset } = this.#places.of(place);
     const opContext = BigInt(place);
@@ -152,7 +154,11 @@ export class FlushAsker {
         this.#receive(Number(wrId));
         const asked = this.#asked.get(answered);
         if (!asked)
-          throw new RefusalError('EPROTO', 'the server answered a flush that was not sent');
+          throw new RefusalError(
+            'EPROTO',
+            'flush: the server answered one that was not sent; check that both sides run ' +
+              'the same version',
+          );
         this.#asked.delete(answered);
         this.#free.push(answered);
         asked.resolve();

@@ -153,7 +153,7 @@ async function layOut({ areas, sg, interleaved }: Description): Promise<Laid> {
     }
     const { length, lkey } = layout;
     if (length > BYTES_MAX) {
-      const sentence = `the row has ${length} bytes, more than ${BYTES_MAX}`;
+      const sentence = `the row has ${length} bytes, more than ${BYTES_MAX}; choose fewer or shorter fields`;
       throw new RefusalError('EINVAL', sentence);
     }
     const room = b.context.alloc(length);

@@ -55,7 +55,7 @@ const GOODBYE_MILLIS = 3000;
 const HELLO_MILLIS = 10_000;
 /** 6 s until a peer that does not answer fails. */
 const CM_RETRIES = 5;
-const GONE = 'the peer has disconnected';
+const GONE = 'the peer has disconnected; see its error line';
 
 /** Received messages, and the waiting receiver. */
 class Inbox {
@@ -77,7 +77,12 @@ class Inbox {
   deliver(message: Buffer): void {
     this.#unread += message.length;
     if (this.#unread > this.unreadMax) {
-      return this.fail(new RefusalError('EPROTO', 'the peer sends more than was requested'));
+      return this.fail(
+        new RefusalError(
+          'EPROTO',
+          'the peer sends more than was requested; check that both sides run the same version',
+        ),
+      );
     }
     this.#messages.push(message);
     this.#wake?.();
@@ -101,7 +106,10 @@ class Inbox {
       if (this.ended) throw this.ended;
       const left = deadline - performance.now();
       if (left <= 0) {
-        throw new RefusalError('ETIMEDOUT', `no message from the peer for ${millis! / 1000} s`);
+        throw new RefusalError(
+          'ETIMEDOUT',
+          `no message from the peer for ${millis! / 1000} s; check that it runs the same test`,
+        );
       }
       await this.#somethingNew(left);
     }
@@ -270,7 +278,9 @@ export class CmControl extends PerfControl {
         postReceive(qp, this.#mr, Number(wrId));
       }
       if (completions.length === 0) {
-        return this.inbox.fail(new RefusalError('ECONNRESET', 'the device was closed'));
+        return this.inbox.fail(
+          new RefusalError('ECONNRESET', 'the device was closed; see the first error'),
+        );
       }
     }
   }

@@ -221,18 +221,24 @@ function checkVerb({ verb, connection, recvPostList }: PerfPlan, options: PerfOp
   if (isWord(verb) && (options.all || (options.size ?? ATOMIC_BYTES) !== ATOMIC_BYTES)) {
     throw new MisuseError(
       options.all ? '--all' : '--size',
-      'must be 8 for atomic and atomic-write',
+      `must be 8 for atomic and atomic-write, got ${options.all ? 'all sizes' : options.size}`,
     );
   }
   if (connection === 'UD' && options.pskFile !== undefined) {
-    throw new MisuseError('--psk-file', 'datagrams have no authentication: use -c RC or UC');
+    throw new MisuseError(
+      '--psk-file',
+      'is not valid with -c UD, as datagrams have no authentication: use -c RC or UC',
+    );
   }
   const isReliable = connection === 'RC';
   if (!isReliable && isAnswered(verb)) {
     throw new MisuseError('--connection', `${connection} does not support ${verb}: use -c RC`);
   }
   if (connection === 'UD' && verb === 'write') {
-    throw new MisuseError('--connection', 'UD does not support write: use -c RC or UC');
+    throw new MisuseError(
+      '--connection',
+      `${connection} does not support ${verb}: use -c RC or UC`,
+    );
   }
   if (recvPostList > 1 && verb !== 'send')
     throw new MisuseError('--recv-post-list', 'is only valid with send');
@@ -277,7 +283,10 @@ function checkTest(plan: PerfPlan, options: PerfOptions): void {
     if (options[name]) throw new MisuseError(`--${name}`, 'is not valid with --duration');
   }
   if (durationSeconds <= 2 * marginSeconds || isAll) {
-    throw new MisuseError('--margin', 'must be less than half of --duration');
+    throw new MisuseError(
+      '--margin',
+      `must be less than half of --duration, got ${marginSeconds} of ${durationSeconds}`,
+    );
   }
 }
 

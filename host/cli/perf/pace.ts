@@ -140,7 +140,7 @@ export class Pace {
     if (idle > SILENCE_MILLIS) {
       throw new RefusalError(
         'ETIMEDOUT',
-        `no message from the peer for ${SILENCE_MILLIS / 1000} s`,
+        `no message from the peer for ${SILENCE_MILLIS / 1000} s; check that it runs the same test`,
       );
     }
   }

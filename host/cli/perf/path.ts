@@ -378,7 +378,8 @@ class PathBase {
   async answer(listener: RdmaListener, peer: string, index: number): Promise<ConnectionEnd> {
     for (;;) {
       const request = await listener.getRequest();
-      if (!request) throw new RefusalError('ECONNRESET', 'the device was closed');
+      if (!request)
+        throw new RefusalError('ECONNRESET', 'the device was closed; see the first error');
       if (request.peer.address !== peer) {
         request.reject();
         continue;
@@ -386,7 +387,10 @@ class PathBase {
       const { pd, attributes: qp } = this;
       const connection = await request.accept({ pd, qp, ...this.#param });
       if (connection.qp.qpType === qp.qpType) return { qp: connection.qp, connection };
-      throw new RefusalError('EPROTO', `the peer’s queue pair ${index} has another type`);
+      throw new RefusalError(
+        'EPROTO',
+        `the peer’s queue pair ${index} has another type; start both sides with the same -c`,
+      );
     }
   }
 
@@ -394,7 +398,7 @@ class PathBase {
   async answerDatagram(channel: EventChannel, index: number): Promise<ConnectionEnd> {
     const event = await channel.getEvent();
     if (event?.event !== CmEventType.CONNECT_REQUEST) {
-      throw new RefusalError('ECONNRESET', 'the device was closed');
+      throw new RefusalError('ECONNRESET', 'the device was closed; see the first error');
     }
     const { id } = event;
     const qp = id.createQp(this.attributes, this.pd);
@@ -408,7 +412,10 @@ class PathBase {
     id.accept();
     const [completion] = await this.recvCq.wait(1);
     if (completion?.status !== WcStatus.SUCCESS) {
-      throw new RefusalError('ECONNRESET', 'the peer did not send its queue pair number');
+      throw new RefusalError(
+        'ECONNRESET',
+        'the peer did not send its queue pair number; see its error line',
+      );
     }
     const address = this.context.initAhFromWc(1, completion, this.memory.subarray(at));
     const ah = this.pd.createAh(address);
@@ -427,7 +434,11 @@ class PathBase {
     const event = await channel.getEvent();
     if (event?.event !== CmEventType.ESTABLISHED || !event.ud) {
       channel.destroy();
-      throw new ConnectError('ECONNREFUSED', 'the peer has no datagram queue pair', event);
+      throw new ConnectError(
+        'ECONNREFUSED',
+        'the peer has no datagram queue pair; start both sides with the same -c',
+        event,
+      );
     }
     const { ahAttr, qpNum: remoteQpn, qkey: remoteQkey } = event.ud;
     const qp = id.qp!;

@@ -101,7 +101,10 @@ class Run {
       this.plan.connection === 'UD' ? listenForDatagrams(context, address, port) : undefined;
     await this.#waiting({ host: address, port });
     const request = await listener.getRequest({ signal: this.signal });
-    if (!request) throw this.signal.reason ?? new RefusalError('EIO', 'the device was closed');
+    if (!request)
+      throw (
+        this.signal.reason ?? new RefusalError('EIO', 'the device was closed; see the first error')
+      );
     const peer = request.peer.address;
     await this.#measure(await CmControl.accept(request), { listener, datagrams, peer });
   }

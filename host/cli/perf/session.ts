@@ -105,7 +105,8 @@ export class PerfSession {
       const most = 128 << this.#mtu;
       throw new RefusalError(
         'EMSGSIZE',
-        `--size ${sizes[0]} exceeds the largest datagram, ${most} bytes`,
+        `--size ${sizes[0]} exceeds the largest datagram, ${most} bytes; choose a ` +
+          'smaller one, or -c RC',
       );
     }
   }
@@ -152,7 +153,7 @@ export class PerfSession {
     if (mtuOf(asked) <= activeMtu) return mtuOf(asked);
     throw new RefusalError(
       'EINVAL',
-      `--mtu ${asked} exceeds the path MTU of the link, ${128 << activeMtu}`,
+      `--mtu ${asked} exceeds the path MTU of the link, ${128 << activeMtu}; choose a smaller one`,
     );
   }
 

@@ -100,13 +100,14 @@ export class PingpongSide {
     if (service === 'ud' && size > largest) {
       throw new RefusalError(
         'EMSGSIZE',
-        `--size ${size} exceeds the largest datagram, ${largest} bytes`,
+        `--size ${size} exceeds the largest datagram, ${largest} bytes; choose a ` +
+          'smaller one, or leave --ud out',
       );
     }
     if (service !== 'ud' && options.mtu > largest) {
       throw new RefusalError(
         'EINVAL',
-        `--mtu ${options.mtu} exceeds the path MTU of the link, ${largest}`,
+        `--mtu ${options.mtu} exceeds the path MTU of the link, ${largest}; choose a smaller one`,
       );
     }
     const pd = context.allocPd();

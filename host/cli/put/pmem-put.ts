@@ -141,7 +141,10 @@ async function openLog(
   const place = formatServerAddress(server);
   const event = await whileUnanswered('put', place, SERVER_COMMAND, conn.nextEvent());
   if (event !== rpma.ConnEvent.ESTABLISHED) {
-    const lost = new RefusalError('ECONNRESET', `${place} closed the connection`);
+    const lost = new RefusalError(
+      'ECONNRESET',
+      `${place} closed the connection; see its error line`,
+    );
     throw connectRefusal(conn.getRefusal() ?? lost, server, SERVER_COMMAND);
   }
   const privateData = conn.getPrivateData();

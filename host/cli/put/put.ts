@@ -134,8 +134,11 @@ async function roomWay(
   signal: AbortSignal,
 ): Promise<Way> {
   if (options.bind !== undefined || options.pcap !== undefined || hasFaults(options)) {
-    const rule = '--bind, --pcap and faults are for UDP';
-    throw new MisuseError('address', `${rule}; omit them to put into a room`);
+    throw new MisuseError(
+      'address',
+      'is not valid with --bind, --pcap and faults, which are for UDP: omit them ' +
+        'to put into a room',
+    );
   }
   const { RoomDevice } = await import('../base/room-device.js');
   const device = await RoomDevice.open(parseRoomAddress(address), memoryBytes);

@@ -126,7 +126,9 @@ export class StressTask {
     const expected = message[0] === REQUEST ? requestBytes : message[0] === ACK ? ackBytes : -1;
     const isWrong = length !== expected || flags !== 0 || (verify && !isWhole(message));
     if (!peer || isWrong) {
-      const sentence = `what came from ${name.address} port ${name.port} was not what was sent`;
+      const sentence =
+        `the message from ${name.address} port ${name.port} differs from the one sent; ` +
+        'start both sides with the same options';
       this.trouble = new RefusalError('EIO', sentence);
       return;
     }

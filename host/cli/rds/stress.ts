@@ -244,7 +244,7 @@ class Lines {
       return await this.#next();
     } catch (error) {
       if (!isLate) throw error;
-      const sentence = `no message from the peer for ${TIMEOUT_MILLIS / SECOND_MILLIS} s`;
+      const sentence = `no message from the peer for ${TIMEOUT_MILLIS / SECOND_MILLIS} s; check that it runs`;
       throw new RefusalError('ETIMEDOUT', sentence, { cause: error });
     } finally {
       clearTimeout(late);
@@ -264,7 +264,7 @@ class Lines {
         }
       }
       if (this.#socket.destroyed || this.#socket.readableEnded) {
-        throw new RefusalError('ECONNRESET', 'the peer closed the connection');
+        throw new RefusalError('ECONNRESET', 'the peer closed the connection; see its error line');
       }
       await Promise.race([once(this.#socket, 'data'), this.ended]);
     }
@@ -285,7 +285,11 @@ function checkAgreement(value: unknown): Agreement {
     isWhole(found.tasks, 1, STRESS_TASKS_MAX) &&
     typeof found.oneWay === 'boolean' &&
     typeof found.verify === 'boolean';
-  if (!isRight) throw new RefusalError('EPROTO', 'the peer requests invalid parameters');
+  if (!isRight)
+    throw new RefusalError(
+      'EPROTO',
+      'the peer requests invalid parameters; check that both sides run the same version',
+    );
   return found as Agreement;
 }
 

@@ -69,7 +69,8 @@ export function parseFioJobs(text: string): BenchJob[] {
   });
   const global = sections.get('global') ?? new Map<string, string>();
   sections.delete('global');
-  if (sections.size === 0) throw new MisuseError('jobs', 'must have at least one job section');
+  if (sections.size === 0)
+    throw new MisuseError('jobs', `must have at least one job section, got ${sections.size}`);
   return [...sections].map(([name, own]) => jobOf(name, new Map([...global, ...own])));
 }
 
@@ -83,7 +84,10 @@ function jobOf(name: string, options: ReadonlyMap<string, string>): BenchJob {
   const engine = take('ioengine', APPLIANCE);
   const byMessages = engine === GENERAL_PURPOSE;
   if (engine !== APPLIANCE && !byMessages)
-    throw new MisuseError('ioengine', `[${name}] has ${engine}`);
+    throw new MisuseError(
+      'ioengine',
+      `[${name}] must have ${APPLIANCE} or ${GENERAL_PURPOSE}, got ${engine}`,
+    );
   const rw = take('rw', take('readwrite', 'write'));
   if (rw !== 'write' && rw !== 'randwrite') {
     throw new MisuseError('rw', `[${name}] has ${rw}; write and randwrite are compared`);

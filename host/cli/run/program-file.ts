@@ -81,7 +81,7 @@ function checkElf(file: string, read: (length: number, position: number) => Buff
   // A script: its interpreter is loaded with the library.
   if (header.readUInt32LE(0) !== ELF_MAGIC) return;
   if (header.readUInt16LE(E_MACHINE) !== EM_X86_64) {
-    throw new RefusalError('EOPNOTSUPP', `${file} is not a program for x86-64`);
+    throw new RefusalError('EOPNOTSUPP', `${file} is not a program for x86-64; name one that is`);
   }
   const count = Math.min(header.readUInt16LE(E_PHNUM), PROGRAM_HEADERS_MAX);
   const table = read(count * PROGRAM_HEADER_BYTES, Number(header.readBigUInt64LE(E_PHOFF)));

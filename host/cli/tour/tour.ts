@@ -173,7 +173,11 @@ async function compare(source: string, arrived: string): Promise<void> {
       same &&= await readFully(b, right.subarray(0, length), at);
       same &&= left.subarray(0, length).equals(right.subarray(0, length));
     }
-    if (!same) throw new RefusalError('EIO', `${basename(arrived)} differs from ${source}`);
+    if (!same)
+      throw new RefusalError(
+        'EIO',
+        `${basename(arrived)} differs from ${source}; run the tour again, and report it`,
+      );
   } finally {
     await a.close();
     await b.close();

@@ -56,7 +56,8 @@ export class PastedPeers {
   }
 
   async #reply(offer: object): Promise<void> {
-    if (!this.#link) throw new LinkError('EOPNOTSUPP', 'WebRTC is absent from this browser');
+    if (!this.#link)
+      throw new LinkError('EOPNOTSUPP', 'invite: this browser has no WebRTC; use another browser');
     this.#view.send(textOf(await this.#link.answer(offer)));
     this.#view.say('Send this reply back. The pictures connect when it is pasted there.');
   }

@@ -104,7 +104,9 @@ export class ChannelYardsticks extends Kept {
 /** A WebSocket to the server, which echoes messages: reliable, for either kind. */
 export class SocketYardsticks extends Kept {
   relay(): Promise<RelayedWay> {
-    return Promise.reject(new LinkError('EOPNOTSUPP', 'TCP lies below a WebSocket'));
+    return Promise.reject(
+      new LinkError('EOPNOTSUPP', 'relay: TCP lies below a WebSocket; use data channels'),
+    );
   }
 
   protected make(_session: Session, _kind: ChannelKind, closed: () => void): Promise<EchoChannel> {
@@ -120,7 +122,12 @@ export class SocketYardsticks extends Kept {
         made.receive(new Uint8Array(data));
       socket.onclose = () => {
         closed();
-        reject(new LinkError('ECONNRESET', 'the WebSocket was closed'));
+        reject(
+          new LinkError(
+            'ECONNRESET',
+            'open echo: the WebSocket was closed; check that the server runs',
+          ),
+        );
       };
     });
   }

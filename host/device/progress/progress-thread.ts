@@ -78,7 +78,8 @@ function linkMemory(memory: EngineMemory, start: number, bytes: number): LinkMem
       if (next > start + bytes)
         throw new LinkError(
           'EIO',
-          `the link requires more than ${bytes} bytes of the device's memory`,
+          `open: the link requires more than ${bytes} bytes of the device's memory; ` +
+            'raise memoryBytes of openDevice',
         );
       return address;
     },

@@ -12,8 +12,7 @@ export function eventCalls(): Promise<undefined> {
 
 export class ThreadProgress {
   static open(): Promise<never> {
-    const sentence =
-      'openDevice needs a link in a browser; run it in a Worker for a thread of its own';
+    const sentence = 'openDevice: a browser has no UDP; pass link';
     return Promise.reject(new LinkError('EOPNOTSUPP', sentence));
   }
 }

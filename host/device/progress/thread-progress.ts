@@ -103,7 +103,10 @@ async function openedBy(
 async function hear<Message>(worker: Worker): Promise<Message> {
   const heard = new AbortController();
   const ended = once(worker, 'exit', heard).then(() => {
-    throw new LinkError('EAGAIN', 'a thread of the device ended before it started: try again');
+    throw new LinkError(
+      'EAGAIN',
+      'openDevice: a thread of the device ended before it started; try again',
+    );
   });
   try {
     const [message] = (await Promise.race([once(worker, 'message'), ended])) as [Message];
@@ -497,5 +500,9 @@ function errorOf(message: ThreadMessage): Error {
     // Its sentence ends with its code already.
     return new LinkError(message.code, message.message.replace(/ \(\w+\)$/, ''));
   }
-  return new LinkError('EIO', `unexpected message of the progress thread: ${message.kind}`);
+  return new LinkError(
+    'EIO',
+    `openDevice: unexpected message of the progress thread: ${message.kind}; ` +
+      'install one version of Verbena',
+  );
 }

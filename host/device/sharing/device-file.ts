@@ -349,17 +349,25 @@ function refusalOf(error: NodeJS.ErrnoException, path: string): RefusalError {
   if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS') {
     const owner = lstatSync(path, { throwIfNoEntry: false })?.uid;
     const whose = owner === undefined ? '' : `: it belongs to user ${owner}`;
-    const sentence = `this user may not open ${path}${whose}; take another name or directory`;
+    const sentence = `open ${path}: this user may not${whose}; take another name or directory`;
     return new RefusalError('EACCES', sentence, { cause: error });
   }
   if (code === 'ENOENT' || code === 'ENOTDIR') {
-    return new RefusalError('ENOENT', `${path}: the directory does not exist`, { cause: error });
+    return new RefusalError('ENOENT', `${path}: the directory does not exist; create it`, {
+      cause: error,
+    });
   }
   if (code === 'ELOOP' || code === 'EISDIR' || code === 'ENXIO') {
-    return new RefusalError('EINVAL', `${path} is not a device file`, { cause: error });
+    return new RefusalError(
+      'EINVAL',
+      `${path} is not a device file; remove it, or use another name`,
+      { cause: error },
+    );
   }
   if (code === 'ENOSPC') {
-    return new RefusalError('ENOSPC', `no room for ${path}`, { cause: error });
+    return new RefusalError('ENOSPC', `open ${path}: the file system is full; free some space`, {
+      cause: error,
+    });
   }
   return new RefusalError('EIO', message, { cause: error });
 }
@@ -385,7 +393,8 @@ async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
     if (performance.now() > end) {
       throw new RefusalError(
         'EBUSY',
-        `another process has been opening or closing ${path} for ${JOIN_MILLIS_MAX / 1000} s`,
+        `open ${path}: another process has been opening or closing it for ` +
+          `${JOIN_MILLIS_MAX / 1000} s; end that process`,
       );
     }
     await sleep(timerMillis(pause));
@@ -396,7 +405,11 @@ async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
 
 function checkOwner(posix: Posix, fd: number, path: string): void {
   const stat = fstatSync(fd);
-  if (!stat.isFile()) throw new RefusalError('EINVAL', `${path} is not a device file`);
+  if (!stat.isFile())
+    throw new RefusalError(
+      'EINVAL',
+      `${path} is not a device file; remove it, or use another name`,
+    );
   if (stat.uid !== posix.effectiveUser) {
     throw new RefusalError('EACCES', `${path} belongs to user ${stat.uid}: a device has one user`);
   }

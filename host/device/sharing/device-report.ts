@@ -98,8 +98,11 @@ function openExisting(path: string): number {
     return openSync(path, constants.O_RDWR | constants.O_NOFOLLOW);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT') throw new RefusalError('ENOENT', `no process has ${path} open`);
-    throw new RefusalError('EACCES', `${path} may not be opened by this user`, { cause: error });
+    if (code === 'ENOENT')
+      throw new RefusalError('ENOENT', `report: no process has ${path} open; check the name`);
+    throw new RefusalError('EACCES', `${path} may not be opened by this user; run as its owner`, {
+      cause: error,
+    });
   }
 }
 

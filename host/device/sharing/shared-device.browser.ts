@@ -3,7 +3,7 @@ import { RefusalError } from '../../errors/errors.js';
 
 export class SharedDevice {
   static open(): Promise<never> {
-    const sentence = 'a device with a name is shared by processes of one machine, not by pages';
+    const sentence = 'openDevice: pages cannot share a device with a name; leave it out';
     return Promise.reject(new RefusalError('EOPNOTSUPP', sentence));
   }
 }

@@ -201,7 +201,7 @@ export class SharedDevice {
       }
       throw new RefusalError(
         'EBUSY',
-        `the slot of a dead process of ${name} is still in use; try again`,
+        `openDevice: the slot of a dead process of ${name} is still in use; try again`,
       );
     } catch (error) {
       abandon(file);
@@ -231,7 +231,11 @@ export class SharedDevice {
     const elsewhere =
       (asked.address !== undefined && !Gid.parse(asked.address).equals(local.gid)) ||
       (asked.port !== undefined && asked.port !== 0 && asked.port !== local.port);
-    if (elsewhere) throw new RefusalError('EINVAL', `the device ${this.name} is at ${local}`);
+    if (elsewhere)
+      throw new RefusalError(
+        'EINVAL',
+        `openDevice: ${this.name} is at ${local}; leave address and port out`,
+      );
     return { ...udp, address: `${local.gid}`, port: local.port, reusePort: true };
   }
 
@@ -273,8 +277,15 @@ export class SharedDevice {
     const result = this.locked(() => this.members.services.take(id, this.slot));
     if (result === 'ours') return;
     const name = `service 0x${id.toString(16)}`;
-    if (result === 'full') throw new RefusalError('ENOMEM', `all slots for ${name} are taken`);
-    throw new RefusalError('EADDRINUSE', `another process of ${this.name} listens to ${name}`);
+    if (result === 'full')
+      throw new RefusalError(
+        'ENOMEM',
+        `listen: all slots for ${name} are taken; close another listener`,
+      );
+    throw new RefusalError(
+      'EADDRINUSE',
+      `listen: another process of ${this.name} listens to ${name}; choose another port`,
+    );
   }
 
   giveBackService(id: bigint): void {
@@ -416,7 +427,8 @@ function read(
     if (asked <= there) continue;
     throw new RefusalError(
       'EINVAL',
-      `the device at ${file.path} has ${name} ${there}, less than the requested ${asked}`,
+      `openDevice: ${file.path} has ${name} ${there}, less than the requested ` +
+        `${asked}; request less, or end its processes`,
     );
   }
   const gid = new DataView(new ArrayBuffer(16));
@@ -452,7 +464,7 @@ function makeMemory(
   try {
     memory = EngineMemory.create(bytes, true, back);
   } catch (error) {
-    const sentence = `the system gives no ${bytes} bytes of WebAssembly memory`;
+    const sentence = `openDevice: the system gives no ${bytes} bytes of WebAssembly memory; lower memoryBytes`;
     throw new RefusalError('ENOMEM', sentence, { cause: error });
   }
   file.map(posix.addressOf(memory.buffer) + sharedAddress, sharedBytes, committedBytes, pages);
@@ -465,7 +477,7 @@ function takeSlot(file: DeviceFile, found: Found): number {
   for (let slot = 0; slot < contextsMax; slot++) if (file.takeSlot(slot)) return slot;
   throw new RefusalError(
     'EBUSY',
-    `all ${contextsMax} slots for processes are taken (processesMax)`,
+    `openDevice: all ${contextsMax} slots for processes are taken; raise processesMax`,
   );
 }
 

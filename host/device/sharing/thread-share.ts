@@ -71,7 +71,10 @@ export class ThreadShares {
       throw new RefusalError('EOPNOTSUPP', `share: the device ${remedy}`);
     }
     if (!Number.isInteger(memoryBytes) || memoryBytes < 2 ** 20) {
-      throw new MisuseError('memoryBytes', 'must be a whole number from 2^20 on');
+      throw new MisuseError(
+        'memoryBytes',
+        `must be a whole number from 2^20 on, got ${memoryBytes}`,
+      );
     }
     const { contextsMax } = structAt(memory, ArenaLayout, arena);
     for (let slot = 1; slot < contextsMax; slot++) {
@@ -84,7 +87,7 @@ export class ThreadShares {
     }
     throw new RefusalError(
       'EBUSY',
-      `share: all ${contextsMax - 1} slots for threads are taken (threadsMax)`,
+      `share: all ${contextsMax - 1} slots for threads are taken; raise threadsMax`,
     );
   }
 

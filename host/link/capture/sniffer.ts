@@ -177,12 +177,15 @@ function unavailable(reason: string): RefusalError {
 
 function refusalOf({ code, message }: PosixError, name: string): RefusalError {
   if (code === 'ENODEV') {
-    const sentence = `this machine has no network interface "${name}"; "ip link" lists them`;
+    const sentence = `sniff: this machine has no network interface "${name}"; "ip link" lists them`;
     return new RefusalError('ENOENT', sentence);
   }
   if (code === 'EPERM' || code === 'EACCES') {
     const remedy = `run it as root (sudo), or ${REMEDY}`;
-    return new RefusalError('EPERM', `packet sockets need the capability CAP_NET_RAW: ${remedy}`);
+    return new RefusalError(
+      'EPERM',
+      `sniff: packet sockets need the capability CAP_NET_RAW; ${remedy}`,
+    );
   }
   return new RefusalError('EIO', `a packet socket cannot be opened: ${message}; ${REMEDY}`);
 }

@@ -299,12 +299,16 @@ export abstract class ChannelLink implements Link {
   /** Throws LinkError when there is no place for a peer of that address. */
   protected checkRoom(gid: Gid): void {
     const { peersMax } = this.#limits;
-    if (!this.#receiver) throw new LinkError('ECONNRESET', 'the link is not open');
+    if (!this.#receiver)
+      throw new LinkError('ECONNRESET', 'connect: the link is not open; open it');
     if (this.info.local.gid.equals(gid)) {
-      throw new LinkError('EADDRINUSE', `${gid} is the address of this link`);
+      throw new LinkError('EADDRINUSE', `connect: ${gid} is this link; use another`);
     }
     if (this.#peers.size + this.#pending.size + this.#older.size >= peersMax) {
-      throw new LinkError('ENOSPC', `peersMax: all ${peersMax} peers of the link are in use`);
+      throw new LinkError(
+        'ENOSPC',
+        `peersMax: all ${peersMax} peers of the link are in use; raise it`,
+      );
     }
   }
 

@@ -211,16 +211,20 @@ export class DataChannelLink extends ChannelLink {
    * one that came before), ENOSPC; of an ICE restart EBUSY (it works), EOPNOTSUPP (none here).
    */
   readonly answer: Answerer = async (offer) => {
-    if (!this.isOpen) throw new LinkError('ECONNRESET', 'the link is not open');
+    if (!this.isOpen) throw new LinkError('ECONNRESET', 'answer: the link is not open; open it');
     if (this.#answering >= this.#peersMax) {
-      throw new LinkError('ENOSPC', `${this.#peersMax} offers are being answered already`);
+      throw new LinkError(
+        'ENOSPC',
+        `answer: ${this.#peersMax} offers are being answered; try again`,
+      );
     }
     const checked = checkDescription(offer, 'offer');
     const gid = gidOfDescription(checked);
     const channel = this.channelOf(gid);
     const made = channel && this.#made.get(channel);
     const kind = made ? judgeOffer(made.heard, checked) : 'other';
-    if (kind === 'old') throw new LinkError('EPROTO', 'the offer was received before');
+    if (kind === 'old')
+      throw new LinkError('EPROTO', 'answer: the offer was received before; connect again');
     if (kind === 'other') this.checkRoom(gid);
     this.#answering++;
     let answered: { description: Description };
@@ -269,7 +273,7 @@ export class DataChannelLink extends ChannelLink {
   protected async takeAddress(): Promise<Gid> {
     const gid = await this.#connector.address();
     if (taken.has(this.#connector)) {
-      throw new LinkError('EADDRINUSE', `[${gid}]:4791 is the address of another link`);
+      throw new LinkError('EADDRINUSE', `connect: [${gid}]:4791 is another link; close it`);
     }
     taken.add(this.#connector);
     return gid;
@@ -333,17 +337,17 @@ export class DataChannelLink extends ChannelLink {
     if (!restart) throw new LinkError('EOPNOTSUPP', 'ICE restart is not available: connect anew');
     const key = gid.toString();
     if (this.#offered.has(key) && `${this.info.local.gid}` > key) {
-      throw new LinkError('EBUSY', 'the restart of this side has priority');
+      throw new LinkError('EBUSY', 'restart: that of this side has priority; await it');
     }
     const isInterrupted = (): boolean =>
       this.peers.some((peer) => peer.gid.equals(gid) && this.isInterrupted(peer));
     if (!(await this.#until(this.#noticeMillis, isInterrupted))) {
-      throw new LinkError('EBUSY', 'the connection works, so its restart is refused');
+      throw new LinkError('EBUSY', 'restart: the connection works; await it');
     }
     // Of two that came meanwhile the later one counts.
     const now = this.#made.get(channel);
     if (this.channelOf(gid) !== channel || judgeOffer(now!.heard, offer) !== 'restart') {
-      throw new LinkError('EPROTO', 'the offer was received before');
+      throw new LinkError('EPROTO', 'answer: the offer was received before; connect again');
     }
     this.#offered.delete(key);
     this.#made.set(channel, { ...made, heard: offer });
@@ -382,7 +386,10 @@ async function exchange(
     limit.signal.addEventListener('abort', () => reject(limit.signal.reason as Error));
   });
   const seconds = timeoutMillis / 1000;
-  const timeout = new LinkError('ETIMEDOUT', `no peer answered through ${by.name} in ${seconds} s`);
+  const timeout = new LinkError(
+    'ETIMEDOUT',
+    `connect: no peer answered through ${by.name} in ${seconds} s; check that it is open`,
+  );
   const timer = setTimeout(() => limit.abort(timeout), timerMillis(timeoutMillis));
   try {
     return await Promise.race([by.exchange(offer, limit.signal), gaveUp]);

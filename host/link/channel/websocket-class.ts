@@ -25,7 +25,7 @@ export async function load(): Promise<typeof import('ws')> {
   try {
     return await import('ws');
   } catch (error) {
-    const sentence = 'WebSockets in Node need the optional package ws: npm install ws';
+    const sentence = 'connect: WebSockets in Node need the package ws; npm install ws';
     throw new LinkError('EOPNOTSUPP', sentence, { cause: error });
   }
 }

@@ -26,7 +26,8 @@ async function load(): Promise<Library> {
   } catch (error) {
     throw new LinkError(
       'EOPNOTSUPP',
-      'data channels in Node need the optional package node-datachannel: npm install node-datachannel',
+      'connect: data channels in Node need the package node-datachannel; npm ' +
+        'install node-datachannel',
       { cause: error },
     );
   }

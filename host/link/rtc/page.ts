@@ -45,10 +45,7 @@ export interface PageConnection {
 function peerConnectionClass(): RtcPeerConnectionClass {
   const scope = globalThis as { RTCPeerConnection?: RtcPeerConnectionClass };
   if (scope.RTCPeerConnection) return scope.RTCPeerConnection;
-  throw new LinkError(
-    'EOPNOTSUPP',
-    'WebRTC (RTCPeerConnection) is missing in this browser, or disabled; use a WebSocketLink',
-  );
+  throw new LinkError('EOPNOTSUPP', 'connect: this browser has no WebRTC; use a WebSocketLink');
 }
 
 export class PageConnector implements RtcConnector {
@@ -100,7 +97,7 @@ export class PageConnector implements RtcConnector {
         const rule = `iceServers: ${message}; write stun:host:port, or turn: with credentials`;
         throw new LinkError('EINVAL', rule, { cause: error });
       }
-      throw new LinkError('EACCES', `the browser does not allow the connection: ${message}`, {
+      throw new LinkError('EACCES', `connect: the browser does not allow it: ${message}`, {
         cause: error,
       });
     }

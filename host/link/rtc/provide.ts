@@ -114,7 +114,7 @@ class Provider {
 
   #connectionOf(id: number): PageConnection['connection'] {
     const made = this.#connections.get(id);
-    if (!made) throw new LinkError('ECONNRESET', 'the connection was closed');
+    if (!made) throw new LinkError('ECONNRESET', 'connect: the connection was closed; try again');
     return made.connection;
   }
 

@@ -85,8 +85,7 @@ function pageOf(): Promise<Port> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
       const sentence =
-        'no page makes connections for this Worker, which has no WebRTC of its own: ' +
-        'call provideRtc(worker) in the page';
+        'connect: a Worker has no WebRTC of its own; call provideRtc(worker) in the page';
       reject(new LinkError('EOPNOTSUPP', sentence));
     }, PAGE_MILLIS);
     void pagePort.then((port) => {

@@ -108,7 +108,10 @@ async function readBody(request: IncomingMessage, bodyMillis: number): Promise<s
       if (text.length <= BODY_LENGTH_MAX) text += chunk as string;
     }
     if (text.length > BODY_LENGTH_MAX)
-      throw new LinkError('EMSGSIZE', 'the offer exceeds the size limit');
+      throw new LinkError(
+        'EMSGSIZE',
+        'answer: the offer exceeds the size limit; pass it unchanged',
+      );
     return text;
   } finally {
     clearTimeout(timer);

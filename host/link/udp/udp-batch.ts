@@ -318,7 +318,7 @@ export class UdpBatchLink implements Link {
     const { fd } = await bindDescriptor(local);
     if (this.#opened !== opened) {
       posix.close(fd);
-      throw new LinkError('EIO', 'moveTo: the link was closed meanwhile');
+      throw new LinkError('EIO', 'moveTo: the link was closed meanwhile; open another device');
     }
     setBatchOptions(posix, fd, local.gid.isIpv4);
     const moved = new Endpoint(local.gid, posix.localPort(fd));

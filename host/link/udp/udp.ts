@@ -213,7 +213,7 @@ export class UdpLink implements Link {
     const { socket } = await this.#bindAt(local);
     if (this.#socket !== before) {
       socket.close();
-      throw new LinkError('EIO', 'moveTo: the link was closed meanwhile');
+      throw new LinkError('EIO', 'moveTo: the link was closed meanwhile; open another device');
     }
     const moved = new Endpoint(local.gid, socket.address().port);
     const groups = this.#openGroups(moved, socket);

@@ -83,7 +83,11 @@ const READ_ONLY: readonly Name[] = [
 export function parametersOf(given: Partial<RdsParameters> = {}): RdsParameters {
   const parameters = { ...PARAMETERS };
   for (const [name, value] of Object.entries(given) as [Name, number][]) {
-    if (!Object.hasOwn(PARAMETERS, name)) throw new MisuseError(name, 'is not an RDS parameter');
+    if (!Object.hasOwn(PARAMETERS, name))
+      throw new MisuseError(
+        name,
+        `is not an RDS parameter: use one of ${Object.keys(PARAMETERS).join(', ')}`,
+      );
     const [least, most] = FIXED.includes(name)
       ? [PARAMETERS[name], PARAMETERS[name]]
       : name in SETTABLE

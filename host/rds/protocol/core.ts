@@ -259,7 +259,10 @@ export class RdsCore implements PathNode {
   addAddress(now: number, address: Endpoint, isReserve = false): void {
     this.#now = now;
     if (this.addresses.length >= ADDRESSES_MAX) {
-      throw new RefusalError('ENOBUFS', `addDevice: a node has at most ${ADDRESSES_MAX} addresses`);
+      throw new RefusalError(
+        'ENOBUFS',
+        `addDevice: a node has at most ${ADDRESSES_MAX} addresses; remove one`,
+      );
     }
     if (isReserve) this.#reserves.add(this.addresses.length);
     this.addresses.push(address);

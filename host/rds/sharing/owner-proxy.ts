@@ -257,6 +257,8 @@ export class OwnerProxy {
 }
 
 export function notHere(what: string): RefusalError {
-  const why = 'another process of this device is owner its reliable datagrams';
-  return new RefusalError('EOPNOTSUPP', `${what}: ${why}`);
+  return new RefusalError(
+    'EOPNOTSUPP',
+    `${what}: another process owns the reliable datagrams of this device; call it there`,
+  );
 }

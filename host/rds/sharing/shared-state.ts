@@ -110,7 +110,11 @@ export class SharedState {
       const sharedState = new SharedState(shared, memory);
       if (found === undefined) sharedState.#begin(random, auth);
       if (sharedState.#words[0] !== MAGIC)
-        throw new RefusalError('EIO', 'socket: the shared state of the node is damaged');
+        throw new RefusalError(
+          'EIO',
+          'socket: the shared state of the node is damaged; end its processes, and the ' +
+            'next one creates it anew',
+        );
       if (sharedState.#words[AUTH] !== auth) {
         context.free(memory);
         throw new RefusalError('EACCES', OTHER_AUTH);

@@ -35,7 +35,11 @@ export class DirectedMemory {
 
   freeMr(cookie: bigint): void {
     const found = this.#regions.get(rkeyOf(cookie));
-    if (!found) throw new RefusalError('EINVAL', 'freeMr: cookie is not one of this socket');
+    if (!found)
+      throw new RefusalError(
+        'EINVAL',
+        'freeMr: cookie is not one of this socket; pass one of getMr',
+      );
     this.#regions.delete(rkeyOf(cookie));
     found.mr.dereg();
   }
@@ -52,7 +56,7 @@ export class DirectedMemory {
   operation(args: RdmaArgs, from: number, ended: (status: number) => void): RdmaOperation {
     const { cookie, remoteOffset = 0, local, flags } = args;
     if (cookie < 0n || cookie > 0xffffffffffffffffn) {
-      throw new MisuseError('cookie', 'must fit 64 bits');
+      throw new MisuseError('cookie', `must fit 64 bits, got ${cookie}`);
     }
     if (!Number.isInteger(remoteOffset) || remoteOffset < 0 || remoteOffset > U32_MAX) {
       throw new MisuseError('remoteOffset', `must fit 32 bits, got ${remoteOffset}`);

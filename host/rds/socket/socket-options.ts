@@ -50,7 +50,10 @@ export class SocketOptions {
     };
     const value = values[`${level} ${name}`];
     if (value === undefined) {
-      throw new RefusalError('ENOPROTOOPT', `getsockopt: unknown option ${name} of level ${level}`);
+      throw new RefusalError(
+        'ENOPROTOOPT',
+        `getsockopt: unknown option ${name} of level ${level}; RDS(7) lists them`,
+      );
     }
     return value;
   }
@@ -58,10 +61,14 @@ export class SocketOptions {
   /** Throws MisuseError; RefusalError ENOPROTOOPT, EOPNOTSUPP. */
   set(level: number, name: number, value: number | bigint | RdsAddress): void {
     if (level === SOL_RDS) return this.#setOfRds(name, value);
-    if (typeof value !== 'number') throw new MisuseError('value', 'must be a number');
+    if (typeof value !== 'number')
+      throw new MisuseError('value', `must be a number, got ${typeof value}`);
     const isKnown = name === SocketOption.SO_RCVBUF || name === SocketOption.SO_SNDBUF;
     if (level !== SOL_SOCKET || !isKnown) {
-      throw new RefusalError('ENOPROTOOPT', `setsockopt: unknown option ${name} of level ${level}`);
+      throw new RefusalError(
+        'ENOPROTOOPT',
+        `setsockopt: unknown option ${name} of level ${level}; RDS(7) lists them`,
+      );
     }
     checkWhole('value', value, 1, 0x7fffffff);
     if (name === SocketOption.SO_SNDBUF) {

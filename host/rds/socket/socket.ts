@@ -80,10 +80,16 @@ export function socket(
   context: Context,
 ): RdsSocket {
   if (domain !== AF_INET_OFFLOAD) {
-    throw new RefusalError('EAFNOSUPPORT', `socket: the family is AF_INET_OFFLOAD, not ${domain}`);
+    throw new RefusalError(
+      'EAFNOSUPPORT',
+      `socket: the family must be AF_INET_OFFLOAD, not ${domain}`,
+    );
   }
   if (type !== SOCK_DGRAM || protocol !== 0) {
-    throw new RefusalError('EPROTONOSUPPORT', 'socket: the type is SOCK_DGRAM, the protocol 0');
+    throw new RefusalError(
+      'EPROTONOSUPPORT',
+      `socket: type and protocol must be SOCK_DGRAM and 0, not ${type} and ${protocol}`,
+    );
   }
   const node = RdsNode.of(context);
   node.checkAccess();
@@ -136,7 +142,8 @@ export class RdsSocket implements PortUser {
 
   #bind({ address, port }: { readonly address?: string; readonly port: number }): void {
     this.#checkOpen();
-    if (this.#port) throw new RefusalError('EINVAL', 'bind: the socket is bound already');
+    if (this.#port)
+      throw new RefusalError('EINVAL', 'bind: the socket is bound already; open another one');
     const { core, now } = this.node;
     const gid = address === undefined ? undefined : parseGid(address);
     if (gid && !core.addresses.some((own) => own.gid.equals(gid))) {
@@ -467,9 +474,10 @@ export class RdsSocket implements PortUser {
   }
 
   #checkOpen(): void {
-    if (this.#isClosed) throw new RefusalError('EBADF', 'RdsSocket: the socket is closed');
+    if (this.#isClosed)
+      throw new RefusalError('EBADF', 'RdsSocket: the socket is closed; open another one');
     if (this.node.isClosed || this.node.context.device.closed) {
-      throw new RefusalError('ENOTCONN', 'RdsSocket: the device is closed');
+      throw new RefusalError('ENOTCONN', 'RdsSocket: the device is closed; open another one');
     }
   }
 }

@@ -307,7 +307,7 @@ function nameBytes(name: string): Uint8Array {
   }
   // All of these would be the same bytes.
   if (/\p{Surrogate}/u.test(name)) {
-    throw new MisuseError('name', 'has half a surrogate pair, which UTF-8 cannot express');
+    throw new MisuseError('name', `must not have half a surrogate pair, got ${name}`);
   }
   const padded = new Uint8Array(NAME_BYTES);
   padded.set(bytes);

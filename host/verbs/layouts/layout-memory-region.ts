@@ -206,8 +206,7 @@ export class LayoutMemoryRegion {
     if (!awaitRelease(() => (this.#reclaim() <= 1 ? 1 : 0))) {
       throw new RefusalError(
         'EBUSY',
-        `${verb}: the layout is set, but another engine still uses the previous one; call dereg or ` +
-          'set the layout again before its memory is reused',
+        `${verb}: the layout is set; another thread is still using the memory; call dereg`,
       );
     }
   }

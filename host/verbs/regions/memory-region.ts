@@ -236,7 +236,7 @@ export class MemoryRegion {
     if (!awaitRelease(() => arena.exports.mrReregistered(engine.context, parameters))) {
       throw new ReregMrError(
         'EBUSY',
-        `${verb}: the region is changed, but another thread still uses the old registration`,
+        `${verb}: the region is changed; another thread is still using the memory; call again`,
         ReregMrErrCode.DO_FORK_OLD,
       );
     }
@@ -249,12 +249,20 @@ export class MemoryRegion {
 function oldStands(errno: number, why: string): ReregMrError {
   const { INPUT } = ReregMrErrCode;
   if (errno === Errno.EOPNOTSUPP) {
-    return new ReregMrError('EOPNOTSUPP', 'rereg: access has an unknown flag', INPUT);
+    return new ReregMrError('EOPNOTSUPP', 'rereg: access has an unknown flag; leave it out', INPUT);
   }
   if (errno === Errno.EAGAIN) {
-    return new ReregMrError('EAGAIN', 'rereg: another thread is changing the region', INPUT);
+    return new ReregMrError(
+      'EAGAIN',
+      'rereg: another thread is changing the region; call again',
+      INPUT,
+    );
   }
-  return new ReregMrError('EINVAL', `rereg: ${why}, or the region’s key was invalidated`, INPUT);
+  return new ReregMrError(
+    'EINVAL',
+    `rereg: ${why}, or the region’s key was invalidated; register it again`,
+    INPUT,
+  );
 }
 
 function checkAccess(access: number): void {
@@ -302,17 +310,17 @@ export function checkBuffer(context: Context, buffer: Uint8Array): Allocation {
   if (buffer.buffer !== memory.buffer) {
     throw new MisuseError(
       'buffer',
-      'lies outside the device’s memory and cannot be registered without a copy; take memory from ' +
-        'context.alloc() and copy into it',
+      'lies outside the device’s memory; copy it into memory of context.alloc()',
     );
   }
-  if (buffer.length === 0) throw new MisuseError('buffer', 'must have at least one byte');
+  if (buffer.length === 0)
+    throw new MisuseError('buffer', `must have at least one byte, got ${buffer.length}`);
   const allocation = context.allocations.find(buffer.byteOffset, buffer.length);
   if (!allocation) {
     throw new MisuseError('buffer', 'must be a buffer of context.alloc(), or a part');
   }
   if (allocation.lent.size > 0) {
-    throw new RefusalError('EBUSY', 'regMr: the buffer holds queues, which peers must not access');
+    throw new RefusalError('EBUSY', 'regMr: the buffer holds queues; use another');
   }
   return allocation;
 }

@@ -49,7 +49,7 @@ class Model {
     } catch (error) {
       assert.instance(error, RefusalError);
       assert.is((error as RefusalError).code, 'ENOMEM');
-      assert.match((error as Error).message, `no ${size} bytes in a row left`);
+      assert.match((error as Error).message, `no ${size} bytes in a row are left`);
       assert.match((error as Error).message, `${SIZE - this.used} free in all`);
       assert.not.ok(fits, `${rounded} bytes would have fitted`);
       return;

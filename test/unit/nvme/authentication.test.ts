@@ -254,7 +254,7 @@ test('options that contradict each other are misuse, and no error contains a sec
   const dhchap = { hosts: { [HOST_NQN]: { secret } } };
   const wrong: readonly [object, RegExp][] = [
     [{ dhchap, hosts: [HOST_NQN] }, /leave hosts out/],
-    [{ dhchap: { hosts: {} } }, /names no host/],
+    [{ dhchap: { hosts: {} } }, /must name at least one host, got 0/],
     [{ dhchap: { hosts: { host: { secret } } } }, /no NVMe qualified name/],
     [{ dhchap: { ...dhchap, hash: 'md5' } }, /must be one of sha256, sha384, sha512/],
     [{ dhchap: { ...dhchap, group: 'modp2048' } }, /must be one of null, ffdhe2048/],

@@ -93,7 +93,7 @@ test('a request that is no offer gets an error status, and leaves no resources',
   for (const length of [70_000, 5_000_000]) {
     assert.equal(await post('x'.repeat(length)), [
       400,
-      'the offer exceeds the size limit (EMSGSIZE)',
+      'answer: the offer exceeds the size limit; pass it unchanged (EMSGSIZE)',
     ]);
   }
   const media = 'm=application 9 UDP/DTLS/SCTP webrtc-datachannel';
