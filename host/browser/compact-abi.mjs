@@ -1,5 +1,5 @@
 /** esbuild plugin: the engine's enums and offsets (build/abi.js) in fewer bytes. */
-import { readFileSync, readdirSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 
 /** A table of names repeats its enum: the bundle derives the table from the enum. */
 const NAMES = /^export const ((\w+)Name) = \/\* @__PURE__ \*\/ Object\.freeze\(\{[^}]*\}\);/gm;
@@ -25,15 +25,22 @@ const LAID = `const laid = (text) => {
   return { size, fields };
 };`;
 
-/** All words in the host's sources: the bundle needs no other field name. */
-const words = new Set(
-  readdirSync('host', { recursive: true, encoding: 'utf8' })
-    .filter((name) => name.endsWith('.ts'))
-    .flatMap((name) => readFileSync(`host/${name}`, 'utf8').match(/\w+/g) ?? []),
-);
+/** All words in the code of the sources of a bundle: it needs no other field name. */
+async function wordsOf({ esbuild, initialOptions: { plugins, ...options } }) {
+  const { metafile } = await esbuild.build({
+    ...options,
+    plugins: plugins.filter((plugin) => plugin !== compactAbi),
+    write: false,
+    metafile: true,
+  });
+  const sources = Object.keys(metafile.inputs).filter((name) => name.endsWith('.ts'));
+  return new Set(sources.flatMap((name) => codeOf(name).match(/\w+/g) ?? []));
+}
+
+const codeOf = (name) => readFileSync(name, 'utf8').replace(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '');
 
 /** The fields as words: a name, and its kind if it differs from the previous field's kind. */
-function laidOut(whole, name, fields) {
+function laidOut(words, name, fields) {
   let last = 'u32';
   const laid = [...fields.matchAll(/(\w+): \[(\d+), '(\w+)'\]/g)].map(([, field, , kind]) => {
     const known = words.has(field) ? field : '';
@@ -70,12 +77,13 @@ function countedOut(whole, name, members) {
 
 export const compactAbi = {
   name: 'compact-abi',
-  setup({ onLoad }) {
-    onLoad({ filter: /\/build\/abi\.js$/ }, ({ path }) => {
+  setup(build) {
+    build.onLoad({ filter: /\/build\/abi\.js$/ }, async ({ path }) => {
+      const words = await wordsOf(build);
       const text = readFileSync(path, 'utf8');
       const contents = text
         .replace(NAMES, 'export const $1 = /* @__PURE__ */ named($2);')
-        .replace(LAYOUTS, laidOut)
+        .replace(LAYOUTS, (_, name, fields) => laidOut(words, name, fields))
         .replace(ENUMS, countedOut);
       return { contents: `${NAMED}\n${LAID}\n${COUNTED}\n${contents}`, loader: 'js' };
     });
