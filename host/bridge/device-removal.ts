@@ -33,7 +33,7 @@ export function removedAfter(
       if (isRemoved && !ENDS.test(name)) {
         throw new RefusalError(
           'EIO',
-          'remove device: a rule of --fault removed it; start the program again',
+          `${name}: a rule of --fault removed the device; start the program again`,
         );
       }
       if (name === 'OPEN_CONTEXT') timer ??= setTimeout(remove, timerMillis(afterMillis));

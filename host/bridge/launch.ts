@@ -34,7 +34,7 @@ export async function checkMachine(library = LIBRARY): Promise<void> {
   if (platform !== 'linux' || arch !== 'x64') {
     throw new RefusalError(
       'EOPNOTSUPP',
-      `run: is for linux-x64, and this is ${platform}-${arch}; use such a machine`,
+      `run: the command is for linux-x64, and this machine is ${platform}-${arch}; use another one`,
     );
   }
   if (!existsSync(library)) {

@@ -75,8 +75,8 @@ export class EchoChannel {
         reject(
           new LinkError(
             'ETIMEDOUT',
-            'open bare channel: no way to the peer was found for a bare channel within ' +
-              `${OPEN_MILLIS / 1000} s; check the network`,
+            `open bare channel: no way to the peer was found within ${OPEN_MILLIS / 1000} s; ` +
+              'check the network',
           ),
         );
       }, OPEN_MILLIS);

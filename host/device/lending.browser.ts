@@ -11,7 +11,7 @@ export interface Lending {
 export function backBy(): Promise<BackMemory> {
   const refusal = new RefusalError(
     'EOPNOTSUPP',
-    'openDevice: lending is not available in a page; open one',
+    'openDevice: lending is not available in a page; leave it out',
   );
   return Promise.reject(refusal);
 }

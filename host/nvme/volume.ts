@@ -247,7 +247,7 @@ export class NvmeVolume {
     }
     this.#cancelWatch();
     await this.#association?.shutdown();
-    this.#giveUp(new RefusalError('ECONNRESET', 'close: the volume is closed; connect again'));
+    this.#giveUp(new RefusalError('ECONNRESET', 'volume: the volume is closed; connect again'));
     await this.#reclaiming;
     if (!this.context.device.closed) {
       this.#user.destroy();

@@ -85,7 +85,7 @@ function decode(bytes: Uint8Array, count: number): bigint[] {
     if (!isKnown || at + FIELD_BYTES > bytes.length) {
       throw new RefusalError(
         'EPROTO',
-        `readFlush: a message has ${tag} at byte ${at}; check that both sides run the same version`,
+        `flush message: it has ${tag} at byte ${at}; check that both sides run the same version`,
       );
     }
     values[field - 1] = view.getBigUint64(at + 1, true);

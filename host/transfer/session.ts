@@ -98,8 +98,8 @@ export class Session {
     if (room < 1) {
       throw new RefusalError(
         'EMSGSIZE',
-        `pieces of ${pieceBytes} bytes exceed the server's window of ` +
-          `${windowBytes}; choose smaller ones (--piece-bytes)`,
+        `pieces of ${pieceBytes} bytes do not fit into the server's window of ${windowBytes}: ` +
+          'choose smaller ones (--piece-bytes)',
       );
     }
     const part = (this.#part = await store.open(request));

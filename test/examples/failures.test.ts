@@ -28,7 +28,7 @@ const SAMPLE: readonly Row[] = [
     'client/main Worker.start',
     'EAGAIN',
     'refused',
-    /before it started: try again \(EAGAIN\)/,
+    /before it started; try again \(EAGAIN\)/,
   ],
   [
     '01-connect',

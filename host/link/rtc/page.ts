@@ -45,7 +45,10 @@ export interface PageConnection {
 function peerConnectionClass(): RtcPeerConnectionClass {
   const scope = globalThis as { RTCPeerConnection?: RtcPeerConnectionClass };
   if (scope.RTCPeerConnection) return scope.RTCPeerConnection;
-  throw new LinkError('EOPNOTSUPP', 'connect: this browser has no WebRTC; use a WebSocketLink');
+  throw new LinkError(
+    'EOPNOTSUPP',
+    'connect: WebRTC is missing in this browser, or disabled; use a WebSocketLink',
+  );
 }
 
 export class PageConnector implements RtcConnector {
@@ -97,9 +100,13 @@ export class PageConnector implements RtcConnector {
         const rule = `iceServers: ${message}; write stun:host:port, or turn: with credentials`;
         throw new LinkError('EINVAL', rule, { cause: error });
       }
-      throw new LinkError('EACCES', `connect: the browser does not allow it: ${message}`, {
-        cause: error,
-      });
+      throw new LinkError(
+        'EACCES',
+        `connect: the browser does not allow the connection: ${message}`,
+        {
+          cause: error,
+        },
+      );
     }
     return {
       connection,
