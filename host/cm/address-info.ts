@@ -41,7 +41,9 @@ export async function lookUp(host: string): Promise<string> {
   try {
     return (await lookup(host)).address;
   } catch (error) {
-    throw new RefusalError('ENOENT', `the host ${host} is not known`, { cause: error });
+    throw new RefusalError('ENOENT', `getaddrinfo: the host ${host} is not known; check the name`, {
+      cause: error,
+    });
   }
 }
 

@@ -142,7 +142,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.#check('bindAddr', ['IDLE']);
     if (address !== undefined && !parseAddress('address', address).equals(this.context.local.gid)) {
       const { gid } = this.context.local;
-      throw new RefusalError('EADDRNOTAVAIL', `bindAddr: the device has ${gid}, not ${address}`);
+      throw new RefusalError('EADDRNOTAVAIL', `bindAddr: address must be ${gid}, got ${address}`);
     }
     this.#port = this.#manager.takePort(this.portSpace, port);
     this.#state = 'ADDR_BOUND';
@@ -160,7 +160,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       const own = this.context.local.gid;
       throw new RefusalError(
         'EADDRNOTAVAIL',
-        `resolveAddr: ${own} and ${gid} have different address families`,
+        `resolveAddr: the peer must have the address family of ${own}, got ${gid}`,
       );
     }
     if (this.#state === 'IDLE') this.#port = this.#manager.takePort(this.portSpace, 0);
@@ -319,7 +319,10 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
    */
   establish(): void {
     if (this.#connection?.state !== 'REP_RCVD') {
-      throw new RefusalError('EINVAL', 'establish: the id has no reply of its peer');
+      throw new RefusalError(
+        'EINVAL',
+        'establish: the id has no reply of its peer; await CONNECT_RESPONSE',
+      );
     }
     this.#manager.core.ready(this.#connection);
   }
@@ -351,7 +354,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
         // The peer was quicker, or it is the second time.
         return;
       default:
-        throw new RefusalError('EINVAL', 'disconnect: the id has no connection');
+        throw new RefusalError('EINVAL', 'disconnect: the id has no connection; connect it first');
     }
   }
 
@@ -506,7 +509,10 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     const { state } = connection ?? {};
     const canAnswer = state === 'REQ_RCVD' || state === 'SIDR_REQ_RCVD';
     if (connection && (canAnswer || (verb === 'reject' && state === 'REP_RCVD'))) return connection;
-    throw new RefusalError('EINVAL', `${verb}: the request is answered already, or has ended`);
+    throw new RefusalError(
+      'EINVAL',
+      `${verb}: the request is answered already, or has ended; await another`,
+    );
   }
 
   protected push(event: CmEventType, more: Partial<CmEventFields> = {}): void {

@@ -56,7 +56,11 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
       return new ConnectError('ETIMEDOUT', `${verb}: ${why}`, event);
     }
     case CmEventType.DISCONNECTED:
-      return new ConnectError('ECONNRESET', `${verb}: the peer disconnected at once`, event);
+      return new ConnectError(
+        'ECONNRESET',
+        `${verb}: the peer disconnected at once; see its errors`,
+        event,
+      );
     default: {
       const what = event ? event.name : 'the device was closed';
       return new ConnectError('EIO', `${verb}: ${what}`, event);

@@ -162,5 +162,8 @@ export function idsOf(connection: Connection): { localCommId: number; remoteComm
 /** Throws RefusalError EINVAL: `verb` is not allowed in this state. */
 export function checkState(connection: Connection, verb: string, states: readonly CmState[]): void {
   if (states.includes(connection.state)) return;
-  throw new RefusalError('EINVAL', `${verb}: the connection is in ${connection.state}`);
+  throw new RefusalError(
+    'EINVAL',
+    `${verb}: the connection must be in ${states.join(' or ')}, and is in ${connection.state}`,
+  );
 }

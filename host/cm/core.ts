@@ -140,7 +140,7 @@ export class CmCore implements CmProtocol {
     if (this.listeners.has(serviceId)) {
       throw new RefusalError(
         'EADDRINUSE',
-        `another listener has service id 0x${serviceId.toString(16)}`,
+        `listen: another listener has service id 0x${serviceId.toString(16)}; choose another port`,
       );
     }
     this.#options.claim?.(serviceId);
@@ -437,7 +437,7 @@ export class CmCore implements CmProtocol {
       const { connectionsMax } = this.limits;
       throw new RefusalError(
         'ENOMEM',
-        `connect: all ${connectionsMax} connections of the device are in use`,
+        `connect: all ${connectionsMax} connections of the device are in use; destroy one first`,
       );
     }
     const connection = new Connection(localId, peer, this.#transactionId(localId));

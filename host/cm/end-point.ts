@@ -118,7 +118,7 @@ export abstract class EndPoint implements ManagedId {
     checkInit('createQp', attributes, 'cqe');
     const qpType = attributes.qpType ?? (this.isDatagram ? QpType.UD : QpType.RC);
     if ((qpType === QpType.UD) !== this.isDatagram) {
-      throw new MisuseError('qpType', 'must be UD in PortSpace.UDP, and only there');
+      throw new MisuseError('qpType', `must be UD in PortSpace.UDP, and only there, got ${qpType}`);
     }
     const { cqe, ...given } = attributes;
     const made: CompletionQueue[] = [];
@@ -191,7 +191,10 @@ export abstract class EndPoint implements ManagedId {
   resolveAddrinfo(node: string, service: number | string, hints: AddressHints = {}): void {
     this.checkAlive();
     if (this.#info !== undefined)
-      throw new RefusalError('EBUSY', 'resolveAddrinfo: another call of the id is pending');
+      throw new RefusalError(
+        'EBUSY',
+        'resolveAddrinfo: another call of the id is pending; await it',
+      );
     const portSpace = hints.portSpace ?? this.portSpace;
     const found = numericInfo(node, service, { ...hints, portSpace });
     this.#info = found ?? 'RESOLVING';
@@ -212,7 +215,10 @@ export abstract class EndPoint implements ManagedId {
   queryAddrinfo(): AddressInfo {
     const info = this.#info;
     if (info === undefined || info === 'RESOLVING') {
-      throw new RefusalError('ENOENT', 'queryAddrinfo: call resolveAddrinfo first');
+      throw new RefusalError(
+        'ENOENT',
+        'queryAddrinfo: the id has no address info; call resolveAddrinfo first',
+      );
     }
     this.#info = undefined;
     return info;
@@ -222,7 +228,7 @@ export abstract class EndPoint implements ManagedId {
   writeCmEvent(event: number, status: number, arg: number | bigint): void {
     this.checkAlive();
     if (event !== CmEventType.USER) {
-      throw new RefusalError('EINVAL', 'writeCmEvent: event must be USER');
+      throw new RefusalError('EINVAL', `writeCmEvent: event must be USER, got ${event}`);
     }
     this.push(event, { status, arg: BigInt(arg) });
   }
@@ -357,7 +363,10 @@ export abstract class EndPoint implements ManagedId {
   #sendTo(group: Gid): void {
     const { multicast, name } = this.context.device.info;
     if (!multicast) {
-      throw new RefusalError('EOPNOTSUPP', `joinMulticastEx: the ${name} link has no multicast`);
+      throw new RefusalError(
+        'EOPNOTSUPP',
+        `joinMulticastEx: the ${name} link has no multicast; use UDP`,
+      );
     }
     this.#sentTo.add(group.toString());
   }
@@ -376,7 +385,11 @@ function sgeOf(buffer: Uint8Array, mr: MemoryRegion): Sge {
   const offset = buffer.byteOffset - whole.byteOffset;
   const isWithin =
     buffer.buffer === whole.buffer && offset >= 0 && offset + buffer.length <= whole.length;
-  if (!isWithin) throw new MisuseError('buffer', 'must lie in the region');
+  if (!isWithin)
+    throw new MisuseError(
+      'buffer',
+      `must lie in the region, got ${buffer.length} bytes at ${buffer.byteOffset}`,
+    );
   return { addr: mr.addr + BigInt(offset), length: buffer.length, lkey: mr.lkey };
 }
 

@@ -18,7 +18,10 @@ export interface Template {
 export async function nextRequest(listenId: CmId): Promise<CmId | undefined> {
   const { template } = listenId;
   if (!template)
-    throw new RefusalError('EINVAL', 'getRequest: the id is not a listener of createEp');
+    throw new RefusalError(
+      'EINVAL',
+      'getRequest: the id is not a listener of createEp; use its channel',
+    );
   for (;;) {
     const event = await listenId.channel.getEvent();
     if (!event || event.event === CmEventType.DEVICE_REMOVAL) return undefined;

@@ -46,11 +46,14 @@ export function attributesOf(
     return { ...common, ...(isDatagram ? { qkey: RDMA_UDP_QKEY } : { qpAccessFlags: ACCESS }) };
   }
   if (qpState !== QpState.RTR && qpState !== QpState.RTS) {
-    throw new MisuseError('qpState', 'must be INIT, RTR or RTS');
+    throw new MisuseError('qpState', `must be INIT, RTR or RTS, got ${qpState}`);
   }
   if (isDatagram) return qpState === QpState.RTR ? { qpState } : { qpState, sqPsn: 0 };
   if (!agreement) {
-    throw new RefusalError('EINVAL', 'initQpAttr: the id has no agreement with a peer yet');
+    throw new RefusalError(
+      'EINVAL',
+      'initQpAttr: the id has no agreement with a peer yet; connect it first',
+    );
   }
   const isReliable = qpType === QpType.RC;
   if (qpState === QpState.RTR) {

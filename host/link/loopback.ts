@@ -70,7 +70,8 @@ export class LoopbackNetwork {
    * its error is thrown at the end.
    */
   deliver(): number {
-    if (this.#delivering) throw new MisuseError('deliver', 'must not be called by a receiver');
+    if (this.#delivering)
+      throw new MisuseError('deliver', 'is not valid during a delivery: return first');
     const batches = this.#queue;
     this.#queue = [];
     this.#delivering = true;
@@ -112,7 +113,10 @@ export class LoopbackNetwork {
     }
     const key = local.toString();
     if (this.#links.has(key)) {
-      throw new LinkError('EADDRINUSE', `${key} is taken by another link of this network`);
+      throw new LinkError(
+        'EADDRINUSE',
+        `${key} is taken by another link of this network; choose another`,
+      );
     }
     this.#links.set(key, link);
     this.version++;

@@ -84,7 +84,7 @@ export class FmrPool {
     }
     this.#check();
     const why = this.#unfit(mr);
-    if (why !== undefined) throw new RefusalError('EINVAL', `addMr: the region ${why}`);
+    if (why !== undefined) throw new RefusalError('EINVAL', `addMr: ${why}`);
     if (mr.registered)
       throw new RefusalError('EBUSY', 'addMr: the region is registered; invalidate it first');
     const errno = this.#member.regions.add(mr, true);
@@ -213,11 +213,13 @@ export class FmrPool {
   }
 
   #unfit(mr: FastMemoryRegion): string | undefined {
-    if (mr.context.siblings !== this.context.siblings) return 'is of another device';
-    if (mr.pd !== this.pd) return 'is of another protection domain';
-    if (mr.holder !== undefined) return 'is in a pool already';
-    if (mr.maxLength < this.params.maxLength) return `takes no ${this.params.maxLength} bytes`;
-    return undefined;
+    if (mr.context.siblings !== this.context.siblings)
+      return 'the region is of another device; use its pool';
+    if (mr.pd !== this.pd) return 'the region is of another protection domain; use its pool';
+    if (mr.holder !== undefined) return 'the region is in a pool already; remove it there first';
+    const { maxLength } = this.params;
+    if (mr.maxLength >= maxLength) return undefined;
+    return `the region must take ${maxLength} bytes, and takes ${mr.maxLength}`;
   }
 }
 

@@ -167,7 +167,7 @@ function checkArray(operation: string, argument: string, array: unknown): void {
 function rightBits(argument: string, rights: readonly Right[] = ['read', 'write', 'atomic']) {
   let bits = 0;
   if (rights.length === 0) {
-    const rule = 'must name one of read, write, atomic, got none';
+    const rule = `must name one of read, write, atomic, got ${rights.length}`;
     throw new MisuseError(`${argument}.rights`, `${rule}; leave the region out to share nothing`);
   }
   for (const right of rights) {

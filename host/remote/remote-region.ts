@@ -37,7 +37,7 @@ function buildHandle({ id, description }: RegionHandle): string {
 
 /** Throws MisuseError. */
 export function parseHandle(handle: string): RegionHandle {
-  const invalid = new MisuseError('handle', 'must be the handle of a RemoteRegion, unchanged');
+  const invalid = new MisuseError('handle', 'must be a handle of a RemoteRegion, unchanged');
   if (typeof handle !== 'string' || !handle.startsWith(HANDLE_PREFIX)) throw invalid;
   try {
     const [id, ...fields] = JSON.parse(handle.slice(HANDLE_PREFIX.length)) as unknown[];

@@ -62,8 +62,8 @@ export function jobOf(environment: Environment): Job {
   if (!launcher) {
     throw new MisuseError(
       'job',
-      'no launcher started this process: use "verbena shmem run -n 4 program.js", mpirun or ' +
-        'srun, or pass the job to init',
+      'is required, as no launcher started this process: use "verbena shmem run -n 4 ' +
+        'program.js", mpirun or srun, or pass the job to init',
     );
   }
   const read = (names: readonly string[], least: number): number | undefined => {

@@ -126,7 +126,11 @@ function effectOf(rule: FaultRule, where: string): [(typeof FAULT_KINDS)[number]
   const isTwo = completion !== undefined || rule.afterMillis !== undefined;
   if (call === undefined || isTwo || (errno === undefined) === (delayMicros === undefined)) {
     const rest = 'completion, or event "DEVICE_FATAL" with afterMillis';
-    throw new MisuseError(where, `must have call with errno or delayMicros, or ${rest}`);
+    const has = Object.keys(rule).join(', ');
+    throw new MisuseError(
+      where,
+      `must have call with errno or delayMicros, or ${rest}, got ${has}`,
+    );
   }
   const target = callNumber(call, where);
   if (errno !== undefined) {

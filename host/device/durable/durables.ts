@@ -84,7 +84,7 @@ export class Durables {
     const ring = new DurableRing(this.#arena.memory, ringAddress);
     const index = this.#table.take(address, length, ringAddress);
     if (index === undefined) {
-      const sentence = `addDurable: all ${DURABLE_SEGMENTS_MAX} durable segments are taken`;
+      const sentence = `addDurable: all ${DURABLE_SEGMENTS_MAX} durable segments are taken; remove one first`;
       throw new RefusalError('ENOMEM', sentence);
     }
     const kept: KeptSegment = {
@@ -96,7 +96,7 @@ export class Durables {
       remove: async () => {
         if (!this.#segments.has(kept)) throw new MisuseError('segment', 'is removed already');
         if (!ring.idle)
-          throw new RefusalError('EBUSY', 'remove: a FLUSH of the segment is pending');
+          throw new RefusalError('EBUSY', 'remove: a FLUSH of the segment is pending; call again');
         this.#segments.delete(kept);
         this.#table.release(index);
         const stopped = stop();
@@ -144,7 +144,7 @@ export class Durables {
     const whole = Number.isInteger(address) && Number.isInteger(length);
     const size = this.#arena.memory.bytes.length;
     if (!whole || address < 0 || length < 1 || address + length > size) {
-      throw new MisuseError('segment', 'must be a part of the device’s memory');
+      throw new MisuseError('segment', "must be a part of the device's memory");
     }
     for (const other of this.#segments) {
       if (address < other.address + other.length && other.address < address + length) {

@@ -66,9 +66,9 @@ export class ThreadShares {
     if (!this.#tables) {
       const remedy =
         this.#name === undefined
-          ? 'was opened for one thread; set threadsMax in openDevice'
-          : `has the name ${this.#name}; call openDevice with that name in the thread`;
-      throw new RefusalError('EOPNOTSUPP', `share: the device ${remedy}`);
+          ? 'the device was opened for one thread; set threadsMax in openDevice'
+          : `the device has the name ${this.#name}; call openDevice with that name in the thread`;
+      throw new RefusalError('EOPNOTSUPP', `share: ${remedy}`);
     }
     if (!Number.isInteger(memoryBytes) || memoryBytes < 2 ** 20) {
       throw new MisuseError(

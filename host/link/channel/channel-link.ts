@@ -302,7 +302,7 @@ export abstract class ChannelLink implements Link {
     if (!this.#receiver)
       throw new LinkError('ECONNRESET', 'connect: the link is not open; open it');
     if (this.info.local.gid.equals(gid)) {
-      throw new LinkError('EADDRINUSE', `connect: ${gid} is this link; use another`);
+      throw new LinkError('EADDRINUSE', `connect: ${gid} is the address of this link; use another`);
     }
     if (this.#peers.size + this.#pending.size + this.#older.size >= peersMax) {
       throw new LinkError(

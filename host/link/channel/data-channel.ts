@@ -273,7 +273,10 @@ export class DataChannelLink extends ChannelLink {
   protected async takeAddress(): Promise<Gid> {
     const gid = await this.#connector.address();
     if (taken.has(this.#connector)) {
-      throw new LinkError('EADDRINUSE', `connect: [${gid}]:4791 is another link; close it`);
+      throw new LinkError(
+        'EADDRINUSE',
+        `open: [${gid}]:4791 is the address of another link; close it`,
+      );
     }
     taken.add(this.#connector);
     return gid;

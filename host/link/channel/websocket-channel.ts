@@ -121,7 +121,10 @@ function readHello(text: string): Gid {
   } catch {
     // Said below.
   }
-  throw new LinkError('EPROTO', 'the peer of the WebSocket sent no address');
+  throw new LinkError(
+    'EPROTO',
+    'connect: the peer of the WebSocket sent no address; check its version',
+  );
 }
 
 function uniqueLocal(gid: Gid): Gid {

@@ -91,7 +91,10 @@ export class WebSocketLink extends ChannelLink {
       await claimed?.(`${gid}`);
       // The address is not proved, so the peer that has it first keeps it.
       if (this.peers.some((peer) => peer.gid.equals(gid))) {
-        throw new LinkError('EADDRINUSE', `${gid} is the address of another peer`);
+        throw new LinkError(
+          'EADDRINUSE',
+          `connect: ${gid} is the address of another peer; use another`,
+        );
       }
       return await this.addPeer(gid, channel);
     } catch (error) {
@@ -103,7 +106,10 @@ export class WebSocketLink extends ChannelLink {
   protected async takeAddress(): Promise<Gid> {
     const gid = this.#wanted ?? randomGid();
     if (taken.has(gid.toString())) {
-      throw new LinkError('EADDRINUSE', `[${gid}]:4791 is the address of another link`);
+      throw new LinkError(
+        'EADDRINUSE',
+        `open: [${gid}]:4791 is the address of another link; close it`,
+      );
     }
     taken.add(gid.toString());
     return gid;
@@ -122,7 +128,12 @@ function within<Value>(value: Promise<Value>, millis: number): Promise<Value> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
       const seconds = millis / 1000;
-      reject(new LinkError('ETIMEDOUT', `the WebSocket peer sent no address within ${seconds} s`));
+      reject(
+        new LinkError(
+          'ETIMEDOUT',
+          `connect: the peer of the WebSocket sent no address within ${seconds} s; check that it runs`,
+        ),
+      );
     }, timerMillis(millis));
     value.then(resolve, reject).finally(() => clearTimeout(timer));
   });

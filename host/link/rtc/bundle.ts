@@ -67,7 +67,7 @@ function restartAll(restarts: readonly RtcRestart[]): RtcRestart {
       if (offers.length !== restarts.length) {
         throw new LinkError(
           'EPROTO',
-          'a restart must have the connections of the first offer, or only new ones',
+          'answer: a restart must have the connections of the first offer; connect again',
         );
       }
       return joined(await Promise.all(restarts.map((one, i) => one.answer(offers[i]!))));

@@ -12,11 +12,14 @@ const SHA256_BYTES = 32;
 /** A description of one data channel with a dozen candidates has 2 KB. */
 const SDP_LENGTH_MAX = 32768;
 
+const malformed = (why: string): LinkError =>
+  new LinkError('EPROTO', `description: ${why}; pass it on unchanged`);
+
 /** Of `AB:CD:…`, 32 bytes in hexadecimal. */
 export function gidOfFingerprint(fingerprint: string): Gid {
   const bytes = fingerprint.split(':').map((byte) => Number.parseInt(byte, 16));
   if (!/^([0-9a-f]{2}:){31}[0-9a-f]{2}$/i.test(fingerprint) || bytes.length !== SHA256_BYTES) {
-    throw new LinkError('EPROTO', 'the fingerprint is not a SHA-256 in hexadecimal');
+    throw malformed('its fingerprint is not a SHA-256 in hexadecimal');
   }
   return new Gid(Uint8Array.from([UNIQUE_LOCAL, ...bytes.slice(0, 15)]));
 }
@@ -29,7 +32,7 @@ export function gidOfFingerprint(fingerprint: string): Gid {
 export function gidOfDescription({ sdp, more = [] }: Description): Gid {
   const gid = gidOfSdp(sdp);
   if (!more.every((other) => gidOfSdp(other).equals(gid))) {
-    throw new LinkError('EPROTO', 'the description has connections of several peers');
+    throw malformed('it has connections of several peers');
   }
   return gid;
 }
@@ -40,12 +43,12 @@ function gidOfSdp(sdp: string): Gid {
     lines.filter((line) => prefix.test(line)).map((line) => line.replace(prefix, '').trim());
   const media = values(/^m=/i);
   if (media.length !== 1 || !/^application\b.*\bwebrtc-datachannel$/i.test(media[0]!)) {
-    throw new LinkError('EPROTO', 'the description is not that of one data channel');
+    throw malformed('it is not that of one data channel');
   }
   const prints = new Set(values(/^a=fingerprint:/i).map((value) => value.toLowerCase()));
   const [algorithm, value = ''] = [...prints][0]?.split(/\s+/) ?? [];
   if (prints.size !== 1 || algorithm !== 'sha-256') {
-    throw new LinkError('EPROTO', 'the description must have exactly one fingerprint, of SHA-256');
+    throw malformed('it must have exactly one fingerprint, of SHA-256');
   }
   return gidOfFingerprint(value);
 }
@@ -57,7 +60,7 @@ export function checkDescription(value: unknown, type: Description['type']): Des
   const isGood = (text: unknown): text is string =>
     typeof text === 'string' && text.length <= SDP_LENGTH_MAX;
   if (said !== type || !isGood(sdp) || others.length >= CONNECTIONS_MAX || !others.every(isGood)) {
-    throw new LinkError('EPROTO', `the received message is not an ${type}`);
+    throw malformed(`the received message is not an ${type}`);
   }
   return others.length > 0 ? { type, sdp, more: others } : { type, sdp };
 }

@@ -104,7 +104,10 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
   #open(): Channel {
     const scope = globalThis as unknown as { BroadcastChannel?: new (name: string) => Channel };
     if (scope.BroadcastChannel) return new scope.BroadcastChannel(`verbena ${this.#room}`);
-    throw new LinkError('EOPNOTSUPP', 'BroadcastChannel is missing in this browser');
+    throw new LinkError(
+      'EOPNOTSUPP',
+      'open: BroadcastChannel is missing in this browser; use another',
+    );
   }
 }
 

@@ -147,7 +147,7 @@ class Member {
   close(): void {
     if (this.#isOver) return;
     this.#say({ kind: 'leave' });
-    this.#end(new LinkError('ECONNRESET', `the room "${this.#room}" was left`));
+    this.#end(new LinkError('ECONNRESET', `room: "${this.#room}" was left; join again`));
   }
 
   #use(socket: Socket): void {
@@ -285,7 +285,7 @@ class Member {
     const id = `${++this.#count}`;
     return new Promise((resolve, reject) => {
       if (this.#isOver) {
-        reject(new LinkError('ECONNRESET', `the room "${this.#room}" was left`));
+        reject(new LinkError('ECONNRESET', `room: "${this.#room}" was left; join again`));
         return;
       }
       this.#exchanges.set(id, { to, resolve, reject });

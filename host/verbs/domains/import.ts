@@ -22,7 +22,8 @@ export function importPd(context: Context, handle: number): ProtectionDomain {
   if (siblings.instancesOf(handle) > 0 && !mine) return ProtectionDomain.of(context, handle);
   const errno = arena.exports.attachPd(engine.context, handle);
   if (errno === Errno.EINVAL) {
-    const why = 'there is no such protection domain, or this context takes part in it already';
+    const why =
+      'there is no such protection domain, or this context takes part in it; check handle';
     throw new RefusalError('ENOENT', `importPd: ${why}`);
   }
   refuse(errno, 'importPd', { ENOMEM: 'the device has no place for one more that shares' });
@@ -41,7 +42,7 @@ export function attachMemory(context: Context, address: number, length: number):
   if (!(arena.userHeap instanceof SharedHeap)) {
     throw new RefusalError(
       'EOPNOTSUPP',
-      'attach: the device has no name, so no other process allocates in it',
+      'attach: the device has no name; openDevice({ name }) shares a device',
     );
   }
   arena.userHeap.hold(address, length);

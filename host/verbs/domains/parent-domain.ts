@@ -48,7 +48,8 @@ class AllocatorMemory implements QueueMemory {
 
   take(bytes: number, resourceType: ResourceType): number {
     const buffer = this.#attributes.alloc?.(bytes, ALIGNMENT, resourceType);
-    if (buffer === null) throw new RefusalError('ENOMEM', `the allocator has no ${bytes} bytes`);
+    if (buffer === null)
+      throw new RefusalError('ENOMEM', `alloc: the allocator has no ${bytes} bytes; free some`);
     const address = buffer ? this.#lend(buffer, bytes) : this.#fallback.take(bytes, resourceType);
     if (buffer) this.#buffers.set(address, buffer);
     this.live++;
@@ -133,7 +134,10 @@ export class ParentDomain extends ProtectionDomain {
   /** `ibv_dealloc_pd`: EBUSY while queues made from it live. */
   protected override release(): void {
     if (this.#memory.live > 0) {
-      throw new RefusalError('EBUSY', 'dealloc: queues of this parent domain exist');
+      throw new RefusalError(
+        'EBUSY',
+        'dealloc: queues of this parent domain exist; destroy them first',
+      );
     }
     this.td?.leave();
     this.pd.removeParent();

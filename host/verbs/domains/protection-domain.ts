@@ -60,7 +60,7 @@ export class ProtectionDomain {
     if (handle === 0) {
       throw new RefusalError(
         'ENOMEM',
-        `allocPd: all ${device.limits.protectionDomainsMax} protection domains are taken`,
+        `allocPd: all ${device.limits.protectionDomainsMax} protection domains are taken; dealloc one first`,
       );
     }
     return ProtectionDomain.of(context, handle);
@@ -293,7 +293,11 @@ export class ProtectionDomain {
   /** @internal */
   protected check(verb: string): void {
     this.context.checkOpen();
-    if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain has ended`);
+    if (this.#gone)
+      throw new RefusalError(
+        'EINVAL',
+        `${verb}: the protection domain has ended; allocate another`,
+      );
   }
 
   /**

@@ -99,10 +99,16 @@ export function attachShpd(
     (at) => device.arena.exports.attachShpd(device.engine.context, at),
   );
   if (errno === Errno.ENOMEM) {
-    throw new RefusalError('ENOMEM', `${verb}: all attachments of the device are taken`);
+    throw new RefusalError(
+      'ENOMEM',
+      `${verb}: all attachments of the device are taken; dealloc one first`,
+    );
   }
   if (errno !== Errno.OK) {
-    throw new RefusalError('EINVAL', `${verb}: unknown protection domain, or wrong share key`);
+    throw new RefusalError(
+      'EINVAL',
+      `${verb}: unknown protection domain, or wrong share key; check both`,
+    );
   }
   context.siblings.setSharable(pd);
   return pd;

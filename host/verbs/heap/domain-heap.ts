@@ -267,7 +267,7 @@ export class DomainHeap {
     const late = (): Error =>
       new RefusalError(
         'ETIMEDOUT',
-        `waitPressure: no heap lacked storage for ${limits.timeout} ms`,
+        `waitPressure: no heap lacked storage for ${limits.timeout} ms; raise timeout`,
       );
     await this.#context.device.waits.until(
       () => {
@@ -306,7 +306,7 @@ export class DomainHeap {
       () =>
         new RefusalError(
           'ETIMEDOUT',
-          `wait: the word at 0x${address.toString(16)} was ${value} for ${limits.timeout} ms`,
+          `wait: the word at 0x${address.toString(16)} was ${value} for ${limits.timeout} ms; raise timeout`,
         ),
     );
     return read();
@@ -415,7 +415,8 @@ function findPlace(pd: ProtectionDomain, name: string): Place | undefined {
     return undefined;
   }
   if (arena.userHeap instanceof SharedHeap) arena.userHeap.hold(address, length);
-  else if (!share) throw new RefusalError('EINVAL', `heap: "${name}" is not of this device`);
+  else if (!share)
+    throw new RefusalError('EINVAL', `heap: "${name}" is of another device; use another name`);
   noteAllocation(context, { address, length, key });
   return { address, length, key };
 }

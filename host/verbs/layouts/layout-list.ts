@@ -146,7 +146,7 @@ const FAULTS: { readonly [fault: number]: string } = {
   [LayoutFault.ZERO]: 'has a length, a count or a ratio of 0',
   [LayoutFault.OVERFLOW]: 'is 4 GiB or more: stride times count, or the stream up to here',
   [LayoutFault.KEY]: 'names a key that opens nothing in this protection domain, or not any more',
-  [LayoutFault.RIGHT]: 'names a region that lacks a right which the layout’s region has',
+  [LayoutFault.RIGHT]: "names a region that lacks a right which the layout's region has",
   [LayoutFault.RANGE]: 'goes beyond the end of what its key opens',
   [LayoutFault.NESTING]: 'stands on too many layouts (mrLayoutCaps.maxMrNestingLevel)',
   [LayoutFault.CYCLE]: 'the layout would be a part of itself',

@@ -150,8 +150,7 @@ export class LayoutMemoryRegion {
   /** What peers have done with this region, whatever its layout was. */
   counters(): RegionCounters {
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
-    const { reads, readBytes, writes, writeBytes, atomics } = this.#key.note;
-    return { reads, readBytes, writes, writeBytes, atomics };
+    return this.#key.counters();
   }
 
   [Symbol.dispose](): void {

@@ -43,7 +43,7 @@ export function getPkeyIndex(context: Context, portNum: number, pkey: number): n
   if (pkey !== context.device.limits.pkey) {
     throw new RefusalError(
       'EINVAL',
-      `getPkeyIndex: pkey 0x${pkey.toString(16)} is not in the table`,
+      `getPkeyIndex: pkey must be ${context.device.limits.pkey}, got ${pkey}`,
     );
   }
   return 0;

@@ -147,7 +147,7 @@ export class AddressHandle {
       if (handle === 0) {
         throw new RefusalError(
           'ENOMEM',
-          `createAh: all ${limits.addressHandlesMax} address handles are taken`,
+          `createAh: all ${limits.addressHandlesMax} address handles are taken; destroy one first`,
         );
       }
       return new AddressHandle(pd, handle, destination);

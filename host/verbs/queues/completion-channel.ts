@@ -63,7 +63,7 @@ export class CompletionChannel {
   destroy(): void {
     this.check();
     if (this.#queues.size > 0) {
-      throw new RefusalError('EBUSY', 'destroy: a queue uses this channel');
+      throw new RefusalError('EBUSY', 'destroy: a queue uses this channel; destroy it first');
     }
     this.#destroyed = true;
     this.close();

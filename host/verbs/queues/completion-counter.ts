@@ -159,13 +159,22 @@ export class AttachedCounters {
       throw new MisuseError('opMask', `must be made of QpAttachCompCntrOp, got ${opMask}`);
     }
     if (opMask & ~ALL_OPS) {
-      throw new RefusalError('EOPNOTSUPP', `attachCompCntr: opMask ${opMask} has an unknown bit`);
+      throw new RefusalError(
+        'EOPNOTSUPP',
+        `attachCompCntr: opMask ${opMask} has an unknown bit; leave it out`,
+      );
     }
     if (this.#qp.state > QpState.INIT) {
-      throw new RefusalError('EINVAL', 'attachCompCntr: the queue pair must be in RESET or INIT');
+      throw new RefusalError(
+        'EINVAL',
+        'attachCompCntr: the queue pair must be in RESET or INIT; reset it first',
+      );
     }
     if (opMask & this.#mask) {
-      throw new RefusalError('EBUSY', 'attachCompCntr: another counter has an operation of opMask');
+      throw new RefusalError(
+        'EBUSY',
+        'attachCompCntr: another counter has an operation of opMask; leave it out',
+      );
     }
     const { words } = context.device.arena.memory;
     for (const bit of Object.values(QpAttachCompCntrOp)) {

@@ -63,11 +63,14 @@ export class CompletionQueueEx extends CompletionQueue {
     if (wcFlags & ~WC_FLAGS) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        `createCqEx: wcFlags 0x${wcFlags.toString(16)} has a field that this device does not report`,
+        `createCqEx: wcFlags 0x${wcFlags.toString(16)} has an unknown bit; leave it out`,
       );
     }
     if (flags & ~CQ_FLAGS) {
-      throw new RefusalError('EOPNOTSUPP', `createCqEx: flags ${flags} has an unknown bit`);
+      throw new RefusalError(
+        'EOPNOTSUPP',
+        `createCqEx: flags ${flags} has an unknown bit; leave it out`,
+      );
     }
     if (parentDomain && parentDomain.context !== context) {
       throw new MisuseError('parentDomain', 'must be of the same context');

@@ -118,7 +118,7 @@ export class CompletionQueue {
       memory.giveBack(ring, 'CQ');
       throw new RefusalError(
         'ENOMEM',
-        `createCq: all ${limits.completionQueuesMax} completion queues are taken`,
+        `createCq: all ${limits.completionQueuesMax} completion queues are taken; destroy one first`,
       );
     }
     const queue = new this(context, handle, ring, entries, channel, memory);
@@ -191,7 +191,7 @@ export class CompletionQueue {
     checkObject('modify', moderation, 'moderation');
     const { cqCount, cqPeriodMicros } = moderation;
     if (cqCount === 0 && cqPeriodMicros === 0) return;
-    throw new RefusalError('EOPNOTSUPP', 'modify: this device has no event moderation');
+    throw new RefusalError('EOPNOTSUPP', 'modify: this device has no event moderation; pass 0');
   }
 
   /**

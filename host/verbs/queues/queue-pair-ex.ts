@@ -78,7 +78,7 @@ export class QueuePairEx extends QueuePair {
       const missing = Object.entries(QpExWith).filter(([, bit]) => sendOpsFlags & ~possible & bit);
       throw new RefusalError(
         'EOPNOTSUPP',
-        `createQpEx: the queue pair type does not support ${missing.map(([name]) => name).join(', ')}`,
+        `createQpEx: the queue pair type does not support ${missing.map(([name]) => name).join(', ')}; leave it out`,
       );
     }
     const qp = this.create(pd, rest) as QueuePairEx;
@@ -223,14 +223,14 @@ export class QueuePairEx extends QueuePair {
       );
     }
     if (this.wrFlags & SendFlag.INLINE) {
-      throw new MisuseError('wrFlags', 'must not have INLINE: call wrSetInlineData');
+      throw new MisuseError('wrFlags', 'is not valid with INLINE: call wrSetInlineData');
     }
     batch.push({ ...request, wrId: this.wrId, sendFlags: this.wrFlags });
   }
 
   #last(verb: string): Draft {
     const last = this.#open(verb).at(-1);
-    if (!last) throw new MisuseError(verb, 'must follow a request of the batch');
+    if (!last) throw new MisuseError(verb, 'requires a request of the batch before it');
     return last;
   }
 

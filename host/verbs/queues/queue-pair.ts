@@ -498,7 +498,7 @@ export class QueuePair {
     if (!device.info.multicast) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        `${verb}: the ${device.info.name} link has no multicast`,
+        `${verb}: the ${device.info.name} link has no multicast; use UDP`,
       );
     }
     const { arena, engine } = device;

@@ -55,7 +55,7 @@ export class SharedReceiveQueue {
       pd.queueMemory.giveBack(memory, 'SRQ');
       throw new RefusalError(
         'ENOMEM',
-        `createSrq: all ${limits.sharedReceiveQueuesMax} shared receive queues are taken`,
+        `createSrq: all ${limits.sharedReceiveQueuesMax} shared receive queues are taken; destroy one first`,
       );
     }
     arena.exports.setSrqLimit(handle, attributes.srqLimit ?? 0);

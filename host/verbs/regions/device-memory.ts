@@ -42,7 +42,10 @@ export class DeviceMemory {
       throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
     }
     if (length > maxDmSize) {
-      throw new RefusalError('EINVAL', `allocDm: length ${length} exceeds maxDmSize, ${maxDmSize}`);
+      throw new RefusalError(
+        'EINVAL',
+        `allocDm: length must be at most maxDmSize, ${maxDmSize}, got ${length}`,
+      );
     }
     return new DeviceMemory(context, context.alloc(length));
   }
@@ -69,7 +72,10 @@ export class DeviceMemory {
    * memory.
    */
   exportDmabufFd(): never {
-    throw new RefusalError('EOPNOTSUPP', 'exportDmabufFd: the kernel does not know this memory');
+    throw new RefusalError(
+      'EOPNOTSUPP',
+      'exportDmabufFd: the kernel does not know this memory; openDevice({ name }) shares a device',
+    );
   }
 
   /** `ibv_free_dm`. Throws RefusalError EBUSY while it is registered. */
@@ -93,15 +99,12 @@ export class DeviceMemory {
     if (this.#freed) throw new MisuseError('dm', 'is freed');
     if (pd.context !== this.context) throw new MisuseError('dm', 'must be of the same context');
     if (!(access & AccessFlag.ZERO_BASED)) {
-      throw new RefusalError(
-        'EINVAL',
-        'regDmMr: access must include ZERO_BASED, because device memory has no address',
-      );
+      throw new RefusalError('EINVAL', `regDmMr: access must include ZERO_BASED, got ${access}`);
     }
     if (!this.#holds(offset, length) || length === 0) {
       throw new RefusalError(
         'EINVAL',
-        `regDmMr: ${length} bytes at ${offset} exceed the ${this.length} bytes of the device memory`,
+        `regDmMr: ${length} bytes at ${offset} must lie within ${this.length} bytes`,
       );
     }
     return pd.regMr(this.#memory.subarray(offset, offset + length), access);

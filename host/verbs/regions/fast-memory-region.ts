@@ -150,8 +150,7 @@ export class FastMemoryRegion {
   /** What peers have done with this region, whatever memory it had. */
   counters(): RegionCounters {
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
-    const { reads, readBytes, writes, writeBytes, atomics } = this.#key.note;
-    return { reads, readBytes, writes, writeBytes, atomics };
+    return this.#key.counters();
   }
 
   /** @internal What a REG_MR puts into the ring. */
@@ -159,7 +158,10 @@ export class FastMemoryRegion {
     const { buffer, access, key } = request;
     if (!this.#key.live) throw new MisuseError('regMr.mr', 'is deregistered');
     if (this.holder !== undefined && this.holder !== request.user) {
-      throw new RefusalError('EACCES', 'REG_MR: the region belongs to another user of its pool');
+      throw new RefusalError(
+        'EACCES',
+        'REG_MR: the region belongs to another user of its pool; get another',
+      );
     }
     const allocation = checkBuffer(this.context, buffer);
     if (buffer.length > this.maxLength) {

@@ -22,7 +22,10 @@ export class ImportedMemoryRegion {
     const note = noteOf(pd, handle);
     const lives = note?.state === KeyState.LIVE && note.pd === pd.handle && note.key === handle;
     if (!lives) {
-      throw new RefusalError('ENOENT', 'importMr: the domain has no region of that handle');
+      throw new RefusalError(
+        'ENOENT',
+        `importMr: the domain has no region ${handle}; check handle`,
+      );
     }
     this.lkey = handle;
     this.rkey = handle;
@@ -49,7 +52,10 @@ export class ImportedMemoryRegion {
     });
     this.#gone = true;
     if (!awaitRelease(() => arena.exports.mrReleased(engine.context, this.handle))) {
-      throw new RefusalError('EBUSY', 'dereg: another thread is still using the memory');
+      throw new RefusalError(
+        'EBUSY',
+        'dereg: another thread is still using the memory; call again',
+      );
     }
   }
 

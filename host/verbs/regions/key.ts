@@ -53,7 +53,8 @@ export class Key {
     this.#context = context;
     if (typeof wanted === 'number') {
       const note = arena.exports.mrNote(engine.context, wanted);
-      if (note === 0) throw new RefusalError('ENOENT', `${verb}: the region is deregistered`);
+      if (note === 0)
+        throw new RefusalError('ENOENT', `${verb}: the region is deregistered; register it again`);
       this.#note = structAt(arena.memory, KeyNoteLayout, note);
       return;
     }
@@ -94,6 +95,12 @@ export class Key {
     return this.#state === 'gone';
   }
 
+  /** What peers have done with its key. */
+  counters() {
+    const { reads, readBytes, writes, writeBytes, atomics } = this.#note;
+    return { reads, readBytes, writes, writeBytes, atomics };
+  }
+
   /** What control verbs and counters read. */
   get note(): Struct<typeof KeyNoteLayout> {
     return this.#note;
@@ -117,7 +124,10 @@ export class Key {
       this.#state = 'killed';
     }
     if (!awaitRelease(() => arena.exports.mrReleased(engine.context, key))) {
-      throw new RefusalError('EBUSY', `${verb}: another thread is still using the memory`);
+      throw new RefusalError(
+        'EBUSY',
+        `${verb}: another thread is still using the memory; call again`,
+      );
     }
     this.#state = 'gone';
   }

@@ -181,8 +181,7 @@ export class MemoryRegion {
   /** What peers have done with this region. */
   counters(): RegionCounters {
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
-    const { reads, readBytes, writes, writeBytes, atomics } = this.#key.note;
-    return { reads, readBytes, writes, writeBytes, atomics };
+    return this.#key.counters();
   }
 
   [Symbol.dispose](): void {
@@ -236,7 +235,7 @@ export class MemoryRegion {
     if (!awaitRelease(() => arena.exports.mrReregistered(engine.context, parameters))) {
       throw new ReregMrError(
         'EBUSY',
-        `${verb}: the region is changed; another thread is still using the memory; call again`,
+        `${verb}: the region is changed; another thread is still using the old memory; call again`,
         ReregMrErrCode.DO_FORK_OLD,
       );
     }
@@ -260,7 +259,7 @@ function oldStands(errno: number, why: string): ReregMrError {
   }
   return new ReregMrError(
     'EINVAL',
-    `rereg: ${why}, or the region’s key was invalidated; register it again`,
+    `rereg: ${why}, or the region's key was invalidated; register it again`,
     INPUT,
   );
 }
@@ -305,12 +304,12 @@ export function iovaOf(
 export function checkBuffer(context: Context, buffer: Uint8Array): Allocation {
   const { memory } = context.device.arena;
   if (!(buffer instanceof Uint8Array)) {
-    throw new MisuseError('buffer', 'must be a Uint8Array of the device’s memory');
+    throw new MisuseError('buffer', "must be a Uint8Array of the device's memory");
   }
   if (buffer.buffer !== memory.buffer) {
     throw new MisuseError(
       'buffer',
-      'lies outside the device’s memory; copy it into memory of context.alloc()',
+      'must be memory of the device: copy it into memory of context.alloc()',
     );
   }
   if (buffer.length === 0)
@@ -332,7 +331,7 @@ function whyInvalid(access: AccessFlags, iova: bigint, address: number): string 
   }
   const misaligned = (Number(iova & 7n) ^ address) & 7;
   if (access & AccessFlag.REMOTE_ATOMIC && misaligned) {
-    return 'with REMOTE_ATOMIC, iova and the buffer’s address must agree modulo 8';
+    return "with REMOTE_ATOMIC, iova and the buffer's address must agree modulo 8";
   }
   return 'the protection domain has ended, or iova + length passes 2^64';
 }

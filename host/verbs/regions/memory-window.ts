@@ -95,15 +95,14 @@ export class MemoryWindow {
   /** What peers have done with this window, whatever it was bound to. */
   counters(): RegionCounters {
     this.#check();
-    const { reads, readBytes, writes, writeBytes, atomics } = this.#key.note;
-    return { reads, readBytes, writes, writeBytes, atomics };
+    return this.#key.counters();
   }
 
   /** @internal What a BIND_MW of type 2 puts into the ring. */
   binding(request: BindMw): Binding {
     this.#check();
     if (this.type !== MwType.TYPE_2) {
-      throw new MisuseError('bindMw.mw', 'is of type 1, which qp.bindMw() binds');
+      throw new MisuseError('bindMw.mw', 'is not valid with type 1: use qp.bindMw()');
     }
     return this.#binding(request.rkey, request.bindInfo);
   }
@@ -114,18 +113,21 @@ export class MemoryWindow {
     if (qp.qpType === QpType.UD) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        'bindMw: a datagram queue pair cannot bind memory windows',
+        'bindMw: a datagram queue pair cannot bind memory windows; use RC',
       );
     }
     if (this.pd !== qp.pd || (info.mr?.pd ?? this.pd) !== this.pd) {
-      const sentence = 'bindMw: window, region and queue pair are not of one protection domain';
+      const sentence = 'bindMw: window, region and queue pair must be of one protection domain';
       throw new RefusalError('EPERM', sentence);
     }
     if (this.type !== MwType.TYPE_1) {
-      throw new RefusalError('EINVAL', 'bindMw: a window of type 2 is bound by WrOpcode.BIND_MW');
+      throw new RefusalError('EINVAL', 'bindMw: the window is of type 2; post a WrOpcode.BIND_MW');
     }
     if (info.mwAccessFlags & AccessFlag.ZERO_BASED) {
-      throw new RefusalError('EINVAL', 'bindMw: a window of type 1 cannot be zero-based');
+      throw new RefusalError(
+        'EINVAL',
+        'bindMw: a window of type 1 cannot be zero-based; leave ZERO_BASED out',
+      );
     }
     return this.#binding(incRkey(this.#asked), info);
   }
@@ -143,7 +145,7 @@ export class MemoryWindow {
     if (!Number.isInteger(mwAccessFlags) || (mwAccessFlags & ~WINDOW_ACCESS) !== 0) {
       throw new MisuseError(
         'mwAccessFlags',
-        'must be made of REMOTE_… and, for type 2, ZERO_BASED',
+        `must be made of REMOTE_* and, for type 2, ZERO_BASED, got ${mwAccessFlags}`,
       );
     }
     const isRegion = mr instanceof MemoryRegion || mr instanceof FastMemoryRegion;

@@ -39,14 +39,17 @@ export class RegistrableBuffer {
   slice(pd: ProtectionDomain, addr: number, length: number): Uint8Array {
     if (this.#freed) throw new MisuseError('buf', 'is freed');
     if (pd !== this.pd) {
-      throw new RefusalError('EINVAL', 'regBufMr: another protection domain allocated the buffer');
+      throw new RefusalError(
+        'EINVAL',
+        'regBufMr: another protection domain allocated the buffer; use that',
+      );
     }
     const whole = Number.isInteger(addr) && Number.isInteger(length);
     const offset = addr - this.addr;
     if (!whole || offset < 0 || length < 1 || length > this.bytes.length - offset) {
       throw new RefusalError(
         'EINVAL',
-        `regBufMr: ${length} bytes at ${addr} exceed the ${this.bytes.length} bytes at ${this.addr}`,
+        `regBufMr: ${length} bytes at ${addr} must lie within ${this.bytes.length} bytes at ${this.addr}`,
       );
     }
     return this.bytes.subarray(offset, offset + length);
@@ -57,7 +60,10 @@ export class RegistrableBuffer {
    * DMA buffer of the kernel stands behind it.
    */
   exportDmabufFd(): never {
-    throw new RefusalError('ENODATA', 'exportDmabufFd: the memory is not a DMA buffer');
+    throw new RefusalError(
+      'ENODATA',
+      'exportDmabufFd: the kernel does not know this memory; openDevice({ name }) shares a device',
+    );
   }
 
   /** `ibv_free_buf`. Throws RefusalError EBUSY while it is registered. */
@@ -99,13 +105,16 @@ export function memoryOf(
     throw new RefusalError('EINVAL', 'regMrEx: exactly one of buffer, buf and fd is required');
   }
   if (fd !== undefined) {
-    throw new RefusalError('EOPNOTSUPP', 'regMrEx: this device does not support fd (DMA buffers)');
+    throw new RefusalError(
+      'EOPNOTSUPP',
+      'regMrEx: this device does not support fd (DMA buffers); pass buffer',
+    );
   }
   dmah?.check();
   if (dmah && dmah.context !== pd.context)
     throw new MisuseError('dmah', 'must be of the same context');
   if (dmah && access & AccessFlag.ON_DEMAND) {
-    throw new RefusalError('EINVAL', 'regMrEx: dmah is not valid with ON_DEMAND');
+    throw new RefusalError('EINVAL', 'regMrEx: dmah is not valid with ON_DEMAND; leave one out');
   }
   if (buf) {
     const from = addr ?? buf.addr;
@@ -113,10 +122,7 @@ export function memoryOf(
   }
   const all = buffer!;
   if (length !== undefined && (!Number.isInteger(length) || length < 1 || length > all.length)) {
-    throw new RefusalError(
-      'EINVAL',
-      `regMrEx: length ${length} exceeds the buffer's ${all.length} bytes`,
-    );
+    throw new RefusalError('EINVAL', `regMrEx: length must be 1 to ${all.length}, got ${length}`);
   }
   return [all.subarray(0, length ?? all.length), access, options];
 }
