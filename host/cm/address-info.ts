@@ -41,7 +41,7 @@ export async function lookUp(host: string): Promise<string> {
   try {
     return (await lookup(host)).address;
   } catch (error) {
-    throw new RefusalError('ENOENT', `getaddrinfo: the host ${host} is not known; check the name`, {
+    throw new RefusalError('ENOENT', `the host ${host} is not known; check the name`, {
       cause: error,
     });
   }

@@ -171,7 +171,7 @@ test('signalling that refuses, and a missing server, are errors', async (world) 
   const html = await connectError(tab, '/html', 2000);
   assert.match(html.said, /^EPROTO: \/html did not send an answer/);
   const empty = await connectError(tab, '/empty', 2000);
-  assert.match(empty.said, /^EPROTO: the received message is not an answer/);
+  assert.match(empty.said, /^EPROTO: description: the received message is not an answer/);
   // A failed request is on the console, as browsers have it, and nothing else.
   assert.ok(
     tab.errors.every((text) => /403/.test(text)),

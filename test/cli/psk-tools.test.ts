@@ -112,7 +112,10 @@ test('perf: both sides with the key, and refusals without', () =>
     await start();
     refused(await client('--psk-file', own), /has no key: start it with --psk-file/);
     const datagrams = await space.run('perf', 'send', 'bw', '-c', 'UD', '--psk-file', own);
-    assert.match(datagrams.stderr, /--psk-file: datagrams have no authentication/);
+    assert.match(
+      datagrams.stderr,
+      /--psk-file: is not valid with -c UD, as datagrams have no auth/,
+    );
     const others = await space.run('pingpong', '--ud', '--psk-file', own);
     assert.match(others.stderr, /--psk-file: is not valid with --ud: datagrams have no/);
   }));

@@ -70,10 +70,14 @@ test('an unknown host and a host without a listener are named, with the server t
       [
         ['put', 'package.json', NOWHERE],
         1,
-        /the host no-such-host.invalid is not known \(ENOENT\)/,
+        /the host no-such-host.invalid is not known; check the name \(ENOENT\)/,
       ],
       [['rping', '-c', '-a', NOWHERE, '--udp-port', 0], 1, /the host no-such-host.invalid is not/],
-      [['pingpong', NOWHERE], 1, /the host no-such-host.invalid is not known \(ENOENT\)/],
+      [
+        ['pingpong', NOWHERE],
+        1,
+        /the host no-such-host.invalid is not known; check the name \(ENOENT\)/,
+      ],
       [['rds-stress', '-s', NOWHERE, '-T', 1], 1, /the host no-such-host.invalid is not known/],
       [
         ['pingpong', '-p', port, '--bind', HERE, HERE],

@@ -85,7 +85,10 @@ test('a request that is no offer gets an error status, and leaves no resources',
   };
   assert.equal(await post('', 'GET'), [405, 'POST an offer as JSON']);
   assert.equal(await post('{'), [400, 'the body is no JSON']);
-  assert.equal(await post('null'), [400, 'the received message is not an offer (EPROTO)']);
+  assert.equal(await post('null'), [
+    400,
+    'description: the received message is not an offer; pass it on unchanged (EPROTO)',
+  ]);
   const [status, text] = await post(JSON.stringify({ type: 'offer', sdp: 'v=0' }));
   assert.is(status, 400);
   assert.match(text, /one data channel/);
