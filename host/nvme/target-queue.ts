@@ -173,12 +173,8 @@ export class TargetQueue {
   read(request: NvmeRequest, into: Sge): Promise<void> {
     const { sgl, slot } = request;
     if (this.#reason !== undefined || sgl.kind !== 'keyed') {
-      return Promise.reject(
-        new RefusalError(
-          'ECONNRESET',
-          `read: the queue is gone: ${this.#reason ?? 'the command has no keyed SGL'}`,
-        ),
-      );
+      const why = this.#reason ? `the queue is gone: ${this.#reason}` : 'it has no keyed SGL';
+      return Promise.reject(new RefusalError('ECONNRESET', `read: ${why}`));
     }
     return new Promise((resolve, reject) => {
       this.#reads.set(slot, { resolve, reject });

@@ -112,7 +112,7 @@ export class FmrPool {
     this.#check();
     const desc = this.#member.regions.find(mr);
     if (!desc)
-      throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool; add it first');
+      throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool; pass one of it');
     if (desc.holder || desc.home)
       throw new RefusalError('EBUSY', 'removeMr: a user holds the region; call putMr first');
     if (!this.#member.regions.takeOut(desc)) {

@@ -185,7 +185,10 @@ export class PoolMember {
     for (const { index } of own) table.give(place.index + 1, NO_BUCKET, index);
     table.removeUser(place);
     const sentence = `createUser: ${numMr} regions are wanted, ${own.length} are free`;
-    throw new RefusalError('ENOMEM', `${sentence}, and no more can be made now; put some first`);
+    throw new RefusalError(
+      'ENOMEM',
+      `${sentence}, and no more can be made now; put some back first`,
+    );
   }
 
   /** Creates up to `count` regions, within `mrsMax`. */

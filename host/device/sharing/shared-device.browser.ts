@@ -3,7 +3,7 @@ import { RefusalError } from '../../errors/errors.js';
 
 export class SharedDevice {
   static open(): Promise<never> {
-    const sentence = 'openDevice: pages cannot share a device with a name; leave it out';
+    const sentence = 'openDevice: pages cannot share a device; leave name out';
     return Promise.reject(new RefusalError('EOPNOTSUPP', sentence));
   }
 }

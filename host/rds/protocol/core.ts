@@ -261,7 +261,7 @@ export class RdsCore implements PathNode {
     if (this.addresses.length >= ADDRESSES_MAX) {
       throw new RefusalError(
         'ENOBUFS',
-        `addDevice: a node has at most ${ADDRESSES_MAX} addresses; remove one`,
+        `addDevice: a node has at most ${ADDRESSES_MAX} addresses; use one of them`,
       );
     }
     if (isReserve) this.#reserves.add(this.addresses.length);
