@@ -160,7 +160,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       const own = this.context.local.gid;
       throw new RefusalError(
         'EADDRNOTAVAIL',
-        `resolveAddr: the peer must have the address family of ${own}, got ${gid}`,
+        `resolveAddr: the peer must have the family of ${own}, got ${gid}`,
       );
     }
     if (this.#state === 'IDLE') this.#port = this.#manager.takePort(this.portSpace, 0);

@@ -20,7 +20,7 @@ export async function nextRequest(listenId: CmId): Promise<CmId | undefined> {
   if (!template)
     throw new RefusalError(
       'EINVAL',
-      'getRequest: the id is not a listener of createEp; use its channel',
+      'getRequest: the id is no listener of createEp; use its channel',
     );
   for (;;) {
     const event = await listenId.channel.getEvent();

@@ -13,6 +13,9 @@ export function refuse(
   throw new RefusalError(code, `${verb}: ${sentences[code] ?? 'refused'}`);
 }
 
+/** A table of the device has no free place. */
+export const taken = (what: string): string => `all ${what} are taken; free one first`;
+
 /** Drawn at a time: to ask costs more than some bytes. */
 const DRAWN_BYTES = 4096;
 const drawn = new Uint8Array(DRAWN_BYTES);

@@ -11,6 +11,8 @@ const MISUSE = 'MisuseError';
 const REFUSAL = new Set(['RefusalError', 'LinkError', 'ReregMrError', 'MeshError', 'ConnectError']);
 /** Its second argument is a Reason, which has a rule and a remedy by its type. */
 const REMOTE = 'RemoteError';
+/** A sentence of `refuse` in a table by errno, behind the name of its verb. */
+const BY_ERRNO = /^E(?:ACCES|AGAIN|BUSY|INVAL|NO\w+|OPNOTSUPP|PERM)$/;
 /** A pronoun in place of the subject. Other phrases: wording.test.ts. */
 const VAGUE = /^(?:it|that|this|what|there|they|one|nothing)\b/i;
 const WORDS_MIN = 4;
@@ -63,15 +65,20 @@ function* errorsOf(file: string): Iterable<Found> {
   const found: Found[] = [];
   const visit = (node: ts.Node): void => {
     ts.forEachChild(node, visit);
+    const add = (kind: string, subject: string, rule: string | undefined): void => {
+      if (rule === undefined) return;
+      const line = source.getLineAndCharacterOfPosition(node.getStart()).line + 1;
+      found.push({ kind, file, where: `${file}:${line}`, text: subject + rule });
+    };
+    if (ts.isPropertyAssignment(node) && BY_ERRNO.test(node.name.getText())) {
+      if (/^host\/verbs\//.test(file)) add('refuse', '#: ', textOf(node.initializer));
+    }
     if (!ts.isNewExpression(node)) return;
     const kind = node.expression.getText();
     if (kind !== MISUSE && kind !== REMOTE && !REFUSAL.has(kind)) return;
     const [first, second] = node.arguments ?? [];
     const rule = kind === REMOTE ? '#; #' : textOf(second);
-    if (rule === undefined) return;
-    const line = source.getLineAndCharacterOfPosition(node.getStart()).line + 1;
-    const subject = REFUSAL.has(kind) ? '' : `${textOf(first) ?? '#'}: `;
-    found.push({ kind, file, where: `${file}:${line}`, text: subject + rule });
+    add(kind, REFUSAL.has(kind) ? '' : `${textOf(first) ?? '#'}: `, rule);
   };
   visit(source);
   yield* found;
@@ -96,8 +103,9 @@ const NO_TEXT = new RegExp(
     String.raw`\bof (?:the same|this|another) \w+|\bmust (?:be (?:an? (?!whole|number|name)|` +
     String.raw`memory )|return memory|belong to|have a method)`,
 );
-/** `must` and the value, or objects that must belong together: the rule is its own remedy. */
-const MUST = /\bmust\b.*#|#.*\bmust\b|\bmust be of one\b|\bexactly one of\b.*\bis required\b/;
+/** `must` and the value, or what must be there together: the rule is its own remedy. */
+const MUST =
+  /\bmust\b.*#|#.*\bmust\b|\bmust be of one\b|\bexactly one of\b.*\bis required\b|\bneeds? [A-Z_]+$/;
 /** A key is never printed. */
 const SECRET = /^(?:#\.)?\w*(?:key|secret): must /i;
 /** `name: `, or the value or the object that it is about. */

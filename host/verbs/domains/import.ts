@@ -7,7 +7,7 @@ import { SharedHeap } from '../../engine/shared-heap.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import { ProtectionDomain } from './protection-domain.js';
-import { refuse } from '../refuse.js';
+import { refuse, taken } from '../refuse.js';
 
 /** @internal */
 export function importPd(context: Context, handle: number): ProtectionDomain {
@@ -26,7 +26,9 @@ export function importPd(context: Context, handle: number): ProtectionDomain {
       'there is no such protection domain, or this context takes part in it; check handle';
     throw new RefusalError('ENOENT', `importPd: ${why}`);
   }
-  refuse(errno, 'importPd', { ENOMEM: 'the device has no place for one more that shares' });
+  refuse(errno, 'importPd', {
+    ENOMEM: taken('attachments of the device'),
+  });
   return ProtectionDomain.of(context, handle);
 }
 

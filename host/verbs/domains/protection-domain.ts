@@ -21,7 +21,7 @@ import { DomainHeap, limitHeaps, type HeapOptions } from '../heap/domain-heap.js
 import { heapMemory, type QueueMemory } from '../queues/queue-memory.js';
 import { checkInit } from '../queues/queue-pair-attributes.js';
 import { QueuePair, type QpInitAttributes } from '../queues/queue-pair.js';
-import { refuse } from '../refuse.js';
+import { refuse, taken } from '../refuse.js';
 import {
   RegistrableBuffer,
   memoryOf,
@@ -35,7 +35,7 @@ import { checkMember } from '../../errors/check-member.js';
 
 const IN_USE = {
   EBUSY: 'regions, windows or queue pairs of this protection domain exist; destroy them first',
-  EINVAL: 'the protection domain has ended already',
+  EINVAL: 'the protection domain has ended; allocate another',
 };
 
 /** `struct ibv_pd`: what may be used together (`context.allocPd`). IBA 10.2.3. */
@@ -60,7 +60,7 @@ export class ProtectionDomain {
     if (handle === 0) {
       throw new RefusalError(
         'ENOMEM',
-        `allocPd: all ${device.limits.protectionDomainsMax} protection domains are taken; dealloc one first`,
+        `allocPd: ${taken(`${device.limits.protectionDomainsMax} protection domains`)}`,
       );
     }
     return ProtectionDomain.of(context, handle);

@@ -15,7 +15,7 @@ import { structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
-import { randomId, refuse } from '../refuse.js';
+import { randomId, refuse, taken } from '../refuse.js';
 
 const SHPD_BYTES = 32;
 const MAGIC = 0x64706873;
@@ -36,8 +36,8 @@ export function allocShpd(
     (at) => device.arena.exports.allocShpd(device.engine.context, at),
   );
   refuse(errno, 'allocShpd', {
-    EBUSY: 'the protection domain has a handle already',
-    EINVAL: 'the protection domain has ended',
+    EBUSY: 'the protection domain has a handle already; use that',
+    EINVAL: 'the protection domain has ended; allocate another',
   });
   pd.context.siblings.setSharable(pd.handle);
   return writeHandle(pd, nonce, area);
@@ -99,10 +99,7 @@ export function attachShpd(
     (at) => device.arena.exports.attachShpd(device.engine.context, at),
   );
   if (errno === Errno.ENOMEM) {
-    throw new RefusalError(
-      'ENOMEM',
-      `${verb}: all attachments of the device are taken; dealloc one first`,
-    );
+    throw new RefusalError('ENOMEM', `${verb}: ${taken('attachments of the device')}`);
   }
   if (errno !== Errno.OK) {
     throw new RefusalError(

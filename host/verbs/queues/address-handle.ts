@@ -10,6 +10,7 @@ import { flowPort } from './flow.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
 import { checkObject } from '../../base/options.js';
 import { checkBytes } from '../../errors/check-bytes.js';
+import { taken } from '../refuse.js';
 
 /** `ibv_ah_attr`, for links that route by GID. */
 export interface AddressAttributes {
@@ -147,7 +148,7 @@ export class AddressHandle {
       if (handle === 0) {
         throw new RefusalError(
           'ENOMEM',
-          `createAh: all ${limits.addressHandlesMax} address handles are taken; destroy one first`,
+          `createAh: ${taken(`${limits.addressHandlesMax} address handles`)}`,
         );
       }
       return new AddressHandle(pd, handle, destination);

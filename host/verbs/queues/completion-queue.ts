@@ -18,7 +18,7 @@ import type { Context } from '../context.js';
 import type { Device } from '../../device/device.js';
 import { heapMemory, type QueueMemory } from './queue-memory.js';
 import type { WcFlags } from '../enums.js';
-import { refuse } from '../refuse.js';
+import { refuse, taken } from '../refuse.js';
 
 const FIELD = WorkCompletionLayout.fields;
 const RING_TAIL = 64;
@@ -118,7 +118,7 @@ export class CompletionQueue {
       memory.giveBack(ring, 'CQ');
       throw new RefusalError(
         'ENOMEM',
-        `createCq: all ${limits.completionQueuesMax} completion queues are taken; destroy one first`,
+        `createCq: ${taken(`${limits.completionQueuesMax} completion queues`)}`,
       );
     }
     const queue = new this(context, handle, ring, entries, channel, memory);
@@ -278,7 +278,7 @@ export class CompletionQueue {
     const errno = arena.exports.resizeCq(this.handle, ring, entries);
     if (errno !== Errno.OK) this.#memory.giveBack(ring, 'CQ');
     refuse(errno, 'resize', {
-      EINVAL: `unpolled completions do not fit into ${entries}, or the queue has overflowed`,
+      EINVAL: `unpolled completions do not fit into ${entries}, or the queue has overflowed; poll first`,
     });
     this.#memory.giveBack(this.#ring, 'CQ');
     this.#ring = ring;

@@ -60,8 +60,8 @@ export class PacketKeyMemory {
     const given = new PacketKeyMemory(device, address);
     try {
       refuse(arena.exports.setQpAuth(engine.context, qp, address), 'setPacketKeys', {
-        EINVAL: 'a queue pair of type RC or UC takes keys once, in RESET or INIT',
-        EOPNOTSUPP: 'this engine has no authenticated packets (the demo page)',
+        EINVAL: 'a queue pair of type RC or UC takes keys once, in RESET or INIT; reset it first',
+        EOPNOTSUPP: 'the demo page has no authenticated packets; use verbena/browser',
       });
     } catch (error) {
       given.release();

@@ -33,7 +33,7 @@ import {
   type QpAttributes,
 } from './queue-pair-attributes.js';
 import { grantCapabilities, type QpCapabilities } from './queue-pair-capabilities.js';
-import { fillRandom, refuse } from '../refuse.js';
+import { fillRandom, refuse, taken } from '../refuse.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import {
   ReceiveRing,
@@ -185,10 +185,12 @@ export class QueuePair {
         errno = arena.exports.createQp(engine.context, address);
       }
       refuse(errno, 'createQp', {
-        ENOMEM: `all ${limits.queuePairsMax} queue pairs are taken`,
-        EINVAL: number ? `queue pair ${number} exists already` : 'the protection domain has ended',
-        EOPNOTSUPP: `type ${parameters.type} is not one that this device has (QpType.RC, UC, UD)`,
-        EAGAIN: 'no free queue pair number was found',
+        ENOMEM: taken(`${limits.queuePairsMax} queue pairs`),
+        EINVAL: number
+          ? `queue pair ${number} exists; choose another`
+          : 'the protection domain has ended; allocate another',
+        EOPNOTSUPP: `type must be QpType.RC, UC or UD, got ${parameters.type}`,
+        EAGAIN: 'no free queue pair number was found; try again',
       });
       const qp = new this(pd, attributes, cap, memory, parameters);
       context.addObject(qp.handle, qp);
@@ -229,7 +231,7 @@ export class QueuePair {
       if (errno !== Errno.OK)
         refuse(errno, 'modify', {
           EINVAL: this.#whyInvalid(attributes, mask),
-          EOPNOTSUPP: 'this device has no alternate path to migrate to',
+          EOPNOTSUPP: 'this device has no alternate path; leave it out',
         });
     } finally {
       arena.heap.free(address);
@@ -510,7 +512,7 @@ export class QueuePair {
     arena.heap.free(address);
     refuse(errno, verb, {
       EINVAL: `${gid}: no multicast group, or not of this queue pair`,
-      ENOMEM: `all ${device.limits.multicastMax} memberships are taken`,
+      ENOMEM: taken(`${device.limits.multicastMax} memberships`),
     });
   }
 

@@ -6,7 +6,7 @@ import { checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { MAX_SGE, MAX_SRQ_WR } from '../limits.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
-import { refuse } from '../refuse.js';
+import { refuse, taken } from '../refuse.js';
 import { ReceiveRing, type ReceiveWorkRequest } from './work-request.js';
 
 /** `ibv_srq_init_attr`. */
@@ -55,7 +55,7 @@ export class SharedReceiveQueue {
       pd.queueMemory.giveBack(memory, 'SRQ');
       throw new RefusalError(
         'ENOMEM',
-        `createSrq: all ${limits.sharedReceiveQueuesMax} shared receive queues are taken; destroy one first`,
+        `createSrq: ${taken(`${limits.sharedReceiveQueuesMax} shared receive queues`)}`,
       );
     }
     arena.exports.setSrqLimit(handle, attributes.srqLimit ?? 0);
@@ -103,7 +103,9 @@ export class SharedReceiveQueue {
     const memory = queueMemory.take(arena.exports.srqBytes(entries, this.maxSge), 'SRQ');
     const errno = arena.exports.resizeSrq(this.handle, memory, entries);
     if (errno !== Errno.OK) queueMemory.giveBack(memory, 'SRQ');
-    refuse(errno, 'modify', { EINVAL: `posted requests do not fit into ${entries}` });
+    refuse(errno, 'modify', {
+      EINVAL: `posted requests do not fit into ${entries}; receive some first`,
+    });
     queueMemory.giveBack(this.#memory, 'SRQ');
     this.#memory = memory;
     this.maxWr = entries;

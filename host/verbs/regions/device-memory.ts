@@ -74,7 +74,7 @@ export class DeviceMemory {
   exportDmabufFd(): never {
     throw new RefusalError(
       'EOPNOTSUPP',
-      'exportDmabufFd: the kernel does not know this memory; openDevice({ name }) shares a device',
+      'exportDmabufFd: the kernel does not know this memory; copy it',
     );
   }
 

@@ -108,7 +108,7 @@ export class FastMemoryRegion {
       retryChange(() => arena.exports.killFastMr(engine.context, key)),
       'revoke',
       {
-        EINVAL: 'another process or thread holds the region',
+        EINVAL: 'another process or thread holds the region; revoke it there',
         EAGAIN: 'another thread is changing the region; call again',
       },
     );

@@ -46,7 +46,7 @@ export class ImportedMemoryRegion {
     const { arena, engine } = this.pd.context.device;
     const errno = retryChange(() => arena.exports.killMr(engine.context, this.handle));
     refuse(errno, 'dereg', {
-      EINVAL: 'the region is dead already',
+      EINVAL: 'the region is deregistered; register it again',
       EBUSY: 'a memory window is bound to the region; unbind it first',
       EAGAIN: 'another thread is changing the region; call again later',
     });

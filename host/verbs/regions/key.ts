@@ -3,7 +3,7 @@ import { Errno, KeyNoteLayout, RANDOM_KEYS, RegionParametersLayout } from '#buil
 import { structAt, type Struct } from '../../engine/struct.js';
 import { RefusalError, type ErrnoName } from '../../errors/errors.js';
 import type { Context } from '../context.js';
-import { fillRandom, refuse } from '../refuse.js';
+import { fillRandom, refuse, taken } from '../refuse.js';
 
 /** How many times fresh key candidates are drawn before the table is called full. */
 const DRAWS = 64;
@@ -71,8 +71,8 @@ export class Key {
         errno = arena.exports.regMr(engine.context, address);
       }
       refuse(errno, verb, {
-        ENOMEM: `all ${limits.regionsMax} regions are taken`,
-        EAGAIN: 'no free key was found',
+        ENOMEM: taken(`${limits.regionsMax} regions`),
+        EAGAIN: 'no free key was found; try again',
         ...sentences,
       });
       const note = arena.exports.mrNote(engine.context, parameters.key);
@@ -117,7 +117,7 @@ export class Key {
     if (this.#state === 'live') {
       const errno = retryChange(() => arena.exports.killMr(engine.context, key));
       refuse(errno, verb, {
-        EINVAL: 'the key is dead already',
+        EINVAL: 'the key is dead already; allocate another',
         EBUSY: bound,
         EAGAIN: 'another thread is changing the region; call again later',
       });

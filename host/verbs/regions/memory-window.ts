@@ -111,10 +111,7 @@ export class MemoryWindow {
   nextBinding(qp: QueuePair, info: MwBind['bindInfo']): Binding {
     this.#check();
     if (qp.qpType === QpType.UD) {
-      throw new RefusalError(
-        'EOPNOTSUPP',
-        'bindMw: a datagram queue pair cannot bind memory windows; use RC',
-      );
+      throw new RefusalError('EOPNOTSUPP', 'bindMw: UD queue pairs cannot bind windows; use RC');
     }
     if (this.pd !== qp.pd || (info.mr?.pd ?? this.pd) !== this.pd) {
       const sentence = 'bindMw: window, region and queue pair must be of one protection domain';

@@ -62,7 +62,7 @@ export class RegistrableBuffer {
   exportDmabufFd(): never {
     throw new RefusalError(
       'ENODATA',
-      'exportDmabufFd: the kernel does not know this memory; openDevice({ name }) shares a device',
+      'exportDmabufFd: the kernel does not know this memory; copy it',
     );
   }
 
@@ -105,10 +105,7 @@ export function memoryOf(
     throw new RefusalError('EINVAL', 'regMrEx: exactly one of buffer, buf and fd is required');
   }
   if (fd !== undefined) {
-    throw new RefusalError(
-      'EOPNOTSUPP',
-      'regMrEx: this device does not support fd (DMA buffers); pass buffer',
-    );
+    throw new RefusalError('EOPNOTSUPP', 'regMrEx: fd (DMA buffers) is not available; pass buffer');
   }
   dmah?.check();
   if (dmah && dmah.context !== pd.context)
