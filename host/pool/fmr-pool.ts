@@ -112,7 +112,10 @@ export class FmrPool {
     this.#check();
     const desc = this.#member.regions.find(mr);
     if (!desc)
-      throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool; pass one of it');
+      throw new RefusalError(
+        'EINVAL',
+        'removeMr: the region is not of this pool; pass one that is',
+      );
     if (desc.holder || desc.home)
       throw new RefusalError('EBUSY', 'removeMr: a user holds the region; call putMr first');
     if (!this.#member.regions.takeOut(desc)) {

@@ -104,8 +104,10 @@ const NO_TEXT = new RegExp(
     String.raw`memory )|return memory|belong to|have a method)`,
 );
 /** `must` and the value, or what must be there together: the rule is its own remedy. */
-const MUST =
-  /\bmust\b.*#|#.*\bmust\b|\bmust be of one\b|\bexactly one of\b.*\bis required\b|\bneeds? [A-Z_]+$/;
+const MUST = new RegExp(
+  String.raw`\bmust\b.*#|#.*\bmust\b|\bmust be of one\b|\bexactly one of\b.*\bis required\b|` +
+    String.raw`\bneeds? [A-Z_]+$`,
+);
 /** A key is never printed. */
 const SECRET = /^(?:#\.)?\w*(?:key|secret): must /i;
 /** `name: `, or the value or the object that it is about. */

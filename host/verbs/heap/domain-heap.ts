@@ -462,7 +462,7 @@ function createPlace(
     // Before the key, which would stay: a release waits, and not under this lock.
     context.roots.checkRoom('heap');
     const key = new Key(context, wanted, 'heap', {
-      EOPNOTSUPP: `access 0x${access.toString(16)} has an unknown bit; leave it out`,
+      EOPNOTSUPP: `access 0x${access.toString(16)} has an unknown flag; leave it out`,
       EINVAL: 'REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE',
     });
     const place = { address, length, key: key.value };

@@ -64,7 +64,7 @@ export class LayoutMemoryRegion {
     }
     const wanted = { kind: KeyKind.LAYOUT, pd: pd.handle, access };
     this.#key = new Key(pd.context, wanted, 'regMr', {
-      EOPNOTSUPP: `access 0x${access.toString(16)} has a bit that a layout cannot have; leave it out`,
+      EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that a layout cannot have; leave it out`,
       EINVAL: 'REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE',
     });
     pd.resources.add(this);

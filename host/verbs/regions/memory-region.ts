@@ -90,7 +90,7 @@ export class MemoryRegion {
       invalidatable: options.invalidatable ? 1 : 0,
     };
     const key = new Key(context, wanted, 'regMr', {
-      EOPNOTSUPP: `access 0x${access.toString(16)} has an unknown bit; leave it out`,
+      EOPNOTSUPP: `access 0x${access.toString(16)} has an unknown flag; leave it out`,
       EINVAL: whyInvalid(access, iova, buffer.byteOffset),
     });
     allocation.regions++;
@@ -248,7 +248,7 @@ export class MemoryRegion {
 function oldStands(errno: number, why: string): ReregMrError {
   const { INPUT } = ReregMrErrCode;
   if (errno === Errno.EOPNOTSUPP) {
-    return new ReregMrError('EOPNOTSUPP', 'rereg: access has an unknown bit; leave it out', INPUT);
+    return new ReregMrError('EOPNOTSUPP', 'rereg: access has an unknown flag; leave it out', INPUT);
   }
   if (errno === Errno.EAGAIN) {
     return new ReregMrError(
