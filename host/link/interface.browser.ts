@@ -5,6 +5,6 @@ import { RefusalError } from '../errors/errors.js';
 export function lostAddress(): undefined {}
 
 export function localAddressTowards(address: string): Promise<string> {
-  const sentence = `open device: a browser opens none by itself towards ${address}; pass context`;
+  const sentence = `open device: a browser opens none towards ${address}; pass context`;
   return Promise.reject(new RefusalError('EOPNOTSUPP', sentence));
 }

@@ -61,7 +61,7 @@ export class PacketKeyMemory {
     try {
       refuse(arena.exports.setQpAuth(engine.context, qp, address), 'setPacketKeys', {
         EINVAL: 'a queue pair of type RC or UC takes keys once, in RESET or INIT; reset it first',
-        EOPNOTSUPP: 'the demo page has no authenticated packets; use verbena/browser',
+        EOPNOTSUPP: 'no authenticated packets here; use verbena/browser',
       });
     } catch (error) {
       given.release();
