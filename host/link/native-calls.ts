@@ -31,7 +31,7 @@ type Koffi = typeof import('koffi').default;
 
 /** Calls by koffi. */
 function koffiCalls(koffi: Koffi): NativeCalls {
-  // What the process has loaded already: glibc or musl.
+  // null: the C library that the process has loaded already, glibc or musl.
   const libc = koffi.load(null);
   return {
     name: 'koffi',

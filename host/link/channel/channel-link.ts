@@ -19,7 +19,7 @@ import {
 } from '../link.js';
 import { nextTurn } from '../next-turn.js';
 
-/** What may happen to a peer. */
+/** Kind of a change of a peer. */
 export type PeerEventKind =
   /** Packets travel. */
   | 'connected'
@@ -165,7 +165,7 @@ export abstract class ChannelLink implements Link {
         this.#sendOne(batch.bytesOf(index), batch.destinationOf(index));
       }
       if (this.#unflushed.length > 0 && !this.#isFlushing) {
-        // What is sent in the same breath shares messages.
+        // Packets sent in the same turn share messages.
         this.#isFlushing = true;
         queueMicrotask(() => this.#flushSends());
       }
@@ -321,7 +321,7 @@ export abstract class ChannelLink implements Link {
     this.#tell({ kind: old ? 'restored' : 'connected', peer: peer.endpoint });
   }
 
-  /** What is sent to that address goes through this channel from now on. */
+  /** Makes this channel carry all later packets to that address. */
   #carryBy(key: string, peer: ChannelPeer): void {
     this.#peers.set(key, peer);
     this.#lastDestination = undefined;
@@ -475,7 +475,7 @@ export abstract class ChannelLink implements Link {
     nextTurn(() => this.#turn());
   }
 
-  /** What came since is worked on together; one message carries all answers. */
+  /** Processes all messages since the last turn together; one message carries all answers. */
   #turn(): void {
     this.#isTurnDue = false;
     const touched = this.#touched;

@@ -15,7 +15,7 @@ import {
 import { checkDescription, gidOfDescription } from './fingerprint.js';
 import { RtcChannel, type RtcDataChannel } from './rtc-channel.js';
 
-/** What of RTCPeerConnection is used; the DOM's types are not here. */
+/** Part of RTCPeerConnection that is used; the DOM's types are not here. */
 export interface RtcPeerConnection {
   readonly connectionState: string;
   readonly iceGatheringState: string;
