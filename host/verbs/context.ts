@@ -62,7 +62,7 @@ export interface AsyncEventRecord {
   readonly eventType: number;
   /** Its name, for humans. */
   readonly name: string;
-  /** What it concerns, when that still exists. */
+  /** Object that the event concerns, if it still exists. */
   readonly element: QueuePair | CompletionQueue | SharedReceiveQueue | undefined;
 }
 

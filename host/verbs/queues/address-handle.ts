@@ -91,7 +91,7 @@ export function parseGid(argument: string, gid: Gid | string): Gid {
   }
 }
 
-/** What stands in front of a received datagram's payload. */
+/** Bytes of headers before the payload of a received datagram (GRH). */
 export const GRH_BYTES = 40;
 /** RoCEv2 spreads flows over source ports from here up (IBA Annex A17.4.5.2). */
 const FLOW_PORT_LEAST = 0xc000;

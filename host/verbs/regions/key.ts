@@ -12,7 +12,7 @@ const KILL_TURNS = 100_000;
 /** Other threads leave the engine within microseconds; this many turns are seconds. */
 const RELEASE_TURNS = 50_000_000;
 
-/** What is written into the engine's RegionParameters; what is left out is 0. */
+/** Fields of the engine's RegionParameters; absent ones are 0. */
 export type KeyParameters = Partial<Struct<typeof RegionParametersLayout>>;
 
 /** `ibv_inc_rkey`: the same key with the next low byte. */
@@ -94,7 +94,7 @@ export class Key {
     return this.#state === 'gone';
   }
 
-  /** What control verbs and counters read. */
+  /** Fields that control verbs and counters read. */
   get note(): Struct<typeof KeyNoteLayout> {
     return this.#note;
   }
