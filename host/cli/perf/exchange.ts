@@ -21,7 +21,9 @@ export interface PerfDestination {
   readonly gid: Gid;
 }
 
-/** What a side measured (`struct bw_report_data`). Peaks and averages are in MiB or Gb a second. */
+/**
+ * Measurement of a side (`struct bw_report_data`). Peaks and averages are in MiB or Gb a second.
+ */
 export interface PerfBandwidthReport {
   readonly bytes: number;
   readonly iters: number;
