@@ -152,7 +152,7 @@ export type Command = {
 }[CommandName];
 export type CommandOf<Name extends CommandName> = Extract<Command, { readonly name: Name }>;
 
-/** What cannot be served, and the status that says so. */
+/** Command that cannot be served, with its status. */
 export interface BadCommand {
   readonly name: undefined;
   readonly cid: number;
@@ -189,7 +189,7 @@ export function cidOf(entry: Uint8Array): number {
   return entry[2]! + entry[3]! * 256;
 }
 
-/** What an entry of a submission queue says. `entry`: at least its 64 bytes. */
+/** Parses an entry of a submission queue. `entry`: at least its 64 bytes. */
 export function parseCommand(entry: Uint8Array, isAdmin: boolean): Command | BadCommand {
   const cid = cidOf(entry);
   const opcode = entry[0]!;
@@ -285,7 +285,7 @@ function buildSgl(into: Uint8Array, sgl: Sgl): void {
 
 /** An entry of a completion queue. */
 export interface Completion {
-  /** What the command says it means. */
+  /** Result in the format of the command. */
   readonly result: bigint;
   readonly sqhd: number;
   readonly sqid: number;

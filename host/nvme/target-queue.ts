@@ -28,7 +28,7 @@ export interface NvmeRequest {
   readonly cid: number;
   readonly command: Command | BadCommand;
   readonly sgl: Sgl;
-  /** What came behind the entry. Gone when the request is answered. */
+  /** In-capsule data after the entry. Valid until the request is answered. */
   readonly inCapsule: Uint8Array;
   readonly slot: number;
   isAnswered: boolean;
@@ -45,7 +45,7 @@ export interface Answer {
 }
 
 export interface TargetQueueOwner {
-  /** What it throws ends the queue. */
+  /** An exception ends the queue. */
   request(request: NvmeRequest): void;
   /** The queue has ended, for any reason. */
   ended(queue: TargetQueue, reason: string): void;
@@ -99,7 +99,7 @@ export class TargetQueue {
     this.#requests = Array.from({ length: entries }, () => undefined);
   }
 
-  /** What its queue pair needs. */
+  /** Capabilities for its queue pair. */
   get cap(): { maxSendWr: number; maxRecvWr: number; maxSendSge: number; maxRecvSge: number } & {
     maxInlineData: number;
   } {
