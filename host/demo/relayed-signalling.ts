@@ -11,7 +11,7 @@ interface Place {
 /** A server that takes longer for an answer gives none. */
 const ASK_MILLIS = 8000;
 
-/** What the server says about a relay. */
+/** Status of a relay, from the server. */
 export interface RelayStatus {
   readonly id: string;
   readonly offerer: Place;
@@ -62,7 +62,7 @@ export function leadTo({ address, port }: Place, { type, sdp }: Description): De
   return { type, sdp: [...others, candidate, 'a=end-of-candidates', ''].join('\r\n') };
 }
 
-/** What a relay does to datagrams. */
+/** Impairment that a relay applies to datagrams. */
 export interface Impairment {
   /** 0 to 1: the share that it drops. */
   readonly loss: number;
