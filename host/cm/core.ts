@@ -39,7 +39,7 @@ import type { FieldsOf, MessageName } from './mad.js';
 export interface CoreOptions {
   /** Index of the device's socket slot: the upper byte of all ids. */
   readonly slot: number;
-  /** What we tell of ourselves (address.ts). */
+  /** Identity of this device in messages to peers (address.ts). */
   readonly caGuid: bigint;
   readonly gid: Gid;
   /** An Mtu: the largest that the link carries. Default MTU_4096. */
@@ -109,7 +109,7 @@ export class CmCore implements CmProtocol {
     this.pathMtuMax = pathMtuMax ?? Mtu.MTU_4096;
   }
 
-  /** What is kept: all zero when nothing is going on. */
+  /** Sizes of the tables; all zero while no exchange is in progress. */
   get books(): Readonly<Record<string, number>> {
     return {
       connections: this.connections.size,
@@ -324,7 +324,7 @@ export class CmCore implements CmProtocol {
     }
   }
 
-  // What follows serves incoming.ts as well.
+  // The members below serve incoming.ts as well.
 
   /** Builds a message and sends it, once. */
   transmit<Name extends MessageName>(

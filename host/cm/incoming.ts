@@ -1,4 +1,4 @@
-/** What each message of a peer does. Everything here is hostile until it has been matched. */
+/** Effect of each message from a peer. Every field is hostile until it has been matched. */
 import { Mtu } from '#build/abi.js';
 import { Endpoint } from '../link/endpoint.js';
 import { answerPort } from '../verbs/queues/address-handle.js';
