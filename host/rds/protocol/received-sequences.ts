@@ -70,7 +70,7 @@ export class ReceivedSequences {
     this.#record?.begin(0);
   }
 
-  /** What the peer has given up, or counts anew, is not waited for. */
+  /** Ends the wait for sequence numbers that the peer has abandoned or restarted. */
   #skipTo(sequence: number): void {
     const record = this.#record;
     if (!record || sequence === this.expected) return;
