@@ -1,5 +1,5 @@
 /*
- * What the engine's C needs (wasm-to-c.mjs): accesses to its memory, numbers and vectors as
+ * Runtime of the engine's C (wasm-to-c.mjs): accesses to its memory, numbers and vectors as
  * WebAssembly defines them. SSE4.1 is required (`WASM_CPU`).
  *
  * An address is a 32-bit index plus a constant. The owner of the memory reserves 4 GiB and

@@ -17,7 +17,7 @@ export function localAddresses(type: 'udp4' | 'udp6', isIpv6Only: boolean): stri
   return found
     .filter(({ family, scopeid }) => {
       if (family === 'IPv4') return type === 'udp4' || !isIpv6Only;
-      // What is link-local has no meaning without its link.
+      // A link-local address has no meaning without its link.
       return type === 'udp6' && !scopeid;
     })
     .map(({ address }) => address)
