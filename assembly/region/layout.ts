@@ -171,8 +171,8 @@ export function ownsLayout(entry: KeyEntry, note: KeyNote, slot: u32, key: u32):
 }
 
 /**
- * What BIND_MR will bind; what was recorded before it and not bound is forgotten. The caller has
- * looked at `ownsLayout`.
+ * Records the program that BIND_MR will bind; an earlier one that was not bound is dropped. The
+ * caller has looked at `ownsLayout`.
  */
 export function recordLayout(arena: Arena, key: u32, layout: Layout): void {
   const note = noteAt(arena, slotIndex(arena, key));

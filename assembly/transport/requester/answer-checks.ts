@@ -12,7 +12,7 @@
  *   its requests, and an answer proves that the NAK was forged. Silence ends the queue pair with
  *   the status of the NAK.
  *
- * What fails is counted (`dropGhost`) and not answered.
+ * A failed check is counted (`dropGhost`) and the packet dropped.
  */
 import { psnDistance } from '../../wire/psn';
 import { NakCode } from '../../wire/syndrome';
