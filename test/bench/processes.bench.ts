@@ -35,7 +35,7 @@ interface Count {
   readonly to: number;
 }
 
-/** What a member keeps of one side of a pair, by its name: `client-0`. */
+/** State that a member keeps for one side of a pair, by its name: `client-0`. */
 interface End {
   readonly cq: CompletionQueue;
   readonly qp: QueuePair;

@@ -24,13 +24,13 @@ const SERVERS = 30;
 const SERVER_BYTES = 2 ** 30;
 const CLIENT_BYTES = 10 * 2 ** 20;
 /**
- * What the seed does not tell: fetches under way (100 clients that wait 160 of 667 microseconds),
- * and how many fetches go to the few blocks that all clients want. Chosen on the rows of 100
- * clients.
+ * Parameters that the seed leaves open: fetches in flight (100 clients that wait 160 of 667
+ * microseconds), and how many fetches go to the few blocks that all clients want. Chosen on the
+ * rows of 100 clients.
  */
 const UNDER_WAY = 24;
 const HOT = { hotShare: 0.136, hotBlocks: 8 };
-/** What the engine's own model counts meanwhile; the fit replays the trace with other numbers. */
+/** Parameters of the engine's own model meanwhile; the fit replays the trace with others. */
 const ENGINE_ADAPTER: Adapter = {
   mptEntries: 256,
   mptWays: 8,

@@ -256,7 +256,7 @@ export class Shuttle {
     return { requester: median(requester), responder: median(responder) };
   }
 
-  /** What both sides spent, in milliseconds. */
+  /** Milliseconds that both sides spent. */
   #turn(posts: boolean): ShuttleResult {
     const [a, b] = [this.#a, this.#b];
     if (posts) this.#post();
