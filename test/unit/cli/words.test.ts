@@ -1,4 +1,4 @@
-/** What people and peers write: addresses and names; and what we print. */
+/** Parsing of text from people and peers (addresses, names), and formatting of output. */
 import { stat } from 'node:fs/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';

@@ -72,7 +72,7 @@ function buffer({ context, pd }: { context: Context; pd: QueuePair['pd'] }, byte
   return { memory, mr, sge, release };
 }
 
-/** What the handshake says of the round trip, in microseconds; 0: nothing. */
+/** Round trip that the handshake measured, in microseconds; 0: none. */
 function seedOf({ qp, context }: RdmaConnection): number {
   const { memory } = context.device.arena;
   const { state } = structAt(memory, PathLayout, qp.handle + QUEUE_PAIR_PATH);

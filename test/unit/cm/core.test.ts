@@ -31,7 +31,7 @@ class Watched extends CmWorld {
     super.carry(mad, from, to);
   }
 
-  /** What was sent since the last look, but not what the nodes say to each other. */
+  /** Messages sent since the last call, without those between the nodes. */
   toStrangers(): Message[] {
     const found = this.mads.filter(({ to }) => !this.nodes.some((n) => n.endpoint.equals(to)));
     this.mads.length = 0;

@@ -1,4 +1,4 @@
-/** What the peer's first packet may do before the peer has said that it is ready. */
+/** Effect of the peer's first packet before its RTU. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {

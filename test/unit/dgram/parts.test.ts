@@ -174,7 +174,7 @@ test('what a socket asks of rdp is known, and a number', () => {
 interface Desk {
   readonly outbox: Outbox;
   readonly log: string[];
-  /** What happens to the next datagrams to a port. */
+  /** Outcomes of the next datagrams, by port. */
   readonly fates: Map<number, Outcome>;
   readonly destination: (port: number) => Destination;
   readonly add: (port: number, text: string, isHeard?: boolean) => void;

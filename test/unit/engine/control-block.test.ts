@@ -1,4 +1,4 @@
-/** What two threads of a device share beside the engine's memory. */
+/** State that two threads of a device share beside the engine's memory. */
 import { once } from 'node:events';
 import { Worker, isMainThread, workerData } from 'node:worker_threads';
 import { test } from 'uvu';

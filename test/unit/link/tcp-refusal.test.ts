@@ -1,4 +1,4 @@
-/** What the system says of ports and ways, as refusals with what helps. */
+/** Refusals by the system of ports and routes, with remedies. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LinkError, RefusalError } from '../../../host/errors/errors.js';

@@ -19,7 +19,7 @@ interface Block {
   readonly mark: number;
 }
 
-/** What the heap promises, kept by hand: blocks, and the byte that each was filled with. */
+/** Model of the heap: blocks, and the byte with which each was filled. */
 class Model {
   readonly bytes = new Uint8Array(END + 200).fill(0xff).fill(0, FIRST, FIRST + SIZE);
   readonly heap = new Heap(this.bytes, START, END);

@@ -16,7 +16,7 @@ function fault(name: string): Error {
 
 interface Stored {
   bytes: Uint8Array;
-  /** What is there after a cut, whatever else. */
+  /** Bytes that survive any cut. */
   durable: Uint8Array;
   isOpen: boolean;
 }
@@ -52,7 +52,7 @@ class Disk {
     if (++this.steps > this.stopsAt) throw fault('PowerCut');
   }
 
-  /** What is found after a power cut: of what was not flushed any sectors; `kept` chooses. */
+  /** Disk after a power cut: any sectors of the unflushed bytes survive; `kept` chooses. */
   cut(kept: (sector: number) => boolean): Disk {
     const found = new Disk();
     for (const [name, { bytes, durable }] of this.files) {

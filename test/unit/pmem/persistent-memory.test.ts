@@ -228,7 +228,7 @@ test('killed at any time, it has every value that was said to be durable', () =>
       await process_.printed('stdout', new RegExp(`\n${last + 20n}\n`));
       process_.kill('SIGKILL');
       const { stdout } = await process_.ended;
-      // What was cut off while it was printed was not said.
+      // A line cut off while it was printed does not count.
       const said = stdout.slice(0, stdout.lastIndexOf('\n')).split('\n').at(-1)!;
       await using(true, async (context) => {
         const { buffer } = await context.openPmem(path);

@@ -201,7 +201,7 @@ test('under pressure users lend what they do not need, and get it back', () =>
     assert.ok(rich.stats.lent > 0 && rich.stats.lent <= 6);
     descs.push(...take(poor, rich.stats.lent));
     assert.is(descs.length, 16 + rich.stats.lent);
-    // What is its own is there still, without those.
+    // Its own regions are still there, without the lent ones.
     const own = take(rich, 32 - rich.stats.lent);
     assert.is(rich.stats.hitsL1, 32 - rich.stats.lent);
     putAll(rich, own);

@@ -1,4 +1,4 @@
-/** What is computed of times and counts, and the columns that scripts read. */
+/** Figures from times and counts, and the columns that scripts read. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { planOf, termsOf, type PerfOptions } from '../../../../host/cli/perf/options.js';

@@ -328,7 +328,7 @@ test('the smaller address closes the older connection, the larger one waits for 
   link.send(new TestBatch([{ bytes: pattern(12, 1), to }]));
   await Promise.resolve();
   assert.equal([followed.sent.length, newer.sent.length], [0, 1]);
-  // What the peer sends by the older one, as it has no other, arrives, and is answered there.
+  // A message of the peer over the older channel, its only one, arrives, and is answered there.
   followed.receiver!.message(message(undefined, 0, pattern(10, 1)));
   await receiver.until(1);
   link.send(new TestBatch([{ bytes: pattern(12, 2), to }]));

@@ -101,7 +101,7 @@ class World {
     return [...ends];
   }
 
-  /** What may happen now. */
+  /** Steps that are possible now. */
   steps(): Step[] {
     const steps: Step[] = [];
     for (const { name, end } of this.#ends) {
@@ -128,7 +128,7 @@ class World {
     }
     const [one, two] = this.sides as [Side, Side];
     for (let turn = 0; turn < TURNS_MAX && !(one.got(100) && two.got(200)); turn++) {
-      // What gets lost is sent again, as queue pairs do.
+      // Lost packets are retransmitted, as queue pairs do.
       one.send(200);
       two.send(100);
       await settle(1);

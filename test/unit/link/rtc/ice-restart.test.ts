@@ -235,7 +235,7 @@ test('an offer of another session is a connection of its own, whatever it says o
   assert.is(connector.channels.length, 3);
 });
 
-/** What `said` says of itself, and the same of one more connection. */
+/** Description of `said`, with one more connection. */
 function describeTwo(said: Said): Description {
   const { session = said.of } = said;
   return { ...describe(said), more: [describe({ ...said, session: session + 100 }).sdp] };

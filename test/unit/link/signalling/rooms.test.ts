@@ -228,7 +228,7 @@ test('a page of another origin is refused, and so is another path', async () => 
   assert.is(await statusOf(`${url}/no`), 404);
 });
 
-/** What a WebSocket receives until the server ends it. */
+/** Messages that a WebSocket receives until the server ends it. */
 async function until(
   url: string,
   messages: readonly (string | Buffer)[],

@@ -1,6 +1,6 @@
 /**
- * What a real kernel does to links: interfaces that go down, away and come back, a packet filter, a
- * smaller MTU. In a network namespace of the test's own, which this file runs itself in.
+ * Links on a real kernel: interfaces that go down, away and come back, a packet filter, a smaller
+ * MTU. In a network namespace of the test's own, in which this file runs itself.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';

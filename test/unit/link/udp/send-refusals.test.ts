@@ -35,7 +35,7 @@ test.before.each(() => {
 test.after.each(async () => {
   process.removeListener('warning', hear);
   if (posix) {
-    // What a test put over the methods of the class.
+    // Removes the test's overrides of the class's methods.
     delete (posix as Partial<sys.Posix>).sendMessages;
     delete (posix as Partial<sys.Posix>).receiveMessages;
     delete (posix as Partial<sys.Posix>).receiveMessage;

@@ -1,4 +1,4 @@
-/** What a hostile node sends costs it the connection at most: no throw, no memory, no peer. */
+/** Messages of a hostile node cost at most its connection: no throw, no memory, no other peer. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../../host/link/endpoint.js';

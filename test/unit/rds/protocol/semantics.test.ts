@@ -1,4 +1,6 @@
-/** What the seed asks of a path and of ports, in virtual time (seed 003, design notes). */
+/**
+ * Semantics of paths and ports that the seed requires, in virtual time (seed 003, design notes).
+ */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { monitorBit } from '../../../../host/rds/protocol/remote-ports.js';
@@ -298,7 +300,7 @@ test('what is canceled does not arrive, what is behind it does, in order', () =>
   here.send(THERE, PORT, 41);
   nodes.run(SECOND);
   assert.equal(other.read, [1, 2, 3, 4, 5]);
-  // What was under way is there, and nothing twice.
+  // Messages in flight have arrived, and nothing twice.
   assert.equal(there.read, [...Array.from({ length: 25 }, (_, index) => index), 41]);
   assert.is(here.port.sending, 0);
   assert.is(here.transport.buffersUsed, 0);

@@ -1,4 +1,4 @@
-/** What a node has on its way to a peer: by port, and by pair of ports. */
+/** Messages in flight to a peer: by port, and by pair of ports. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { OutgoingMessage, toSendAgain } from '../../../../host/rds/protocol/message.js';

@@ -1,4 +1,4 @@
-/** What the process that carries a node and those that do not tell each other of what is lost. */
+/** Reports of losses between the process that owns a node and the others. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { AREA_BYTES, Area, SendState } from '../../../../host/rds/sharing/area.js';

@@ -1,4 +1,4 @@
-/** What the processes of one node have in memory: queues, and the numbers that order depends on. */
+/** Shared memory of the processes of one node: queues, and the numbers on which order depends. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../../host/link/endpoint.js';

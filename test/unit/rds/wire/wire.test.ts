@@ -181,7 +181,7 @@ test('a header that is left out is known to the other end', () => {
     if (bare) {
       const known = there.next(header.length, bare === 'all' ? undefined : portsOf(header));
       assert.equal(known, { ...header, flags: ACK_REQUIRED });
-      // What says that there is a header is no pair of ports.
+      // The immediate value for a header differs from any pair of ports.
       assert.is.not(portsOf(header), HAS_HEADER);
     }
     there.hear(header);

@@ -319,7 +319,7 @@ test('events are not moderated: asking for none is fine, for any is refused', as
   await pair.close();
 });
 
-/** What an allocator may give wrongly, and what is said. */
+/** Invalid results of an allocator, and the refusals. */
 const BAD_GIFTS: [string, (context: Context, size: number) => Uint8Array | null, RegExp][] = [
   ['nothing', () => null, /ENOMEM/],
   ['foreign memory', (_, size) => new Uint8Array(size + 64), /must return memory of context.alloc/],
