@@ -56,7 +56,7 @@ async function within(seconds: number, work: Promise<void>): Promise<void> {
     await Promise.race([work, late]);
   } finally {
     timeout.abort();
-    // What hangs would keep the address.
+    // A process that hangs would keep the address.
     await open?.close();
   }
 }

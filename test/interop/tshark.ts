@@ -88,7 +88,7 @@ export function complaints(dissected: readonly Dissected[]): string[] {
     });
 }
 
-/** What our parser and Wireshark do not agree on; every field that both know is compared. */
+/** Differences between Verbena's parser and Wireshark; every field that both know is compared. */
 export function disagreements(
   codec: Codec,
   packets: readonly CapturedPacket[],
