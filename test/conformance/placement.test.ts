@@ -32,7 +32,7 @@ function done(wire: Wire, psn: number): void {
   wire.sendPacket({ ...DONE, psn });
 }
 
-/** What completed: `wrId OPCODE`, and its status unless that is SUCCESS. */
+/** Completions: `wrId OPCODE`, and the status unless that is SUCCESS. */
 function completed(wire: Wire): string[] {
   return wire.cq.poll(100).map(({ wrId, opcode, status }) => {
     return `${wrId} ${WcOpcodeName[opcode]}${status === 0 ? '' : ` ${status}`}`;

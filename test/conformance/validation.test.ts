@@ -1,4 +1,4 @@
-/** What a reliable responder checks, in which order, and what each "no" leads to. */
+/** Checks of a reliable responder, their order, and the effect of each failure. */
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode } from '#build/abi.js';
 import { AccessFlag, Endpoint, QpState, QpType } from '../../host/index.js';
@@ -69,7 +69,7 @@ test('a limited member hears full ones, and no limited one', () =>
       });
     }
     wire.sendPacket({ ...ONLY, ...wire.reth(0, 4), pkey: 0x9234 }, 4);
-    // What it sends says what it is.
+    // Its own packets carry its P_Key.
     wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200, pkey: 0x1234 });
   }));
 

@@ -16,7 +16,7 @@ import {
 import { EXPECTED, INDEX_CUT, loadAllCaptures, type VectorCapture } from '../vectors/captures.js';
 
 const FLUSH = 0x1c;
-/** What no sentence about a packet from Linux may say. */
+/** Words that no sentence about a packet from Linux may have. */
 const DOUBT = /malformed|though|reserved|no path MTU|no placement|unknown/i;
 
 const codec = new Codec();
