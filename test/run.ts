@@ -51,7 +51,7 @@ function findFiles(): string[] {
   if (missing.length > 0 || sources.length === 0) {
     throw new Error(`not compiled: ${missing.join(', ') || 'anything'}; run npm run build`);
   }
-  // What is left in build/ of a deleted source is not run.
+  // Files in build/ of deleted sources are not run.
   return sources;
 }
 
@@ -167,7 +167,7 @@ async function worker(): Promise<void> {
     const takesPlace = ([file]: readonly string[]): boolean => isAtUsualPlace(file!);
     const index = queue.findIndex((batch) => !isTaken || !takesPlace(batch));
     const [batch] = index < 0 ? [] : queue.splice(index, 1);
-    // What is left is for the worker that has the place.
+    // The remaining files are for the worker that has the place.
     if (batch === undefined) return;
     const takes = takesPlace(batch);
     if (takes) isTaken = true;

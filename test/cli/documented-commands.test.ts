@@ -69,7 +69,7 @@ const told = ['README.md', 'CHANGELOG.md', ...['assembly', 'host', 'test'].flatM
   .filter((name) => name.endsWith('.md'))
   .flatMap((name) => [...toldIn(name)]);
 
-/** What it says to words that it does not understand; nothing happens. */
+/** Complaint of the program about words that it does not accept; the command is not run. */
 function complaint(program: Command, words: readonly string[]): string | undefined {
   const commands: Command[] = [program];
   let said = '';
