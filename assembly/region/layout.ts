@@ -1,6 +1,7 @@
 /**
  * Memory layouts (`ibv_mr_set_layout_sg`, `ibv_mr_set_layout_interleaved`): a key under which
- * scattered bytes are one row. The row, the packed stream, has addresses from 0 on.
+ * scattered bytes are one row. The row, the packed stream, has addresses from 0 on. If pieces
+ * overlap, the result of a write there is undefined.
  *
  * A layout is compiled (layout-compile.ts) into a program that lies in memory of the host's; the
  * key's entry names the program, layout-walk.ts walks it. The key stands in the table with domain

@@ -29,6 +29,7 @@ typedef v128 place_v128 __attribute__((may_alias, aligned(1)));
 typedef uint32_t atomic_u32 __attribute__((may_alias));
 typedef uint64_t atomic_u64 __attribute__((may_alias));
 
+/* volatile: other processes write there, so each access to memory is one access in C. */
 #define ADDRESS(address, offset) (m + ((uint64_t)(address) + (offset)))
 #define READ(type, address, offset) (*(volatile place_##type *)ADDRESS(address, offset))
 #define WRITE(type, address, offset, value)                                            \

@@ -26,19 +26,7 @@ const SOURCES = /\.(?:ts|cts|md|mjs|html|c|h|sh|json)$|\/guest\/init$/;
 /** Written by npm or by other implementations. */
 const RECORDED = /(?:^|\/)package-lock\.json$|^test\/vectors\/.*\.json$/;
 
-const README_WORDS_MAX = 700;
-/** Words of the READMEs that are longer: a number may only become smaller. */
-const LONG_READMES = new Map([
-  ['assembly/region/README.md', 705],
-  ['host/bridge/README.md', 791],
-  ['host/device/README.md', 760],
-  ['host/dgram/README.md', 958],
-  ['host/link/README.md', 840],
-  ['test/README.md', 933],
-  ['test/bench/README.md', 804],
-  ['test/interop/README.md', 804],
-  ['test/simulation/README.md', 804],
-]);
+const README_WORDS_MAX = 650;
 
 function filesOf(folders: readonly string[]): string[] {
   return folders.flatMap((folder) =>
@@ -77,18 +65,10 @@ test('no source of the host and no test has a pronoun for a process, peer or thr
   }
 });
 
-test('the README of a folder has at most 700 words', () => {
+test('the README of a folder has at most 650 words', () => {
   for (const file of filesOf(FOLDERS).filter((name) => name.endsWith('/README.md'))) {
     const words = read(file).split(/\s+/).filter(Boolean).length;
-    const most = LONG_READMES.get(file) ?? README_WORDS_MAX;
-    assert.ok(words <= most, `${file}: ${words} words; at most ${most}`);
-  }
-});
-
-test('a README that has become short is no longer listed as long', () => {
-  for (const [file, words] of LONG_READMES) {
-    const now = read(file).split(/\s+/).filter(Boolean).length;
-    assert.ok(now > README_WORDS_MAX, `${file}: ${now} words: delete its number, ${words}`);
+    assert.ok(words <= README_WORDS_MAX, `${file}: ${words} words`);
   }
 });
 
