@@ -84,7 +84,7 @@ test('where the node binary is small, the tour strings installed files together'
     assert.ok((await stat(path)).size >= 50e6);
   }));
 
-test('what a peer says of a failure does not control the terminal', () => {
+test("a peer's failure text does not control the terminal", () => {
   const { write } = process.stderr;
   let text = '';
   process.stderr.write = (chunk) => (text += String(chunk)) !== '';

@@ -360,7 +360,7 @@ test('on a link without multicast a send-only join is refused too', async () => 
   expectRefusal(() => id.joinMulticastEx({ addr: '239.1.1.1', joinFlags }), 'EOPNOTSUPP');
 });
 
-test('hosts are found by name, or it is said that they are not', () =>
+test('a host name is resolved, or its failure is reported', () =>
   inWorld({}, async ({ a }) => {
     const channel = createEventChannel(a);
     const id = channel.createId();

@@ -63,7 +63,7 @@ test('a first message that is longer than its receive ends the queue pair, and n
   await close();
 });
 
-test('it may end the queue pair in the very moment in which it is made ready to send', async () => {
+test('the first packet may end the queue pair while it is being moved to RTS', async () => {
   const { a, b, close } = await twoDevices();
   const listener = await listen('127.0.0.2:7', { context: b });
   const asked = connect('127.0.0.2:7', { context: a });

@@ -55,7 +55,7 @@ function only<Name extends MessageName>(capture: string, name: Name): Message<Na
   return found as unknown as Message<Name>;
 }
 
-test('what Linux wrote is parsed, and built again byte for byte', () => {
+test('messages of Linux are parsed, and built again byte for byte', () => {
   const counts = new Map<string, number>();
   for (const { name, mad } of recorded()) {
     const message = parseMad(mad);
@@ -227,7 +227,7 @@ test('a datagram is put in words', () => {
   assert.is(explainMad(mad), 'connect reject: remoteCommId 0x1234, reason 8');
 });
 
-test('our own kind tells its port, its buffer and what it keeps; any other peer is as Linux', () => {
+test('a Verbena peer announces port, buffer and reorder limit; any other peer is treated as Linux', () => {
   const info = {
     name: 'udp',
     pseudoHeader: 'ip',

@@ -159,7 +159,7 @@ test('a route that is missing is no rejection by the peer, and ends no program',
   );
 });
 
-test('what a socket asks of rdp is known, and a number', () => {
+test('the options of a socket for RDP are known, and numbers', () => {
   assert.is(settingsOf({ queueBytes: 3 })?.queueBytes, 3);
   assert.is(settingsOf(false), undefined);
   for (const wrong of [{ queueBytes: -1 }, { retryMillis: NaN }, { loss: 1 }, { events: 1 }]) {

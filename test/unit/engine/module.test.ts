@@ -140,7 +140,7 @@ test('a queue pair has its timer and its path behind its fields', () => {
   }
 });
 
-test('what lies in arrays keeps 64-bit fields aligned', () => {
+test('structs in arrays keep 64-bit fields aligned', () => {
   const arrays = [
     ['QueuePair', abi.QUEUE_PAIR_SIZE],
     ['CompletionQueue', abi.COMPLETION_QUEUE_SIZE],

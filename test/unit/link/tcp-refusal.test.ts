@@ -55,7 +55,7 @@ test('a refused connect names the host, the cause, and a remedy', () => {
   }
 });
 
-test('what the system did not say stays as it is', () => {
+test("an error that is not the system's stays as it is", () => {
   const silence = new RefusalError('ETIMEDOUT', 'it said nothing for 5 s');
   const aborted = Object.assign(new Error('aborted'), { code: 'ABORT_ERR' });
   assert.is(connectRefusal(silence, 'here:1', 'verbena it'), silence);

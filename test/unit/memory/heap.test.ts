@@ -134,7 +134,7 @@ test('free ranges are joined again, in whatever order they were freed', () => {
   );
 });
 
-test('only what was allocated can be freed, and only once', () => {
+test('only an allocated block can be freed, and only once', () => {
   const heap = new Heap(new Uint8Array(4096), 0, 4096);
   const address = heap.alloc(256);
   for (const wrong of [address + 64, address + 1, address - 64, 4096, -1, NaN]) {

@@ -221,7 +221,7 @@ test('a cut while it is written leaves what was flushed before', async () => {
   );
 });
 
-test('what has no room is refused, and leaves nothing', async () => {
+test('a region without room is refused, and leaves no file', async () => {
   const disk = new Disk();
   disk.quota = 100_000;
   assert.is(await codeOfOpening(disk, 50_000), 'ENOSPC');
@@ -234,7 +234,7 @@ test('what has no room is refused, and leaves nothing', async () => {
   assert.is(codeOf(fault('InvalidStateError')), 'EIO');
 });
 
-test('what is open, is being made, foreign, truncated or damaged is refused and left alone', async () => {
+test('a file that is open, incomplete, foreign, truncated or damaged is refused and unchanged', async () => {
   const disk = new Disk();
   const file = await open(disk, 10_000);
   assert.is(await codeOfOpening(disk), 'EBUSY');

@@ -64,7 +64,7 @@ function withNull(use: (fd: number) => void): void {
   }
 }
 
-test('what was written but not synced is an error, and so is everything after it', () =>
+test('a failed sync rejects its flush, and all later ones', () =>
   withFile((file) =>
     withNull((fd) => {
       const task = taskOf(fd);

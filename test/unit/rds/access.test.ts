@@ -187,7 +187,7 @@ test('RdsDbgLvl lets through what it names, and nothing else', async () => {
   assert.equal(await levelsOf(0), new Set());
 });
 
-test('what goes wrong is an error where something is lost, else a warning', () => {
+test('a failure is logged as an error if data are lost, else as a warning', () => {
   const lines: string[] = [];
   const nodes = new RdsNodes();
   const here = nodes.bind(nodes.start(0, { log: (line) => lines.push(line) }), PORT);

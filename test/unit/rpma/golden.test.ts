@@ -180,7 +180,7 @@ function commonData(dataOffset: number, mr: Uint8Array, pcfg?: Uint8Array): Uint
   return bytes;
 }
 
-test('01: a connection, and what is said with it', async () => {
+test('01: a connection, and its private data', async () => {
   const said = await play(async ({ connect }) => {
     const { server, client } = await connect({
       said: text('Hello client!'),

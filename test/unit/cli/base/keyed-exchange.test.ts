@@ -126,7 +126,7 @@ test('a side without a key is recognised, whichever side sends first', async () 
   );
 });
 
-test('what is no hello is refused', async () => {
+test('an invalid hello is refused', async () => {
   for (const text of ['{', '{"verbena":2}', '{"verbena":1,"keyId":7}', '{}']) {
     const { server, up } = sides();
     up.push(Buffer.from(text.padEnd(192)));

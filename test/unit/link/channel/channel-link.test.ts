@@ -117,7 +117,7 @@ test('where many small messages close the window the last one asks', async () =>
   await link.close();
 });
 
-test('what was never sent cannot be seen, and what was seen is not seen again', async () => {
+test('an acknowledgement of an unsent or already acknowledged message is ignored', async () => {
   const { link, channel } = await open();
   send(link, ...new Array<number>(40).fill(1056));
   await Promise.resolve();
@@ -196,7 +196,7 @@ test('messages that come late count as seen no more, but their packets come', as
   await link.close();
 });
 
-test('what is no message is counted and dropped; of a broken one the whole packets come', async () => {
+test('an invalid message is counted and dropped; the whole packets of a truncated one arrive', async () => {
   const { link, receiver, channel } = await open();
   const whole = message(undefined, 0, pattern(10, 1), pattern(10, 2));
   const noise = [
@@ -220,7 +220,7 @@ test('what is no message is counted and dropped; of a broken one the whole packe
   await link.close();
 });
 
-test('what waits is bounded: beyond, packets are dropped and counted', async () => {
+test('the send backlog is bounded: beyond, packets are dropped and counted', async () => {
   const { link, channel } = await open({ queueBytes: 10_000 });
   send(link, ...new Array<number>(60).fill(1056));
   await Promise.resolve();
@@ -286,7 +286,7 @@ test('a connection takes an address over when it opens, not when it is requested
   await link.close();
 });
 
-test('a connection is known before the other side hears that it is accepted', async () => {
+test('a connection is registered before its acceptance is sent', async () => {
   const { link, channel, receiver } = await open();
   const next = new FakeChannel();
   let accepted = (): void => {};
@@ -304,7 +304,7 @@ test('a connection is known before the other side hears that it is accepted', as
   await link.close();
 });
 
-test('a connection whose answer is refused never was', async () => {
+test('a connection whose answer is refused leaves no peer', async () => {
   const { link, receiver } = await open({ peersMax: 2 });
   for (let again = 0; again < 2; again++) {
     const channel = new FakeChannel();

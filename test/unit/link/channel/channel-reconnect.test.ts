@@ -171,7 +171,7 @@ test('in every order of what opens and closes both sides go on', async () => {
   assert.ok((await everyOrder(false)) > 100);
 });
 
-test('so they do when one does not hear that the other has closed a connection', async () => {
+test('the links reconnect when one misses that the other has closed a connection', async () => {
   assert.ok((await everyOrder(true)) > 500);
 });
 

@@ -251,7 +251,7 @@ test('when a peer goes its queue pairs flush and its connections end, the others
   for (const { context } of [here, one, two]) await context.close();
 });
 
-test('queue pairs over it wait for a channel that stands still, unless told otherwise', async () => {
+test('queue pairs over data channels wait for a stalled channel by default', async () => {
   const [a, b] = [await device(), await device()];
   await connectLinks(a.link, b.link);
   const address = `${b.context.local.gid}`;

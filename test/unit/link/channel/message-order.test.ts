@@ -22,7 +22,7 @@ function made(): {
   return { order, got, come };
 }
 
-test('what one channel brings early waits for what another one has yet to bring', () => {
+test('a message that arrives early waits for its predecessors on another channel', () => {
   const { order, got, come } = made();
   come(1);
   come(2, 1);
@@ -102,7 +102,7 @@ test('places that are made up keep few messages', () => {
   order.stop();
 });
 
-test('nothing comes once it is stopped', async () => {
+test('a stopped order delivers no message', async () => {
   const { order, got, come } = made();
   come(1);
   order.stop();

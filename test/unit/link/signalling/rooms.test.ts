@@ -147,7 +147,7 @@ async function passOn(port: number): Promise<{ readonly url: string; cut(): void
   return { url: `ws://127.0.0.1:${(server.address() as AddressInfo).port}/rooms`, cut };
 }
 
-test('a member whose WebSocket is lost comes back unnoticed, and one that does not has left', async () => {
+test('a member that loses its WebSocket may rejoin unnoticed; otherwise it leaves', async () => {
   const { server, rooms } = await serve({ returnMillis: 600 });
   const { port } = server.address() as AddressInfo;
   const { url, cut } = await passOn(port);

@@ -18,7 +18,7 @@ const { AF_INET_OFFLOAD, SOCK_DGRAM } = rds;
 const PORT = 4000;
 const MESSAGES = 20;
 
-test('what was under way arrives over the other device, in order, whole and once', async () => {
+test('messages in flight arrive over the other device, in order, whole and once', async () => {
   const network = new LoopbackNetwork();
   const device = (wire: number, side: number): Promise<Context> =>
     openDevice({ link: network.link(Endpoint.parse(`10.${wire}.0.${side + 1}`, 4791)) });

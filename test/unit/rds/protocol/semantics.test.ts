@@ -156,7 +156,7 @@ test('unread messages of all sockets of a node are counted, and their maximum', 
   assert.is(core.statistics.recvPendingMost, 5);
 });
 
-test('what one reader lets lie is never more than what is free for the others', () => {
+test('unread messages of one reader never exceed the memory free for the others', () => {
   const { nodes, here, there } = twoNodes();
   const { transport } = there;
   transport.receiveBytesMax = 1 << 20;
@@ -246,7 +246,7 @@ test('the death of a node wakes senders that were stalled on its ports', () => {
   assert.not(path!.stalls.has(PORT));
 });
 
-test('a node that comes again is heard of on another connection: the old one beats no more', () => {
+test('a node that restarts uses another connection: the old one has no heartbeat', () => {
   const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 4 } });
   there.isAsleep = true;
   const { core } = here.transport;
@@ -270,7 +270,7 @@ test('a node that comes again is heard of on another connection: the old one bea
   assert.equal(again.read, [3]);
 });
 
-test('a monitor hears of ports that are slow no longer, and of others not', () => {
+test('a monitor is notified of ports that are no longer slow, and of no others', () => {
   const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 4 } });
   there.isAsleep = true;
   let bits = 0n;
@@ -284,7 +284,7 @@ test('a monitor hears of ports that are slow no longer, and of others not', () =
   assert.is(monitorBit(PORT), monitorBit(PORT + 64));
 });
 
-test('what is canceled does not arrive, what is behind it does, in order', () => {
+test('a canceled message does not arrive, those behind it do, in order', () => {
   const { nodes, here, there } = twoNodes();
   here.sendSoon(THERE, PORT, 0);
   nodes.run(SECOND);
@@ -307,7 +307,7 @@ test('what is canceled does not arrive, what is behind it does, in order', () =>
   assert.is(here.cancel(THERE, PORT), 0);
 });
 
-test('what was canceled is not sent again when the connection breaks', () => {
+test('a canceled message is not retransmitted after the connection breaks', () => {
   const { nodes, here, there } = twoNodes();
   here.sendSoon(THERE, PORT, 0);
   nodes.run(SECOND);
@@ -347,7 +347,7 @@ test('a device fails: messages under way and later ones use the other device', (
   }
 });
 
-test('one device here and the other one there: a way across is found', () => {
+test('a path between different local and remote devices is found', () => {
   const { nodes, here, there } = twoNodes({ devices: 2 });
   here.sendSoon(THERE, PORT, 0);
   nodes.run(SECOND);

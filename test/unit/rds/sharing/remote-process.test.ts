@@ -45,7 +45,7 @@ class TestLine implements IpcChannel {
   }
 }
 
-test('another process hears of a loss once, also where it asks for another port', () => {
+test('a loss is reported to another process once, also if that requests another port', () => {
   const { nodes, here } = twoNodes();
   nodes.bind(nodes.network.transports[1]!, PORT + 1);
   const { transport } = here;
