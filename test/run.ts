@@ -1,7 +1,7 @@
 /**
- * Runs every test file, up to five processes at a time, and believes none that says it is fine
- * without having run anything: a file whose `test.run()` was forgotten ends with Total 0,
- * and one that waits on an open socket never ends. Ends with `N passed, N failed`.
+ * Runs every test file, up to five processes at a time, and rejects a result without tests: a file
+ * whose `test.run()` was forgotten ends with Total 0, and one that waits on an open socket never
+ * ends. Ends with `N passed, N failed`.
  *
  *     node build/test/run.js [--fast | --long] [part of a file's name …]
  *
@@ -33,7 +33,7 @@ import { isAtUsualPlace } from './support/usual-place.js';
 /** A file that takes longer hangs, and is ended with all that it has started. */
 const FILE_SECONDS_MAX = 200;
 const BATCH_SECONDS_MAX = 400;
-/** The whole of the simulations is one batch: 150 s alone on two slow cores, 400 s beside others. */
+/** The whole of the simulations is one batch: 150 s alone on slow cores, 400 s beside others. */
 const LONG_BATCH_SECONDS_MAX = 1000;
 
 const built = fileURLToPath(new URL('build/test/', root));

@@ -262,7 +262,7 @@ export class CmCore implements CmProtocol {
     this.enterTimeWait(now, connection);
   }
 
-  /** Sends a DREQ; the owner hears of the end. */
+  /** Sends a DREQ; the owner gets an event of the end. */
   disconnect(now: number, connection: Connection, privateData = NO_BYTES): void {
     checkState(connection, 'disconnect', ['ESTABLISHED', 'REP_SENT', 'REP_RCVD']);
     if (connection.state === 'REP_SENT') {
@@ -455,7 +455,7 @@ export class CmCore implements CmProtocol {
     return 0;
   }
 
-  /** The slot once more, then what tells the exchange: our id. */
+  /** The slot once more, then the number of the exchange: our id. */
   #transactionId(localId: number): bigint {
     return (BigInt(this.#options.slot) << 56n) | BigInt(localId);
   }

@@ -419,7 +419,7 @@ function receiveMra(
   found: Connection | undefined,
   source: Endpoint,
 ): void {
-  // The first that is heard of the peer tells its id; only a REP makes it count.
+  // The first message of the peer has its id; only a REP makes it count.
   const asker = core.connections.get(message.remoteCommId);
   const isFirst = asker?.state === 'REQ_SENT' && asker.peer.gid.equals(source.gid);
   const connection = isFirst ? asker : found;

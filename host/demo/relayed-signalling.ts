@@ -8,7 +8,7 @@ interface Place {
   readonly port: number;
 }
 
-/** A server that takes longer for an answer gives none. */
+/** Deadline for an answer of the server. */
 const ASK_MILLIS = 8000;
 
 /** Status of a relay, from the server. */

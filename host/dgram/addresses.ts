@@ -11,7 +11,9 @@ function isUnspecified({ words: [a, b, c, d] }: Gid): boolean {
   return a === 0 && b === 0 && d === 0 && (c === 0 || c === 0xffff0000);
 }
 
-/** This machine's addresses that a socket of a family hears at, when it is bound to all of them. */
+/**
+ * This machine's addresses at which a socket of a family receives when it is bound to all of them.
+ */
 export function localAddresses(type: 'udp4' | 'udp6', isIpv6Only: boolean): string[] {
   const found = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
   return found

@@ -79,7 +79,7 @@ export class Processes {
     await this.end();
   }
 
-  /** Tells them to end, and waits until they have. */
+  /** Asks them to end, and waits until they have. */
   async end(): Promise<void> {
     await Promise.all(
       this.#members.map(async (member) => {

@@ -165,7 +165,7 @@ const SGL_TYPE_AT = SGL_AT + 15;
 const SGL_OFFSET = 0x01;
 const SGL_KEYED = 0x40;
 const SGL_KEYED_INVALIDATE = 0x4f;
-/** PSDT 01b: the entry has an SGL. Fabrics know nothing else. */
+/** PSDT 01b: the entry has an SGL. Fabrics has no other. */
 const PSDT_SGL = 0x40;
 
 const ENTRIES = Object.entries(COMMANDS) as [CommandName, CommandEntry][];

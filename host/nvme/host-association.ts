@@ -62,7 +62,7 @@ export interface AssociationOptions {
   readonly maxCmRetries?: number;
   /** It is over. */
   readonly onEnd: (reason: string) => void;
-  /** The target tells of something: type, information, log page. */
+  /** Asynchronous event of the target: type, information, log page. */
   readonly onEvent?: (type: number, info: number, log: number) => void;
 }
 

@@ -127,7 +127,7 @@ export class TargetQueue {
     return this.#requests.find((request) => request?.cid === cid);
   }
 
-  /** Before the host hears that it is accepted. */
+  /** Called before the connection is accepted. */
   prepare(qp: QueuePair): void {
     this.#qp = qp;
     this.#completions.add(qp.qpNum, (completion) => this.#completed(completion));
@@ -235,7 +235,7 @@ export class TargetQueue {
       const { key: invalidateRkey } = sgl;
       requests.push({ ...completion, opcode: WrOpcode.SEND_WITH_INV, invalidateRkey });
     } else requests.push({ ...completion, opcode: WrOpcode.SEND });
-    // The host may send the next command as soon as it hears.
+    // The host may send the next command as soon as it has the answer.
     this.#requests[slot] = undefined;
     this.#postReceive(slot);
     this.#post(requests, sent);

@@ -240,7 +240,7 @@ export class Shuttle {
     await this.#b.end.context.close();
   }
 
-  /** The median turn: one in which another process had the processor tells nothing. */
+  /** The median turn: a turn in which another process had the processor does not count. */
   #run(seconds: number): ShuttleResult {
     const [requester, responder]: [number[], number[]] = [[], []];
     const end = performance.now() + seconds * 1000;

@@ -1,4 +1,4 @@
-/** Every command line that a README, the guide or the change log tells is understood. */
+/** Every command line that a README, the guide or the change log has is accepted. */
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -218,7 +218,7 @@ test('while the peer is at work on a FLUSH the queue goes on', (wire) => {
   wire.expectSilence('nothing is sent twice');
 });
 
-test('a NAK tells what became of a FLUSH', (wire) => {
+test('a NAK reports the failure of a FLUSH', (wire) => {
   flush(wire);
   wire.takePackets();
   wire.acknowledge(0x100, NakCode.REMOTE_OPERATIONAL_ERROR);

@@ -61,7 +61,7 @@ test('a limited member of our partition is heard: we are a full one', (wire) => 
   assert.is(wire.qp.query().rqPsn, 0x201);
 });
 
-test('a limited member hears full ones, and no limited one', () =>
+test('a limited member receives from full members, and from no limited one', () =>
   onWire({ device: { pkey: 0x1234 } }, (wire) => {
     for (const pkey of [0x1234, 0xffff, 0x7fff, 0x9235]) {
       ignored(wire, 'dropPkey', () => {

@@ -5,7 +5,7 @@ import { wireIcrc, type Codec, type FieldName, type Fields } from '../support/co
 import { run } from './tools.js';
 
 /**
- * Wireshark's names of our fields, by the header that has them. Where it tells nothing although
+ * Wireshark's names of our fields, by the header that has them. Where it shows no field although
  * the header is there, its version does not know the opcode.
  */
 const FIELDS: readonly (readonly [Header, FieldName, string])[] = [

@@ -11,11 +11,18 @@ const BANNED = new RegExp(
     String.raw`\b(?:who|whoever|whom|nobody|somebody)\b`,
     String.raw`\b(?:is|are|was|were|be) (?:told|asked|given|none)\b`,
     String.raw`\b(?:so many|what comes|of it)\b`,
+    String.raw`\b(?:been|being) (?:told|asked|given)\b`,
+    String.raw`\b(?:takes|needs|wants|gives|finds) none\b`,
+    String.raw`\bthere (?:is|are|was|were) none\b`,
+    String.raw`\b(?:knows?|tells) nothing\b`,
+    String.raw`\b(?:believes?|minds|cares)\b`,
   ].join('|'),
   'gi',
 );
-/** Pronouns that stand for a process, a peer or a thread with a name. */
-const PRONOUNS = /\b(?:everybody|everyone|anybody|anyone|no one)\b/gi;
+/** Pronouns for a process, a peer or a thread with a name, and verbs that make it a person. */
+const PERSONS = /\b(?:everybody|everyone|anybody|anyone|no one|hears|tells)\b/gi;
+/** The begin of a comment that leaves its subject open. */
+const RIDDLE = /^\s*(?:\/\*\*?|\*|\/{2,3}|#)\s+What\b/gm;
 const FOLDERS = ['assembly', 'host', 'test'];
 const PAGES = ['README.md', 'CHANGELOG.md'];
 const OWN = 'test/unit/wording.test.ts';
@@ -56,12 +63,17 @@ test('no source and no page has a banned phrase', () => {
   }
 });
 
-test('no source of the host and no test has a pronoun for a process, peer or thread', () => {
+test('no comment begins with "What"', () => {
+  const sources = filesOf(FOLDERS).filter((file) => /\.(?:ts|cts|mjs|c|h|sh)$/.test(file));
+  for (const file of sources) assert.equal(read(file).match(RIDDLE) ?? [], [], file);
+});
+
+test('no source of the host and no test makes a person of a process, peer or thread', () => {
   const sources = filesOf(['host', 'test']).filter(
     (file) => SOURCES.test(file) && !RECORDED.test(file) && file !== OWN,
   );
   for (const file of [...PAGES, ...sources]) {
-    assert.equal(found(read(file), PRONOUNS), [], file);
+    assert.equal(found(read(file), PERSONS), [], file);
   }
 });
 

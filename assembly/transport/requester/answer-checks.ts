@@ -1,5 +1,5 @@
 /**
- * Which answers the requester believes. RoCEv2 authenticates no packet, so an attacker that forges
+ * Checks of answers to the requester. RoCEv2 authenticates no packet, so an attacker that forges
  * the peer's address and knows the queue pair number tries PSNs blindly: with 64 packets in flight
  * one of 262,144 guesses is the PSN of one of them. Three checks stand against it.
  *

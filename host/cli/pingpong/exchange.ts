@@ -86,8 +86,8 @@ export async function askPeer(
 /** A client that has come. */
 export interface Client {
   /**
-   * Hears its `count` destinations, has `connect` tell ours, and returns what that makes. Rejects as
-   * `askPeer`, and with what `connect` throws.
+   * Receives its `count` destinations, has `connect` tell ours, and returns what that makes.
+   * Rejects as `askPeer`, and with what `connect` throws.
    */
   answer<T>(count: number, connect: Connector<T>, auth?: AuthOptions): Promise<T>;
 }

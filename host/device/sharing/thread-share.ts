@@ -22,7 +22,7 @@ import { checkObject } from '../../base/options.js';
 export interface DeviceShare extends ArenaPart {
   readonly slot: number;
   readonly address: string;
-  /** Tells handles of shared domains that they are this device's. */
+  /** Identifies the device in handles of shared domains. */
   readonly deviceId: bigint;
 }
 

@@ -149,7 +149,7 @@ export abstract class ChannelLink implements Link {
         paced: true,
         queuePackets: Math.floor(queueSizeMax / (LENGTH_BYTES + this.#packetSizeMax)),
         // 2.1 s, and 17 s with all repetitions: what lies below may stand still for some seconds
-        // while it looks for its pace again, and tells when a peer is gone.
+        // while it looks for its pace again, and reports when a peer is gone.
         ackTimeout: 19,
       };
     } finally {

@@ -116,7 +116,7 @@ export class PageConnector implements RtcConnector {
       name: 'ECDSA',
       namedCurve: 'P-256',
     });
-    // Not every browser tells a certificate's fingerprint; an offer with it does.
+    // Not every browser exposes a certificate's fingerprint; an offer with it does.
     const { connection } = this.#make([certificate]);
     try {
       const { sdp = '' } = await connection.createOffer();
@@ -133,7 +133,7 @@ function wrap({ connection, channel }: PageConnection): RtcChannel {
   return wrapped;
 }
 
-/** Tells `channel` what happens to its connection. */
+/** Reports the state changes of its connection to `channel`. */
 export function watch(
   connection: RtcPeerConnection,
   channel: Pick<RtcChannel, 'interrupted' | 'end'>,

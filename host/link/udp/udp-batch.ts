@@ -494,7 +494,7 @@ export class UdpBatchLink implements Link {
     if (FATAL_CODES.has(code) || this.#receiveErrorsInRow === RECEIVE_ERRORS_MAX) this.#fail(code);
   }
 
-  /** Tells the receiver, once, that it will hear nothing more. `close` is still to be called. */
+  /** Reports a failure to the receiver, once. `close` is still to be called. */
   #fail(code: string): void {
     const receiver = this.#receiver;
     if (!receiver) return;

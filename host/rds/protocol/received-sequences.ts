@@ -36,7 +36,7 @@ export class ReceivedSequences {
 
   /** A message is whole. False: it has come before. */
   take({ sequence, flags }: RdsHeader, isOwnKind: boolean): boolean {
-    // Linux tells by the flag: a node that was started again counts from 1 again.
+    // Linux sets the flag: a node that was started again counts from 1 again.
     const isAgain = (flags & HeaderFlag.RETRANSMITTED) !== 0 || isOwnKind;
     if (isAgain && this.has(sequence)) {
       this.last = Math.max(sequence, this.last);

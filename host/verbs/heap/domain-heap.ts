@@ -40,7 +40,7 @@ import { SlabHeap } from './slab-heap.js';
 
 /** Options of `pd.heap`. */
 export interface HeapOptions {
-  /** Tells heaps of one domain apart: 1 to 64 bytes. Default `heap`. */
+  /** Name of the heap within its domain: 1 to 64 bytes. Default `heap`. */
   readonly name?: string;
   /**
    * Bytes that allocations may take in all, a multiple of 65536 after rounding up. The creator

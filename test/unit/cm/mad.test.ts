@@ -138,7 +138,7 @@ test('private data arrive with the length that they were sent with', () => {
   for (const name of MESSAGE_NAMES) {
     const most = privateDataMax(name);
     for (const length of [0, 1, 36, most - 1, most]) {
-      // The last bytes are zeros, which only a length tells from filling.
+      // The last bytes are zeros, which only a length distinguishes from padding.
       const privateData = new Uint8Array(length).fill(7, 0, length >> 1);
       const message = parseMad(buildMad(name, 0n, { privateData } as never)) as Message;
       assert.equal(message.privateData, privateData, `${name} ${length}`);

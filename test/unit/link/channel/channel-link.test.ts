@@ -292,7 +292,7 @@ test('a connection is registered before its acceptance is sent', async () => {
   let accepted = (): void => {};
   const accepting = new Promise<void>((resolve) => (accepted = resolve));
   const adding = link.add(PEER, next, () => accepting);
-  // The other side has it open, and drops the old one, while we are still being told.
+  // The other side has it open, and drops the old one, before the acceptance arrives.
   channel.receiver!.closed('the other side closed it', false);
   await settle(20);
   next.receiver!.opened();

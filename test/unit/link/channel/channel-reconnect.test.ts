@@ -111,10 +111,10 @@ class World {
         steps.push({ name: `${name} opens`, act: () => end.open() });
       }
       if (!end.other.isClosed) continue;
-      steps.push({ name: `${name} hears of the close`, act: () => end.hearClosed() });
+      steps.push({ name: `${name} sees the close`, act: () => end.hearClosed() });
       // That word may get lost, as any.
       const lose = (): void => void (end.isTold = true);
-      if (this.#mayLose && end.isOpen) steps.push({ name: `${name} never hears`, act: lose });
+      if (this.#mayLose && end.isOpen) steps.push({ name: `${name} never sees it`, act: lose });
     }
     return steps;
   }

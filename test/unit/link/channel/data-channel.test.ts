@@ -270,7 +270,7 @@ test('queue pairs over data channels wait for a stalled channel by default', asy
   for (const { context } of [a, b]) await context.close();
 });
 
-/** Tells only after a while that it has accepted: a busy page, by way of a Worker. */
+/** Reports its acceptance only after a while: a busy page, by way of a Worker. */
 class SlowConnector extends NodeConnector {
   override async offer(): Promise<RtcConnection> {
     const connection = await super.offer();

@@ -206,7 +206,7 @@ for (const Made of LINKS) {
     forgeFragmentationNeeded({ address: ours, port: local.port }, { address: peer, port: 4791 });
     const path = (): string => execFileSync('ip', ['route', 'get', peer, 'from', ours]).toString();
     await eventually(() => path().includes(`mtu ${LEAST_PATH_MTU}`));
-    assert.match(path(), `mtu ${LEAST_PATH_MTU}`, 'the kernel believes it');
+    assert.match(path(), `mtu ${LEAST_PATH_MTU}`, 'the kernel uses it');
     await send(link, to, [4000]);
     assert.equal([...link.counters.sendErrors], []);
     ip('route', 'flush', 'cache');

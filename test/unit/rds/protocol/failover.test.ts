@@ -160,7 +160,7 @@ test('a peer at an address that it has not named is the peer that has its token'
   const { core } = new Victim(true);
   const [path] = core.paths;
   const { peer, token } = path!;
-  assert.not(token === 0, 'the peer has been given one');
+  assert.not(token === 0, 'the peer has a token');
   const elsewhere = Endpoint.parse('198.51.100.7', 4791);
   const asks = (source: Endpoint, shown: number, target = core.local): unknown => {
     const own = { connectionIndex: 0, incarnation: 7, generation: 0, token: shown };
