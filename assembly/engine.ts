@@ -146,7 +146,7 @@ import { PacketFields, buildPacket, parsePacket } from './wire/packet';
 
 /** Bytes that an arena of this configuration needs. Fills in the sizes of the engine's tables. */
 export function arenaBytes(config: ArenaConfig): u32 {
-  // What never changes lies in each process's own memory where there are several.
+  // Constant tables lie in each process's own memory if several processes share the arena.
   const isShared = config.blocksMax > 0;
   config.opcodeTableSize = isShared ? 0 : OPCODE_TABLE_SIZE;
   config.icrcTablesSize = isShared ? 0 : <u32>ICRC_TABLES_SIZE;
@@ -345,7 +345,9 @@ export function qpBytes(context: Context, parameters: QueuePairParameters): u32 
 /** In flight of a queue pair whose peer keeps fewer packets ahead. */
 const FLIGHT_PACKETS: u32 = 512;
 
-/** What is in flight, and what arrives ahead, is as much and as long as the device allows. */
+/**
+ * Sizes the tables of packets in flight and of packets that arrive ahead by the device's limits.
+ */
 function fitFlight(context: Context, parameters: QueuePairParameters): void {
   const usual = min<u32>(context.windowPackets, FLIGHT_PACKETS);
   parameters.flightPackets = powerOfTwo(max<u32>(max<u32>(usual, parameters.reorderPackets), 64));

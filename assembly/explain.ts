@@ -41,7 +41,7 @@ export function explainAsyncEvent(event: i32): string {
   return asyncEventSentence(event);
 }
 
-/** What a verb that was refused answered (Errno). */
+/** Sentence for the Errno of a refused verb. */
 export function explainErrno(errno: i32): string {
   return errnoSentence(errno);
 }

@@ -1,7 +1,7 @@
 /**
- * Runs every test file, up to five processes at a time, and believes none that says it is fine
- * without having run anything: a file whose `test.run()` was forgotten ends with Total 0,
- * and one that waits on an open socket never ends. Ends with `N passed, N failed`.
+ * Runs every test file, up to five processes at a time, and rejects a result without tests: a file
+ * whose `test.run()` was forgotten ends with Total 0, and one that waits on an open socket never
+ * ends. Ends with `N passed, N failed`.
  *
  *     node build/test/run.js [--fast | --long] [part of a file's name …]
  *
@@ -33,7 +33,7 @@ import { isAtUsualPlace } from './support/usual-place.js';
 /** A file that takes longer hangs, and is ended with all that it has started. */
 const FILE_SECONDS_MAX = 200;
 const BATCH_SECONDS_MAX = 400;
-/** The whole of the simulations is one batch: 150 s alone on two slow cores, 400 s beside others. */
+/** The whole of the simulations is one batch: 150 s alone on slow cores, 400 s beside others. */
 const LONG_BATCH_SECONDS_MAX = 1000;
 
 const built = fileURLToPath(new URL('build/test/', root));
@@ -51,7 +51,7 @@ function findFiles(): string[] {
   if (missing.length > 0 || sources.length === 0) {
     throw new Error(`not compiled: ${missing.join(', ') || 'anything'}; run npm run build`);
   }
-  // What is left in build/ of a deleted source is not run.
+  // Files in build/ of deleted sources are not run.
   return sources;
 }
 
@@ -167,7 +167,7 @@ async function worker(): Promise<void> {
     const takesPlace = ([file]: readonly string[]): boolean => isAtUsualPlace(file!);
     const index = queue.findIndex((batch) => !isTaken || !takesPlace(batch));
     const [batch] = index < 0 ? [] : queue.splice(index, 1);
-    // What is left is for the worker that has the place.
+    // The remaining files are for the worker that has the place.
     if (batch === undefined) return;
     const takes = takesPlace(batch);
     if (takes) isTaken = true;

@@ -19,7 +19,7 @@ export class Poly1305 {
   r1: u32;
   r2: u32;
   r3: u32;
-  /** What is added at the end. */
+  /** Addend of the tag. */
   s0: u32;
   s1: u32;
   s2: u32;

@@ -38,7 +38,7 @@ function endsValue(code: i32): bool {
   return code < 0 || isBlank(code) || code == 0x0a || code == 0x2c || code == 0x3b || code == 0x23;
 }
 
-/** What a suffix multiplies with; 0 for no suffix that we know. */
+/** Factor of a suffix; 0 for an unknown one. */
 function factorOf(suffix: string): f64 {
   if (suffix == '' || suffix == 'us') return 1;
   if (suffix == 'k' || suffix == 'K') return 1024;

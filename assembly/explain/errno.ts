@@ -1,4 +1,4 @@
-/** What a verb that was refused answers. */
+/** Sentences for the Errno of refused verbs. */
 import { Errno } from '../memory/errno';
 
 /** An errno: what it means here, and what to try. */

@@ -1,4 +1,4 @@
-/** What a FLUSH has to reach, in words. */
+/** Phrases for the placement of a FLUSH. */
 import { PlacementType } from '../wire/headers';
 
 export { PlacementType, SelectivityLevel, placementOf, selectivityOf } from '../wire/headers';

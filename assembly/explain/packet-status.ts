@@ -66,7 +66,7 @@ function unknownOpcode(opcode: u32): string {
   return what + 'the ' + service + ' service has no such operation';
 }
 
-/** What is wrong with these bytes, with the numbers. Reads only what the status vouches for. */
+/** The fault of these bytes, with the numbers. Reads only what the status vouches for. */
 export function malformedSentence(table: usize, status: u32, packet: usize, length: u32): string {
   const bytes = counted(length, 'byte');
   switch (status) {

@@ -14,7 +14,7 @@ import { counted, hex, hexQp, hexWord } from './text';
 const ATOMIC_WRITE_SIZE: u32 = 8;
 const MTU_BYTES_MIN: u32 = 256;
 
-/** What `packet`, `length` bytes from BTH to ICRC, says; or what is wrong with it. */
+/** Sentence about `packet`, `length` bytes from BTH to ICRC, or about its fault. */
 export function packetSentence(packet: usize, length: u32): string {
   const status = decode(packet, length);
   if (status != PacketStatus.OK) {

@@ -48,7 +48,7 @@ export function nakName(syndrome: u32): string {
   }
 }
 
-/** What a NAK says, short enough to stand inside a sentence. */
+/** Meaning of a NAK, short enough to stand inside a sentence. */
 function nakMeaning(syndrome: u32): string {
   switch (syndrome) {
     case NakCode.PSN_SEQUENCE_ERROR:
@@ -81,7 +81,7 @@ export function syndromePhrase(syndrome: u32): string {
   return 'reserved syndrome ' + hex(syndrome, 2);
 }
 
-/** What the requester should make of a NAK. */
+/** Consequence of a NAK for the requester, with likely causes and remedies. */
 function nakRemedy(syndrome: u32): string {
   switch (syndrome) {
     case NakCode.PSN_SEQUENCE_ERROR:

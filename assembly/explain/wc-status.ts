@@ -126,7 +126,7 @@ function remoteSentence(status: i32): string {
   }
 }
 
-/** What is around the payload in an IP packet: headers of IPv6, UDP and of a WRITE, ICRC. */
+/** Bytes around the payload in an IP packet: headers of IPv6, UDP and of a WRITE, ICRC. */
 const AROUND: i32 = 40 + 8 + 64;
 
 /** No answer, because packets are too long. `''`: for another reason. */

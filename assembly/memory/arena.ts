@@ -29,7 +29,7 @@ import {
 
 export const ARENA_MAGIC: u32 = 0x56425241;
 
-/** What the host decides at open. */
+/** Configuration, which the host sets at open. */
 @unmanaged
 export class ArenaConfig {
   /** Memory keys alive at once, 1 .. 2^22. */
@@ -87,11 +87,11 @@ export class Arena {
   regionCount: u32;
   /** Counts lives of queue pairs (nextBinding). */
   bindings: u32;
-  /** What null regions stand for: a page that is read and one that is written. */
+  /** Memory of null regions: a page that is read and one that is written. */
   nullPages: usize;
   /** Where epoch, lock, counts and heads of lists are. */
   state: Arena;
-  /** What the lock holds when this process has taken it around calls of the engine; 0: never. */
+  /** Value of the lock while this process holds it around calls of the engine; 0: never. */
   holder: u32;
   /** The first byte that a key may grant access to, and one past the last. */
   floor: u64;
@@ -142,7 +142,7 @@ export const ARENA_SIZE: u32 = 216;
 /** As much as is copied at once: the largest path MTU. */
 export const NULL_PAGE_SIZE: u32 = 4096;
 
-/** What is known of a slot. Only the arena's lock holder changes it, but for its own process. */
+/** State of a slot. Only the arena's lock holder changes it, but for its own process. */
 export enum SlotState {
   FREE = 0,
   /** Its process lives, as far as anybody has noticed. */
@@ -210,7 +210,7 @@ export class ProtectionDomain {
   attached: usize;
   /** Number of attachments; 0 means free. */
   attachedCount: u32;
-  /** What must be known to share it: the key that was chosen, and chance in its handle. */
+  /** Inputs of its shared handle: the key that was chosen, and a random number. */
   shareKey: u64;
   nonce: u64;
 }

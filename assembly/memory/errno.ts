@@ -1,6 +1,6 @@
 /**
- * What a control export answers. 0 is success; the host turns the others into refusals whose
- * `code` is the errno's name.
+ * Result of a control export. 0 is success; the host turns the others into refusals whose `code` is
+ * the errno's name.
  */
 export enum Errno {
   OK = 0,

@@ -20,7 +20,7 @@ import {
   targetBytes,
 } from './local-sizes';
 
-/** What has become of a message. */
+/** State of a message. */
 export enum LocalMessageState {
   FREE = 0,
   /** The target may take it, and the source may withdraw it. */

@@ -8,7 +8,7 @@
  * Head (producer) and tail (consumer) lie in cache lines of their own.
  *
  * The other party may be another thread: an index that it wrote is hostile. `ringCount` does not
- * believe one that names more than the ring holds, or emptying it would take 2^32 turns.
+ * accept one that names more than the ring holds, or emptying it would take 2^32 turns.
  */
 export const RING_HEADER_SIZE: u32 = 128;
 const TAIL: usize = 64;

@@ -1,7 +1,7 @@
 /**
- * What an arena that several processes share has for their hosts, which read and write it; the
- * engine only gives it its place. Changed under the arena's lock, but for the states of inbox
- * entries; nothing that is found there is believed.
+ * Part of an arena that its hosts read and write, in several processes; the engine only places it.
+ * Changed under the arena's lock, except the states of inbox entries. The engine trusts no value
+ * there.
  */
 
 /** How the file of a device begins; the arena lies ARENA_OFFSET_SIZE bytes behind it. */
@@ -170,7 +170,7 @@ export enum RootState {
 }
 
 export enum RootKind {
-  /** What an application has put there. */
+  /** Handle that an application stored. */
   HANDLE = 0,
   /** A heap of the domain. */
   HEAP = 1,

@@ -6,7 +6,7 @@ export const INVALIDATABLE: u32 = 0x80000000;
 /** Set beside AccessFlag: work requests of the owner may name the key. Windows do not have it. */
 export const LOCAL_USE: u32 = 0x40000000;
 
-/** What lives under a key; set beside AccessFlag, too. */
+/** Kind of the object under a key; set beside AccessFlag, too. */
 export enum KeyKind {
   /** `ibv_reg_mr`. */
   REGION = 0,

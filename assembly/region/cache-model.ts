@@ -14,7 +14,7 @@ import { Arena } from '../memory/arena';
 /** Known to the compiler: what depends on it is there or not. */
 export const CACHE_MODEL: bool = false;
 
-/** What the adapter is like. */
+/** Sizes of the adapter's cache. */
 @unmanaged
 export class CacheModelConfig {
   /** Entries in all; a multiple of the ways. */

@@ -23,7 +23,7 @@ import { AccessFlag, INVALIDATABLE, KeyKind, LOCAL_USE } from './access-flag';
 import { CACHE_MODEL, countAccess } from './cache-model';
 import { domainQuiesced, releaseProtectionDomain, useProtectionDomain } from './protection-domain';
 
-/** What lookups read: 32 bytes, half a cache line. */
+/** Part of a slot that lookups read: 32 bytes, half a cache line. */
 @unmanaged
 export class KeyEntry {
   /** Even: stable. Odd: an engine is changing the entry. */
@@ -42,7 +42,7 @@ export class KeyEntry {
   address: u32;
 }
 
-/** What control verbs read, and what is counted per message: 64 bytes. */
+/** Part of a slot for control verbs, and counters per message: 64 bytes. */
 @unmanaged
 export class KeyNote {
   readBytes: u64;
@@ -157,7 +157,10 @@ export function discountBound(note: KeyNote): void {
   atomic.sub<u32>(boundOf(note), 1);
 }
 
-/** What is bound no longer: its base can do without it. The entry is the caller's. */
+/**
+ * Unbinds a window or layout from its base, which may then be deregistered. The caller holds the
+ * entry.
+ */
 export function unbind(arena: Arena, note: KeyNote): void {
   const base = note.base;
   if (base == 0) return;

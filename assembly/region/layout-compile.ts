@@ -265,7 +265,7 @@ function join(before: LayoutSource, piece: LayoutSource): bool {
   const distance = piece.address - before.address;
   if (distance == 0 || distance > U32_MAX - piece.datum) return false;
   if (before.count == 1) {
-    // What continues the piece before it makes that one longer instead.
+    // A piece that continues the one before it extends that piece instead.
     if (distance == before.datum) return false;
     before.stride = <u32>distance;
   } else if (distance != <u64>before.stride * before.count) return false;

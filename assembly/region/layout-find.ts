@@ -31,7 +31,9 @@ import { unevenBytes } from './layout-uneven';
 
 const PLACE_SIZE: u32 =
   LAYOUT_SIZE + LAYOUT_SOURCE_SIZE + LAYOUT_DIMENSIONS_MAX * LAYOUT_DIMENSION_SIZE;
-/** What a process needs for walks over programs that others may write (`arena.layoutPlaces`). */
+/**
+ * Scratch memory of a process for walks over programs that others may write (`arena.layoutPlaces`).
+ */
 export const LAYOUT_PLACES_BYTES: u32 = LAYOUT_NESTING_MAX * PLACE_SIZE;
 
 /**

@@ -19,7 +19,7 @@ export enum MrSetLayoutFlag {
 }
 const KNOWN_FLAGS: u32 = MrSetLayoutFlag.WITH_POST_WR | MrSetLayoutFlag.AVOID_INVALIDATION;
 
-/** What is wrong with a layout. */
+/** Fault of a layout. */
 export enum LayoutFault {
   NONE = 0,
   /** Unknown flags. */

@@ -16,7 +16,7 @@
  */
 import { Layout, LayoutSource, sourceAt } from './layout';
 
-/** What a node knows of one of its items. */
+/** Entry of a node for one of its items. */
 @unmanaged
 class Item {
   /** In this cycle, and later, it gives nothing. */
@@ -209,7 +209,7 @@ export function unevenSource(layout: Layout, cycle: u32, rest: u32): u32 {
   return index;
 }
 
-/** What the sources before `index` give in a cycle. */
+/** Bytes of the sources before `index` in a cycle. */
 export function unevenWithin(layout: Layout, cycle: u32, index: u32): u32 {
   const items = layout.count * 2;
   let sum: u32 = 0;

@@ -1,6 +1,7 @@
 /**
  * Memory layouts (`ibv_mr_set_layout_sg`, `ibv_mr_set_layout_interleaved`): a key under which
- * scattered bytes are one row. The row, the packed stream, has addresses from 0 on.
+ * scattered bytes are one row. The row, the packed stream, has addresses from 0 on. If pieces
+ * overlap, the result of a write there is undefined.
  *
  * A layout is compiled (layout-compile.ts) into a program that lies in memory of the host's; the
  * key's entry names the program, layout-walk.ts walks it. The key stands in the table with domain
@@ -171,8 +172,8 @@ export function ownsLayout(entry: KeyEntry, note: KeyNote, slot: u32, key: u32):
 }
 
 /**
- * What BIND_MR will bind; what was recorded before it and not bound is forgotten. The caller has
- * looked at `ownsLayout`.
+ * Records the program that BIND_MR will bind; an earlier one that was not bound is dropped. The
+ * caller has looked at `ownsLayout`.
  */
 export function recordLayout(arena: Arena, key: u32, layout: Layout): void {
   const note = noteAt(arena, slotIndex(arena, key));

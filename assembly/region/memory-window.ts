@@ -32,7 +32,7 @@ import {
 import { invalidateLayout } from './layout';
 
 const ANY_WINDOW: u32 = KeyKind.WINDOW_TYPE_1 | KeyKind.WINDOW_TYPE_2;
-/** What `mw_access_flags` may hold. */
+/** Bits that `mw_access_flags` may have. */
 const WINDOW_ACCESS: u32 =
   AccessFlag.REMOTE_WRITE |
   AccessFlag.REMOTE_READ |

@@ -198,7 +198,7 @@ function placeUser(arena: Arena, slot: u32, p: PoolUserParameters): u32 {
   return Errno.OK;
 }
 
-/** Removes a user of this slot; its regions have been given back. EINVAL. */
+/** Removes a user of this slot; its regions were returned. EINVAL. */
 export function removeUser(arena: Arena, slot: u32, index: u32): u32 {
   const taken = lockArena(arena);
   let errno: u32 = Errno.EINVAL;

@@ -156,7 +156,9 @@ function detach(arena: Arena, id: u32, slot: u32): u32 {
   return Errno.EINVAL;
 }
 
-/** What that context has in the domain; null: it is not attached, or there is no such domain. */
+/**
+ * Attachment of that context to the domain; null: it is not attached, or there is no such domain.
+ */
 export function findAttachment(arena: Arena, id: u32, slot: u32): Attachment | null {
   const domain = findProtectionDomain(arena, id);
   if (domain == null) return null;
@@ -250,7 +252,7 @@ export function detachDead(arena: Arena, slot: u32): void {
   }
 }
 
-/** What a handle says, and the key beside it. */
+/** Contents of a handle, and the key beside it. */
 @unmanaged
 export class ShareParameters {
   shareKey: u64;

@@ -147,7 +147,7 @@ function killOf(arena: Arena, slot: u32, index: u32): bool {
   return true;
 }
 
-/** What is bound to a key that is gone opens nothing, and is bound to nothing. */
+/** Invalidates a window or layout whose base is gone, and unbinds it. */
 function loosen(arena: Arena, index: u32): bool {
   const note = noteAt(arena, index);
   const base = note.base;

@@ -45,7 +45,7 @@ class Table {
   lookups: usize;
   independent: Samples = new Samples();
   dependent: Samples = new Samples();
-  /** What the independent lookups of one run must give together. */
+  /** Sum of the independent lookups of one run. */
   expected: u64 = 0;
   /** Nanoseconds that registering all keys took. */
   filledIn: u64 = 0;

@@ -1,6 +1,6 @@
 /**
- * What the micro-benchmarks share: time, medians, and a line of JSON. They run inside WebAssembly,
- * since a call from JavaScript costs about as much as what is measured.
+ * Common part of the micro-benchmarks: time, medians, and a line of JSON. They run inside
+ * WebAssembly, since a call from JavaScript costs about as much as what is measured.
  *
  * Every loop that is measured is a function with two callers, the rounds and a first warm-up: asc
  * would inline it into its only caller, and a function that runs once never leaves V8's first,

@@ -69,7 +69,7 @@ function checkRepair(): void {
   const other = allocProtectionDomain(arena, 1);
   for (let slot: u32 = 1; slot < CONTEXTS; slot++) attachProtectionDomain(arena, pd, slot);
   same(deallocProtectionDomain(arena, pd, 2), Errno.OK, 'leaves');
-  // What another process has written: a domain beyond the table, though one seems to be there.
+  // Another process has written a domain beyond the table, though one seems to be there.
   const beyond: u32 = 0x12345;
   domainAt(arena, (beyond & 0xffff) - 1).id = beyond;
   const stray = changetype<Attachment>(state.attachmentFree);

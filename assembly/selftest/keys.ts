@@ -72,7 +72,8 @@ function gatherFlags(combination: u32): u32 {
 }
 
 /**
- * What `ibv_reg_mr` says of them: huge pages are not there. Which memory is kept the host knows.
+ * Result of `ibv_reg_mr` for these flags: there are no huge pages. The kind of memory is the host's
+ * matter.
  */
 function grantable(access: u32): u32 {
   if (access & AccessFlag.HUGETLB) return Errno.EOPNOTSUPP;

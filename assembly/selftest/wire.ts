@@ -74,7 +74,9 @@ export function checkOpcodes(): void {
   checkFlags();
 }
 
-/** What starts, ends and takes a receive, derived from the operation's place in the enum. */
+/**
+ * Expected flags (start, end, consumes a receive), derived from the operation's place in the enum.
+ */
 function checkFlags(): void {
   begin('flags say which packets start and end a message and which take a receive');
   for (let service: u32 = 0; service <= 0x20; service += 0x20) {

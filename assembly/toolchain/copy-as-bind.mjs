@@ -14,7 +14,7 @@ const DECLARATION = `/** as-bind's runtime: see as-bind.LICENSE. Written by copy
 /** A value as it crosses the border: a number, a bigint, or an address. */
 export type Raw = number | bigint;
 
-/** What a module that was built with --exportRuntime exports, besides its own functions. */
+/** Exports of a module that was built with --exportRuntime, besides its own functions. */
 export interface RuntimeExports {
   readonly memory: { readonly buffer: ArrayBuffer };
   __new(byteSize: number, typeId: number): number;

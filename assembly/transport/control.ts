@@ -388,7 +388,7 @@ export function destroySharedReceiveQueue(context: Context, srq: SharedReceiveQu
  */
 export function resizeCompletionQueue(cq: CompletionQueue, ring: usize, entries: u32): u32 {
   const head = ringHead(cq.ring);
-  // What was overwritten is not there any more, and the tail is the consumer's word.
+  // Overwritten completions are gone, and the consumer writes the tail: clamp the count.
   const count = min<u32>(head - ringTail(cq.ring), cq.entries);
   const tail = head - count;
   if (cq.dead || count > entries) return Errno.EINVAL;

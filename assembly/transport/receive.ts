@@ -117,7 +117,7 @@ function receiveRun(
     }
     const icrc = load<u32>(context.lanes + <usize>(lane << 2));
     if (plain != null && receivePlain(context, plain, packet, segment, icrc)) continue;
-    // What is not plain may change what made others so.
+    // Another packet may change the state that made its successors plain.
     plain = null;
     context.aheadLength = computed;
     context.aheadIcrc = icrc;

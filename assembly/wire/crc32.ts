@@ -128,7 +128,9 @@ export function crcTwoWords(tables: usize, register: u32, first: u32, second: u3
   return four(tables + 4 * TABLE, register ^ first) ^ four(tables, second);
 }
 
-/** What four bytes do to the register; the last of them takes the first table at `tables`. */
+/**
+ * Contribution of four bytes to the register; the last of them takes the first table at `tables`.
+ */
 function four(tables: usize, word: u32): u32 {
   const early =
     load<u32>(tables + ((word & 0xff) << 2), 3 * TABLE) ^
@@ -181,7 +183,7 @@ function slice(tables: usize, register: u32, address: usize, length: usize): u32
   return register;
 }
 
-/** What the recurrence of stage A adds to the vector at past + A_HERE. */
+/** Addend of the recurrence of stage A to the vector at past + A_HERE. */
 function historyA(past: usize): v128 {
   return v128.xor(
     v128.xor(v128.load(past, A_300), v128.load(past, A_211)),
@@ -203,7 +205,7 @@ function shifted15(a: v128, b: v128): v128 {
   return i8x16.shuffle(a, b, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30);
 }
 
-/** What the recurrence of stage B adds to the vector at past + B_HERE. */
+/** Addend of the recurrence of stage B to the vector at past + B_HERE. */
 function historyB(past: usize): v128 {
   const far = v128.xor(v128.load(past, B_137), v128.load(past, B_129));
   const middle = v128.xor(v128.load(past, B_108), v128.load(past, B_67));
@@ -327,9 +329,10 @@ function stageB(scratch: usize, first: v128, second: v128, address: usize, lengt
 }
 
 /**
- * What a cleared word of stage C adds two, three, four and five words further on. The distances
- * are 145, 183, 211 and 300 bits: 2 words and 17 or 55 bits, 3 and 19, 4 and 44. Bits move to
- * later places, which are higher ones; what leaves a word at the top enters the next at the bottom.
+ * Contribution of a cleared word of stage C to the words two, three, four and five further on. The
+ * distances are 145, 183, 211 and 300 bits: 2 words and 17 or 55 bits, 3 and 19, 4 and 44. Bits
+ * move to later places, which are higher ones; what leaves a word at the top enters the next at the
+ * bottom.
  */
 function spill2(w: u64): u64 {
   return (w << 17) ^ (w << 55);
@@ -346,7 +349,7 @@ function spill5(w: u64): u64 {
 
 /** Stage C on the B_LEFT bytes at `at`: the C_LEFT bytes that remain are their last ones. */
 function stageC(at: usize): void {
-  // What the words cleared so far add to the next five.
+  // Contribution of the words cleared so far to the next five.
   let to0: u64 = 0;
   let to1: u64 = 0;
   let to2: u64 = 0;

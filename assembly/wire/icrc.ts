@@ -41,7 +41,7 @@ const IPV4_SIZE: u32 = 20;
 
 /** Tables by packet length, one u32 for each multiple of 4; sizes in whole 64 bytes. */
 const BY_LENGTH: usize = ((<usize>ICRC_MAX_PACKET / 4 + 1) * 4 + 63) & ~63;
-/** What the lengths in an IPv4 and in an IPv6 pseudo header add to the register. */
+/** Contribution of the lengths in an IPv4 and in an IPv6 pseudo header to the register. */
 const LENGTHS_4: usize = CRC_TABLES_SIZE;
 const LENGTHS_6: usize = LENGTHS_4 + BY_LENGTH;
 /** x^-n mod P, n the bits from the id to the end of the packet. */
@@ -110,7 +110,7 @@ function zeros(tables: usize, register: u32, count: u32): u32 {
   return register;
 }
 
-/** What the lengths of a packet add to the register after an IPv4 pseudo header. */
+/** Contribution of a packet's lengths to the register after an IPv4 pseudo header. */
 function lengths4(tables: usize, packetLength: u32): u32 {
   const udp = packetLength + UDP_SIZE;
   const total = udp + IPV4_SIZE;

@@ -74,7 +74,7 @@ export enum Header {
 /** How many kinds of header there are; the enum's bits are 0 .. HEADER_COUNT - 1. */
 export const HEADER_COUNT: u32 = 11;
 
-/** What a packet is, besides the headers it has. */
+/** Properties of a packet, besides the headers it has. */
 export enum PacketFlag {
   /** The opcode exists. */
   KNOWN = 0x0001,

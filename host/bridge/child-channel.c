@@ -15,7 +15,7 @@
 
 static struct {
 	char name[40];
-	/* What the sidecar asks for: each process of the machine may connect to the name. */
+	/* Token that the sidecar requires: each process of the machine may connect to the name. */
 	uint64_t token[2];
 	/* The process that has connected. */
 	pid_t joined;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "connection.h"
 
-/* What rdma_connect and rdma_accept have without parameters. */
+/* Parameters of rdma_connect and rdma_accept without an argument. */
 #define DEPTH_DEFAULT 16
 #define RETRIES_DEFAULT 7
 

@@ -1,4 +1,4 @@
-/* What connection.c and end-point.c share. */
+/* Declarations that connection.c and end-point.c share. */
 #ifndef VERBENA_CONNECTION_H
 #define VERBENA_CONNECTION_H
 

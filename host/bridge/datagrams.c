@@ -67,7 +67,7 @@ static struct {
 } in;
 
 static struct {
-	/* What this kernel and this interface take; 1: no segments. */
+	/* Segments per message that this kernel and this interface accept; 1: no segments. */
 	unsigned segments_max;
 	unsigned count;
 	struct mmsghdr headers[MESSAGES];

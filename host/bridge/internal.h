@@ -1,4 +1,7 @@
-/* What the files of the library share. Layouts of the engine: build/bridge/abi.h (header.mjs). */
+/*
+ * Declarations that the files of the library share. Layouts of the engine: build/bridge/abi.h
+ * (header.mjs).
+ */
 #ifndef VERBENA_INTERNAL_H
 #define VERBENA_INTERNAL_H
 

@@ -1,4 +1,4 @@
-/** What `verbena run` tells the library and its sidecar, by the environment of the program. */
+/** Options of `verbena run` for the library and its sidecar, in the environment of the program. */
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { RefusalError } from '../errors/errors.js';
@@ -65,7 +65,7 @@ export function environmentOf(options: RunOptions): NodeJS.ProcessEnv {
   };
 }
 
-/** What `environmentOf` wrote. */
+/** Options that `environmentOf` wrote. */
 export function readOptions(): RunOptions {
   return JSON.parse(process.env[VARIABLE] ?? '{}') as RunOptions;
 }

@@ -104,7 +104,7 @@ export async function openLentDevice(options: RunOptions): Promise<Context> {
 const TURNS_SLOTS = 16;
 const SLOT_BYTES = 65536;
 
-/** What the program needs to make turns of the engine (turns.c). */
+/** Parameters with which the program makes turns of the engine (turns.c). */
 export interface Turns {
   /** Memory for received datagrams; 0: it makes none. */
   readonly address: number;

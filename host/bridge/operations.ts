@@ -1,7 +1,7 @@
 /**
- * What the program and its sidecar say to each other. A request is 64-bit words: bytes in all,
- * operation, arguments. A reply: bytes in all, errno, results; with an errno the results are a
- * sentence. `header.mjs` writes these names into build/bridge/abi.h.
+ * Messages between the program and its sidecar. A request is 64-bit words: bytes in all, operation,
+ * arguments. A reply: bytes in all, errno, results; with an errno the results are a sentence.
+ * `header.mjs` writes these names into build/bridge/abi.h.
  */
 
 /** Operations in the order of their numbers; the first one is 1. */

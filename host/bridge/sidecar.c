@@ -176,7 +176,7 @@ int vb_lift(int fd)
 	return lifted;
 }
 
-/* What the sidecar starts with, at this side. */
+/* Descriptors of a new sidecar, at this side. */
 struct ends {
 	int socket;
 	int memory;
@@ -200,7 +200,7 @@ static void become_sidecar(const struct ends *ends, char *const argv[], char *co
 	int null = open("/dev/null", O_RDWR);
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
-	/* What is to be said after the program's end: a capture that is not whole. */
+	/* Standard error stays open for a message after the program's end: an incomplete capture. */
 	if (!vb_debugging() && !getenv("VERBENA_RUN_COMPLAINS"))
 		dup2(null, STDERR_FILENO);
 	const int from[] = { ends->socket, ends->memory, ends->wake,
@@ -264,7 +264,7 @@ static void close_end(int *fd)
 	*fd = -1;
 }
 
-/* What this side has until the sidecar has greeted. */
+/* Descriptors of this side until the sidecar has greeted. */
 struct begin {
 	int pipe;
 	int pass;

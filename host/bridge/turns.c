@@ -57,7 +57,7 @@ static struct {
 	double waiting;
 	bool has_lock;
 	jmp_buf trapped;
-	/* What handled SIGSEGV before. */
+	/* Previous handler of SIGSEGV. */
 	struct sigaction before;
 } turns = { .socket = -1 };
 

@@ -22,7 +22,7 @@ const SRQ_LIMIT = 2n;
 const FLOW_LABEL_MASK = 0xfffffn;
 const PSN_MASK = 0xffffffn;
 
-/** What all handlers work on. */
+/** State that all handlers share. */
 export interface BridgeState {
   readonly context: Context;
   readonly objects: ObjectTable;
@@ -160,7 +160,7 @@ export function completionHandlers({ context, objects, owner }: BridgeState, eve
     },
     RESIZE_CQ: (queue: bigint, cqe: bigint) => {
       const cq = objects.get(CompletionQueue, queue);
-      // What was posted before has its completions, as on a device with nothing else to do.
+      // A poll completes requests posted before, as a device with nothing else to do would.
       context.device.poll();
       cq.resize(Number(cqe));
       return [cq.cqe];

@@ -1,7 +1,7 @@
 /**
- * What each instruction of the engine is in C: operand types, result type, expression ($0 is the
- * first operand). WebAssembly core specification, binary format; threads proposal for 0xFE.
- * Accesses to memory are macros of `wasm-runtime.h` with address and offset.
+ * C of each instruction of the engine: operand types, result type, expression ($0 is the first
+ * operand). WebAssembly core specification, binary format; threads proposal for 0xFE. Accesses to
+ * memory are macros of `wasm-runtime.h` with address and offset.
  */
 
 const rows = (text) =>

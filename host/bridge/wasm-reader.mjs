@@ -2,7 +2,7 @@
 
 const MAGIC = 0x6d736100;
 const SECTION = { CUSTOM: 0, TYPE: 1, IMPORT: 2, FUNCTION: 3, EXPORT: 7, CODE: 10 };
-/** What the engine has none of (`test/unit/engine/module.test.ts`). */
+/** Sections that the engine must not have (`test/unit/engine/module.test.ts`). */
 const REFUSED = { 4: 'a table', 6: 'a global', 8: 'a start function', 9: 'elements', 11: 'data' };
 const VALUE_TYPES = { 0x7f: 'i32', 0x7e: 'i64', 0x7c: 'f64', 0x7b: 'v128' };
 const NO_RESULT = 0x40;

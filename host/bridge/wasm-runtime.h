@@ -1,5 +1,5 @@
 /*
- * What the engine's C needs (wasm-to-c.mjs): accesses to its memory, numbers and vectors as
+ * Runtime of the engine's C (wasm-to-c.mjs): accesses to its memory, numbers and vectors as
  * WebAssembly defines them. SSE4.1 is required (`WASM_CPU`).
  *
  * An address is a 32-bit index plus a constant. The owner of the memory reserves 4 GiB and
@@ -29,6 +29,7 @@ typedef v128 place_v128 __attribute__((may_alias, aligned(1)));
 typedef uint32_t atomic_u32 __attribute__((may_alias));
 typedef uint64_t atomic_u64 __attribute__((may_alias));
 
+/* volatile: other processes write there, so each access to memory is one access in C. */
 #define ADDRESS(address, offset) (m + ((uint64_t)(address) + (offset)))
 #define READ(type, address, offset) (*(volatile place_##type *)ADDRESS(address, offset))
 #define WRITE(type, address, offset, value)                                            \

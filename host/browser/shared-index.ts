@@ -1,4 +1,4 @@
-/** What the public index and `verbena/browser` both export. */
+/** Common exports of the public index and `verbena/browser`. */
 export * from '../errors/errors.js';
 export * from '../verbs/enums.js';
 export * from '../verbs/constants.js';

@@ -41,14 +41,14 @@ interface AddressInfo {
   readonly pathMtu: number;
 }
 
-/** What each optional package is for. */
+/** Purpose of each optional package. */
 const OPTIONAL: Readonly<Record<string, string>> = {
   koffi: 'socket options, without which Linux peers drop what we send over IPv4',
   'node-datachannel': 'WebRTC data channels in Node',
   ws: 'WebSocket links',
 };
 
-/** What the integrity of a link means. */
+/** Meaning of the integrity of a link. */
 const INTEGRITY: Readonly<Record<NonNullable<LinkInfo['integrity']>, string>> = {
   link: 'Verbena peers exchange packets without an ICRC',
   host: 'Verbena peers of this host exchange packets without an ICRC',

@@ -68,7 +68,7 @@ function find(pools: readonly PoolReport[], ulp: string): PoolReport | undefined
   return pools.find((pool) => pool.ulp === ulp);
 }
 
-/** What has happened from one look to the next. */
+/** Changes between two reports. */
 function changes(before: PoolReport | undefined, now: PoolReport): string[] {
   const { ulp } = now;
   if (!before) return [`${ulp}: a pool of ${formatCount(now.total, 'region')}`];

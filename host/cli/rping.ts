@@ -102,7 +102,7 @@ class Buffers {
   }
 }
 
-/** What a side does with its queue pair. */
+/** Queue pair and buffers of a side, with its steps. */
 class Side {
   readonly buffers: Buffers;
   readonly #qp: QueuePair;
@@ -121,7 +121,7 @@ class Side {
     this.#qp.postRecv({ sgList: [this.buffers.sge(this.buffers.inbox)] });
   }
 
-  /** What the peer told; undefined: it has disconnected. */
+  /** The peer's message; undefined: the peer has disconnected. */
   async receive(): Promise<Remote | undefined> {
     const [completion] = await this.#recvCq.wait(1);
     if (!completion || completion.status === WcStatus.WR_FLUSH_ERR) return undefined;

@@ -13,7 +13,7 @@ export const RaiFlag = Object.freeze({
   NUMERICHOST: 2,
 });
 
-/** What `getaddrinfo` is to look for. */
+/** Search criteria of `getaddrinfo`. */
 export interface AddressHints {
   /** Made of RaiFlag. */
   readonly flags?: number;

@@ -104,7 +104,7 @@ const HOP_LIMIT = 64;
 /** 4.096 us * 2^15, 134 ms, as Linux says. */
 const TARGET_ACK_DELAY = 15;
 
-/** What a REQ says of things that we do not have, or that do not change. */
+/** Fields of a REQ for features that Verbena lacks, or whose value is constant. */
 const REQUEST_CONSTANTS = {
   localCommId: 0,
   localQkey: 0,
@@ -151,7 +151,10 @@ function checkConnParam(param: ConnParam): void {
   }
 }
 
-/** What the peer offers, from this side: it initiates what we respond to. */
+/**
+ * Connection parameters that the peer offers, seen from this side: `responderResources` and
+ * `initiatorDepth` are exchanged.
+ */
 export function connParamOf(
   message: Message<'REQ'> | Message<'REP'>,
   privateData: Uint8Array,

@@ -1,4 +1,4 @@
-/** What a listener with `auth` refuses, in words. */
+/** Texts of the reject reasons of a listener with `auth`. */
 import { RejectReason } from './enums.js';
 
 /** Reject reasons of `auth`: the broken rule, then the remedy. */

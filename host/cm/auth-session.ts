@@ -24,7 +24,7 @@ const TAG_BYTES = 16;
 const KEY_BYTES = 32;
 const HEAD_BYTES = 16;
 const WISH = 8;
-/** What a REQ has behind its datagram: key id, wish, two nonces, tag. */
+/** Trailer of a REQ, after its datagram: key id, encryption flag, two nonces, tag. */
 const REQUEST_TRAILER = HEAD_BYTES + 2 * NONCE_BYTES + TAG_BYTES;
 const REPLY_TRAILER = NONCE_BYTES + TAG_BYTES;
 const LABELS = {
@@ -65,7 +65,7 @@ function numbers(...values: readonly number[]): Uint8Array {
   return bytes;
 }
 
-/** What a REQ says of its exchange, not verified yet. */
+/** Exchange that the trailer of a REQ announces, not verified yet. */
 export interface Claim {
   readonly keyId: bigint;
   readonly encrypts: boolean;

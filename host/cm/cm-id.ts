@@ -71,7 +71,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   #listener: Listener | undefined;
   #agreement: Agreement | undefined;
   #request: Message<'REQ'> | Message<'SIDR_REQ'> | undefined;
-  /** What we said when we asked. */
+  /** Fields of the REQ that this id sent. */
   #asked: FieldsOf<'REQ'> | undefined;
 
   private constructor(channel: EventChannel, manager: Manager, portSpace: number) {

@@ -256,8 +256,8 @@ export class RdmaRequest {
   }
 
   /**
-   * Makes a queue pair and connects it. `prepare` is called with it before the peer hears: the place
-   * to post receives. Throws MisuseError; RefusalError ENOMEM, EINVAL (the peer gave up),
+   * Makes a queue pair and connects it. `prepare` is called with it before the REQ is sent: the
+   * place to post receives. Throws MisuseError; RefusalError ENOMEM, EINVAL (the peer gave up),
    * ECONNRESET, ETIMEDOUT; the reason of `signal`.
    */
   async accept(

@@ -78,7 +78,7 @@ export interface Request {
   readonly connection: Connection;
   readonly message: Message<'REQ'> | Message<'SIDR_REQ'>;
   readonly header: IpCmHeader;
-  /** What the peer's application said. */
+  /** Private data from the peer's application. */
   readonly privateData: Uint8Array;
 }
 
@@ -117,9 +117,9 @@ export class Connection implements Due {
   listener: Listener | undefined;
   /** Passive: counted as half open. */
   isHalfOpen = false;
-  /** What is sent again until the peer answers. */
+  /** Message that is retransmitted until the peer answers. */
   message: Uint8Array | undefined;
-  /** What a message that comes twice is answered with. */
+  /** Answer to a duplicate message. */
   answer: Uint8Array | undefined;
   /** When `message` was sent, if it was sent once (Karn) and the peer asked for no more time. */
   askedMicros = 0;

@@ -39,7 +39,7 @@ import type { FieldsOf, MessageName } from './mad.js';
 export interface CoreOptions {
   /** Index of the device's socket slot: the upper byte of all ids. */
   readonly slot: number;
-  /** What we tell of ourselves (address.ts). */
+  /** Identity of this device in messages to peers (address.ts). */
   readonly caGuid: bigint;
   readonly gid: Gid;
   /** An Mtu: the largest that the link carries. Default MTU_4096. */
@@ -109,7 +109,7 @@ export class CmCore implements CmProtocol {
     this.pathMtuMax = pathMtuMax ?? Mtu.MTU_4096;
   }
 
-  /** What is kept: all zero when nothing is going on. */
+  /** Sizes of the tables; all zero while no exchange is in progress. */
   get books(): Readonly<Record<string, number>> {
     return {
       connections: this.connections.size,
@@ -262,7 +262,7 @@ export class CmCore implements CmProtocol {
     this.enterTimeWait(now, connection);
   }
 
-  /** Sends a DREQ; the owner hears of the end. */
+  /** Sends a DREQ; the owner gets an event of the end. */
   disconnect(now: number, connection: Connection, privateData = NO_BYTES): void {
     checkState(connection, 'disconnect', ['ESTABLISHED', 'REP_SENT', 'REP_RCVD']);
     if (connection.state === 'REP_SENT') {
@@ -324,7 +324,7 @@ export class CmCore implements CmProtocol {
     }
   }
 
-  // What follows serves incoming.ts as well.
+  // The members below serve incoming.ts as well.
 
   /** Builds a message and sends it, once. */
   transmit<Name extends MessageName>(
@@ -455,7 +455,7 @@ export class CmCore implements CmProtocol {
     return 0;
   }
 
-  /** The slot once more, then what tells the exchange: our id. */
+  /** The slot once more, then the number of the exchange: our id. */
   #transactionId(localId: number): bigint {
     return (BigInt(this.#options.slot) << 56n) | BigInt(localId);
   }

@@ -1,6 +1,6 @@
 /** Deadlines: a binary heap with removal from any position. */
 
-/** What can have a deadline. Both fields belong to the heap. */
+/** Entry of the deadline heap. Both fields belong to the heap. */
 export interface Due {
   /** Microseconds; 0: none. */
   dueMicros: number;

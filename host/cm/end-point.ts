@@ -1,6 +1,7 @@
 /**
- * What an id has besides its connection: a queue pair and the short verbs on it (rdma/rdma_verbs.h:
- * messages without work requests to fill in), multicast groups, names that it resolves.
+ * Members of an id besides its connection: a queue pair and the short verbs on it
+ * (rdma/rdma_verbs.h: messages without work requests to fill in), multicast groups, names that it
+ * resolves.
  */
 import { AccessFlag, QpType, SendFlag, WrOpcode } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
@@ -47,10 +48,7 @@ const WORK_REQUESTS_DEFAULT = 128;
 /** Of a connection: losses on a path of 80 Mbit/s and 100 ms do not empty it. Tables of 9 KiB. */
 const REORDER_PACKETS = 1024;
 
-/**
- * What an id has besides its connection: a queue pair, the short verbs of `rdma/rdma_verbs.h`,
- * groups.
- */
+/** Base of an id: a queue pair, the short verbs of `rdma/rdma_verbs.h`, groups. */
 export abstract class EndPoint implements ManagedId {
   /** The queue pair that `createQp` made. */
   qp: QueuePair | undefined;
@@ -60,7 +58,7 @@ export abstract class EndPoint implements ManagedId {
   #info: AddressInfo | 'RESOLVING' | undefined;
   /** Groups that it sends to only. */
   readonly #sentTo = new Set<string>();
-  /** What it was options by `setOption`. */
+  /** Options that `setOption` set. */
   protected options: CmOptions = {};
   /** @internal `options.auth`, checked. */
   authRule: AuthRule | undefined;

@@ -35,7 +35,9 @@ interface SendSlot {
   handle: AddressHandle | undefined;
 }
 
-/** What a datagram's sender is known by; `port` is the one that it was sent from. */
+/**
+ * Receiver of datagrams to queue pair 1. `source`: the sender; its `port` is the UDP source port.
+ */
 export type Receive = (mad: Uint8Array, source: Endpoint) => void;
 
 export class GeneralServices {

@@ -1,4 +1,4 @@
-/** What each message of a peer does. Everything here is hostile until it has been matched. */
+/** Effect of each message from a peer. Every field is hostile until it has been matched. */
 import { Mtu } from '#build/abi.js';
 import { Endpoint } from '../link/endpoint.js';
 import { answerPort } from '../verbs/queues/address-handle.js';
@@ -419,7 +419,7 @@ function receiveMra(
   found: Connection | undefined,
   source: Endpoint,
 ): void {
-  // The first that is heard of the peer tells its id; only a REP makes it count.
+  // The first message of the peer has its id; only a REP makes it count.
   const asker = core.connections.get(message.remoteCommId);
   const isFirst = asker?.state === 'REQ_SENT' && asker.peer.gid.equals(source.gid);
   const connection = isFirst ? asker : found;

@@ -5,7 +5,7 @@ import type { CmId } from './cm-id.js';
 import type { EpInitAttributes } from './end-point.js';
 import { CmEventType } from './enums.js';
 
-/** What the queue pairs of a listener's requests are made with. */
+/** Queue pair options of a listener's requests. */
 export interface Template {
   readonly pd: ProtectionDomain | undefined;
   readonly attributes: EpInitAttributes | undefined;

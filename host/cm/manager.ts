@@ -98,7 +98,7 @@ export class Manager {
     return this.context.device.clock.now();
   }
 
-  /** What peers see of the device. */
+  /** Identity of the device as peers see it. */
   get #identity() {
     const { device, local } = this.context;
     const pathMtuMax = this.context.queryPort().activeMtu;

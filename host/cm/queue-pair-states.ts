@@ -6,7 +6,7 @@ import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import type { QpAttributes } from '../verbs/queues/queue-pair-attributes.js';
 import { RDMA_UDP_QKEY } from './enums.js';
 
-/** What both sides have agreed upon, as this side's queue pair needs it. */
+/** Parameters that both sides have agreed upon, as this side's queue pair needs them. */
 export interface Agreement {
   readonly ahAttr: AddressAttributes;
   readonly pathMtu: number;

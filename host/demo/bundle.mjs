@@ -27,7 +27,7 @@ const options = {
   plugins: [standIns, compactAbi, leftOut],
 };
 await build({ ...options, entryPoints: { 'opfs-thread': 'host/pmem/opfs-thread.ts' } });
-// What is behind "look inside" are files of their own, `inside-….js`. Page and Worker share files.
+// The code behind "look inside" has files of its own, `inside-….js`. Page and Worker share files.
 const { metafile } = await build({
   ...options,
   metafile: true,
@@ -70,7 +70,7 @@ function asCalled(bytes, isCalled) {
   }
   for (const name of unused) module.removeExport(name);
   module.runPasses(['remove-unused-module-elements']);
-  // What is called from one place now may move there.
+  // Functions that now have one caller may be inlined there.
   module.setFeatures(binaryen.Features.All);
   binaryen.setOptimizeLevel(2);
   binaryen.setShrinkLevel(1);

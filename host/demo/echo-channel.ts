@@ -132,7 +132,7 @@ export class EchoChannel {
     });
   }
 
-  /** What came. */
+  /** Handler of a received message. */
   receive(bytes: Uint8Array): void {
     if (bytes.length !== MESSAGE_BYTES) return;
     const number = numberOf(bytes);

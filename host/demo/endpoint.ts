@@ -65,7 +65,7 @@ interface Meeting {
 }
 
 export class DemoEndpoint {
-  /** What peers WRITE to and READ: the picture and the words behind it. */
+  /** Memory that peers WRITE to and READ: the picture and the words behind it. */
   readonly memory: Uint8Array;
   readonly region: MemoryRegion;
   /** The picture's columns, one after the other, without a copy of them. */
@@ -321,7 +321,7 @@ export class DemoEndpoint {
     this.changed();
   }
 
-  /** What a peer does one-sidedly gives this application nothing to do: nothing ever comes here. */
+  /** Counts completions of receives. One-sided operations of a peer cause none. */
   async #countCallbacks({ recvCq }: RdmaConnection): Promise<void> {
     for (;;) {
       const { length } = await recvCq.wait();

@@ -19,7 +19,7 @@ export const Word = {
 } as const;
 
 const WORDS_BYTES = 40;
-/** What the wrong key would have hit. */
+/** Bytes that a WRITE with a wrong key aims at. */
 export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;
 export const ENDPOINT_BYTES = TARGET + TARGET_BYTES;

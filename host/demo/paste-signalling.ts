@@ -14,7 +14,7 @@ export function textOf(description: Description): string {
   return PREFIX + btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''));
 }
 
-/** What a pasted text holds, which is hostile. Throws LinkError EPROTO. */
+/** Description in a pasted text, which is hostile. Throws LinkError EPROTO. */
 export function descriptionOf(text: string): { readonly type?: unknown } {
   // Messengers break long lines and add quotation marks.
   const body = /verbena:([A-Za-z0-9+/=\s>]+)/.exec(text)?.[1]?.replace(/[\s>]/g, '');

@@ -3,7 +3,7 @@ import type { RdmaConnection } from '../cm/connect.js';
 import { WcStatus, WcStatusName } from '../verbs/enums.js';
 import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
 
-/** What a connection is for. Each has a queue pair of its own, so that none waits for another. */
+/** Purpose of a connection. Each has a queue pair of its own, so that none waits for another. */
 export const Role = {
   /** WRITEs of what is painted. */
   PAINT: 0,
@@ -11,7 +11,7 @@ export const Role = {
   VIEW: 1,
   /** SENDs. */
   MESSAGE: 2,
-  /** What an act wants to spoil. */
+  /** A queue pair that an act may break. */
   SPARE: 3,
   /** The called peer WRITEs, after a message, to memory that the caller names. */
   STAMP: 4,

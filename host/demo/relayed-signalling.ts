@@ -8,10 +8,10 @@ interface Place {
   readonly port: number;
 }
 
-/** A server that takes longer for an answer gives none. */
+/** Deadline for an answer of the server. */
 const ASK_MILLIS = 8000;
 
-/** What the server says about a relay. */
+/** Status of a relay, from the server. */
 export interface RelayStatus {
   readonly id: string;
   readonly offerer: Place;
@@ -66,7 +66,7 @@ export function leadTo({ address, port }: Place, { type, sdp }: Description): De
   return { type, sdp: [...others, candidate, 'a=end-of-candidates', ''].join('\r\n') };
 }
 
-/** What a relay does to datagrams. */
+/** Impairment that a relay applies to datagrams. */
 export interface Impairment {
   /** 0 to 1: the share that it drops. */
   readonly loss: number;

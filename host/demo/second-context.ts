@@ -11,7 +11,7 @@ import { writtenBy } from './endpoint.js';
 /** Key of the shared domain; with another key the domain counts as unknown. */
 export const SHARE_KEY = 0x5eed_0000n;
 
-/** What a second context needs to join; it can be posted to a Worker. */
+/** Share with which a second context joins; it can be posted to a Worker. */
 export interface DomainShare {
   /** Of the domain, 32 bytes. */
   readonly handle: Uint8Array;

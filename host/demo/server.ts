@@ -58,7 +58,7 @@ export class DemoServer {
   readonly endpoint: DemoEndpoint | undefined;
   /** The peer over WebSockets; undefined without ws. */
   readonly socketEndpoint: DemoEndpoint | undefined;
-  /** What is missing here, a sentence each. */
+  /** Missing optional parts on this machine, a sentence each. */
   readonly missing: readonly string[];
   readonly #server: Server;
 

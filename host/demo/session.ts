@@ -13,7 +13,7 @@ export interface SessionRegions {
   readonly ours: MemoryRegion;
   /** Where their memory is READ to. */
   readonly theirs: MemoryRegion;
-  /** What is painted on theirs, on its way there. */
+  /** Strokes on the peer's picture, before they are WRITTEN. */
   readonly outgoing: MemoryRegion;
   /** The other's messages, and one of ours. */
   readonly inbox: MemoryRegion;

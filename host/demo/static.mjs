@@ -11,7 +11,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 const source = join(root, 'build/demo');
 const folder = resolve(process.argv[2] ?? join(root, 'build/demo-static'));
 
-/** What the demo's server sends as headers, as far as a page may say it itself. */
+/** Headers of the demo's server, as far as a page may set them itself. */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self' 'wasm-unsafe-eval'",

@@ -7,7 +7,7 @@ import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js'
 export interface TappedPacket {
   readonly millis: number;
   readonly isSent: boolean;
-  /** What it is, in a word or two. */
+  /** Description of the packet in a word or two. */
   readonly kind: string;
   readonly psn: number;
   readonly isKilled: boolean;

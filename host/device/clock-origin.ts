@@ -1,5 +1,5 @@
 /**
- * What is to be added to this thread's `performance.now`, in microseconds, so that all threads and
+ * Offset to add to this thread's `performance.now`, in microseconds, so that all threads and
  * processes of a machine have one clock.
  */
 export function originMicros(): number {

@@ -142,7 +142,7 @@ export interface DeviceOptions {
   pkey?: number;
 }
 
-/** What is no limit. */
+/** Options that are not limits. */
 type NoLimit =
   | 'link'
   | 'thread'

@@ -12,7 +12,7 @@ import { RefusalError } from '../errors/errors.js';
 /** Packets that fit at first, but not more than this share of the memory. */
 const FIRST_PACKETS = 256;
 const FIRST_SHARE = 1 / 32;
-/** What the default limit is: 8,192 packets of 1,480 bytes, but not more than this share. */
+/** Default limit: 8,192 packets of 1,480 bytes, but not more than this share of the free memory. */
 const BYTES_MAX = 12 * 2 ** 20;
 const SHARE_MAX = 1 / 4;
 

@@ -11,13 +11,15 @@ function isUnspecified({ words: [a, b, c, d] }: Gid): boolean {
   return a === 0 && b === 0 && d === 0 && (c === 0 || c === 0xffff0000);
 }
 
-/** This machine's addresses that a socket of a family hears at, when it is bound to all of them. */
+/**
+ * This machine's addresses at which a socket of a family receives when it is bound to all of them.
+ */
 export function localAddresses(type: 'udp4' | 'udp6', isIpv6Only: boolean): string[] {
   const found = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
   return found
     .filter(({ family, scopeid }) => {
       if (family === 'IPv4') return type === 'udp4' || !isIpv6Only;
-      // What is link-local has no meaning without its link.
+      // A link-local address has no meaning without its link.
       return type === 'udp6' && !scopeid;
     })
     .map(({ address }) => address)

@@ -9,7 +9,7 @@ import type { Destination } from './destination.js';
 import type { Addressed, SendCallback } from './send-arguments.js';
 import type { RdpSettings } from './settings.js';
 
-/** What becomes of a datagram: RDP took it, it goes by UDP, or RDP cannot take it now. */
+/** Outcome of a datagram: RDP took it, it goes by UDP, or RDP cannot take it now. */
 export type Outcome = 'taken' | 'plain' | 'wait';
 
 export interface OutboxUser {

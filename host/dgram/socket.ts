@@ -75,7 +75,7 @@ const initialize = plain.Socket as unknown as SocketFunction;
 
 type Lookup = NonNullable<SocketOptions['lookup']>;
 
-/** What `bind` takes: options, or Node's own handle of a socket that another process had. */
+/** Arguments of `bind`: options, or Node's own handle of a socket that another process had. */
 interface BindOptions {
   readonly port?: unknown;
   readonly exclusive?: unknown;

@@ -73,7 +73,9 @@ export class ArenaMemory {
 
   private constructor(
     readonly memory: EngineMemory,
-    /** What runs on this memory; replaced when another thread runs it, too. */
+    /**
+     * Exports of the instance that runs on this memory; replaced when another thread runs it, too.
+     */
     public exports: EngineExports,
     readonly address: number,
     /** Memory for queues and tables. Belongs to this thread. */

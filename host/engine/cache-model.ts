@@ -11,7 +11,7 @@ import type { EngineExports } from './load.js';
 import type { EngineMemory } from './memory.js';
 import { structAt } from './struct.js';
 
-/** What the adapter is like. Entries are a multiple of the ways. */
+/** Sizes of the adapter's caches. Entries are a multiple of the ways. */
 export interface CacheModelOptions {
   /** Memory keys that fit in. */
   readonly mptEntries: number;
@@ -86,8 +86,8 @@ export class CacheModel {
   }
 
   /**
-   * What was written down, four words an access, as CacheAccess has them: the key (0: the pages of
-   * a window's region), linear address (0: refused), bytes, and the key whose pages these are.
+   * Recorded accesses, four words each, in the format of CacheAccess: the key (0: the pages of a
+   * window's region), linear address (0: refused), bytes, and the key whose pages these are.
    */
   trace(): Uint32Array {
     const { trace, traceMax, accesses } = this.#struct();

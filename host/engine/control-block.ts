@@ -207,7 +207,9 @@ export class ControlBlock {
 
   /**
    * Prepares to sleep until `micros` (0: for ever). Returns false, and the thread must not sleep, if
-   * a kick arrived since `kicks` was read.
+   * a kick arrived since `kicks` was read. A post writes the entry, the ring's head and the
+   * doorbell before it reads the flag, and this thread sets the flag before its last look: one of
+   * the two sees the other.
    */
   fallAsleep(kicks: number, micros: number): boolean {
     Atomics.store(this.#words, this.#until, micros === 0 ? 0 : moment(micros));

@@ -27,7 +27,7 @@ export interface PacketSource {
   readonly port: number;
 }
 
-/** What an engine gives out. `Destination` is whatever the host makes of a path. */
+/** Output of an engine. `Destination`: the host's type for a path. */
 export interface EngineOutput<Destination> {
   /** Takes over a buffer of packets; calls `release` when it has sent them. */
   send(batch: SendBatch<Destination>): void;

@@ -72,16 +72,16 @@ export interface MalformedPacket {
     | 'TOO_LONG'
     | 'UNEXPECTED_PAYLOAD';
   length: number;
-  /** What is wrong, with the numbers. */
+  /** The fault, with its numbers. */
   reason: string;
-  /** What the first 12 bytes would mean, when there are that many. */
+  /** Decoding of the first 12 bytes, if there are that many. */
   bth?: BthDescription;
 }
 
 /** A packet as its parser found it. */
 export type PacketDescription = DecodedPacket | MalformedPacket;
 
-/** What an option of a device may be. */
+/** Value of an option of a device. */
 export type OptionValue = string | number | boolean;
 
 /** Exports of the module with strings and typed arrays. */

@@ -5,7 +5,10 @@ import { fetchModule, moduleBytes, type ModuleName } from './module-bytes.js';
 
 export type { EngineExports };
 
-/** What another thread needs to run an engine on the same memory; it can be posted to a Worker. */
+/**
+ * Parts from which another thread runs an engine on the same memory; they can be posted to a
+ * Worker.
+ */
 export interface EngineParts {
   readonly memory: WebAssembly.Memory;
   readonly module: WebAssembly.Module;

@@ -10,7 +10,7 @@ export const MEMORY_BYTES_MAX = 65536 * PAGE;
 export type BackMemory = (buffer: ArrayBufferLike) => void;
 
 export class EngineMemory {
-  /** What the WebAssembly instance imports. */
+  /** Memory that the WebAssembly instance imports. */
   readonly memory: WebAssembly.Memory;
   readonly buffer: ArrayBufferLike;
   readonly bytes: Uint8Array;

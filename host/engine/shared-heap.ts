@@ -17,7 +17,9 @@ export class SharedHeap implements UserHeap {
   readonly #context: number;
   readonly #parameters: number;
   readonly #struct: Struct<typeof BlockParametersLayout>;
-  /** What is held of others' memory: where it begins for us, and where their block does. */
+  /**
+   * Held memory of other contexts: address of their block by the address that this context uses.
+   */
   readonly #held = new Map<number, number>();
 
   /**
@@ -46,7 +48,7 @@ export class SharedHeap implements UserHeap {
 
   /**
    * The same without storage: the caller gives each part storage before it is used (`commit`).
-   * What was used before is zero.
+   * Bytes that were in use before are zero.
    */
   reserve(size: number): number {
     const address = this.#take(size);

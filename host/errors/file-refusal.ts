@@ -1,4 +1,4 @@
-/** What the file system refuses, as a refusal that names the file. */
+/** Refusals by the file system, which name the file. */
 import { getSystemErrorMap } from 'node:util';
 import { RefusalError, type ErrnoName } from './errors.js';
 

@@ -1,9 +1,9 @@
-/** What the system says to a call of ours, as a refusal: which call, its errno, and what helps. */
+/** Refusals by the system: the call, its errno, and the remedy. */
 import { RefusalError, VerbenaError, type ErrnoName } from './errors.js';
 
 const NO_THREAD = 'the limit of threads is reached: end some, or raise it (ulimit -u)';
 
-/** What to do about it. */
+/** Remedy by errno. */
 const REMEDIES: Partial<Record<ErrnoName, string>> = {
   EAGAIN: NO_THREAD,
   EMFILE: 'this process has as many files open as it may: close some, or raise it (ulimit -n)',

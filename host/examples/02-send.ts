@@ -15,7 +15,7 @@ async function send(connection: RdmaConnection, text: string): Promise<void> {
 await run(
   async (request) => {
     const inbox = register(request, BYTES);
-    // Before the client hears that it is connected: its message must find a receive.
+    // Before the client is connected: its message must find a receive.
     await using connection = await request.accept({}, (qp) => qp.postRecv({ sgList: [inbox.sge] }));
     await completed(connection.recvCq);
     const question = decode(inbox.memory);

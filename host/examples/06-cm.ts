@@ -1,4 +1,4 @@
-/** What `connect` and `listen` do in one call each, step by step, as with librdmacm. */
+/** The steps of `connect` and `listen`, one by one, as with librdmacm. */
 import {
   CmEventType,
   SendFlag,

@@ -29,7 +29,7 @@ const BLOCK_BYTES = 1000;
 const BUFFER_BYTES = RANKS * BLOCK_BYTES;
 const PORT = 7471;
 
-/** What rank `from` has for rank `to`. */
+/** Value that rank `from` sends to rank `to`. */
 const content = (from: number, to: number): number => 16 * from + to;
 const onwards = (rank: number, by: number): number => (rank + by + RANKS) % RANKS;
 
@@ -112,7 +112,7 @@ async function play(rank: number): Promise<void> {
       const [{ status } = { status: -1 }] = await queue.wait(1);
       if (status !== 0) throw new Error(WcStatusName[status]);
     }
-    // What stays goes along.
+    // Blocks that do not move in this step are copied to the next one.
     for (let block = 0; block < RANKS; block++) {
       if (block & (1 << step)) continue;
       const bytes = blocksOf(step).subarray(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES);

@@ -1,4 +1,4 @@
-/** What the examples share of connections and of memory. */
+/** Common parts of the examples: connections and memory. */
 import {
   AccessFlag,
   WcStatus,

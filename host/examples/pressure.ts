@@ -17,7 +17,7 @@ import {
 
 const GRANULE_BYTES = 64 * 1024;
 const GRANULES = 64;
-/** What the cache keeps, however hard others press. */
+/** Granules that the cache keeps under any demand of the pools. */
 const CACHE_LEAST = 8;
 const ROUNDS = 20;
 const POOLS = ['sort', 'hash', 'large'];

@@ -1,7 +1,7 @@
-/** What sides of an example tell each other: where memory is, and text. */
+/** Private data of the examples: a description of memory, and text. */
 import type { MemoryRegion } from '../index.js';
 
-/** What a peer needs to know of memory. */
+/** Description of memory that a peer may access. */
 export interface Description {
   readonly remoteAddr: bigint;
   readonly rkey: number;

@@ -1,4 +1,4 @@
-/** What examples of several processes share: starting them, and telling them things in turn. */
+/** Common parts of examples with several processes: start, and messages in turn. */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -45,7 +45,7 @@ export class Processes {
     for (const member of this.#members) if (member.connected) member.send(message, () => {});
   }
 
-  /** What each of them, or the first `count`, says next. Rejects when one ends instead. */
+  /** Next message of each of them, or of the first `count`. Rejects when one ends instead. */
   hear<Message>(count = this.#members.length): Promise<Message[]> {
     return Promise.all(
       this.#members.slice(0, count).map(
@@ -79,7 +79,7 @@ export class Processes {
     await this.end();
   }
 
-  /** Tells them to end, and waits until they have. */
+  /** Asks them to end, and waits until they have. */
   async end(): Promise<void> {
     await Promise.all(
       this.#members.map(async (member) => {

@@ -1,4 +1,4 @@
-/** What the examples share of processes: which one this is, how both are started, how one ends. */
+/** Processes of the examples: the role of this one, the start of both, and the end. */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { basename } from 'node:path';

@@ -1,4 +1,4 @@
-/** Stands in for interface.ts in a browser, which tells nothing of the machine's interfaces. */
+/** Stands in for interface.ts in a browser, which hides the machine's interfaces. */
 import { RefusalError } from '../errors/errors.js';
 
 /** A page has no addresses to lose. */

@@ -82,7 +82,7 @@ export interface LinkReceiver {
 export interface SocketOption {
   /** With its value, as in C: `IP_MTU_DISCOVER = PROBE`. */
   readonly name: string;
-  /** What it is good for. */
+  /** Effect of the option on the link. */
   readonly effect: string;
   readonly granted: boolean;
   /** Why it was not granted. */

@@ -1,4 +1,4 @@
-/** What a wrapper has of its link's optional members: those, and only those, that the link has. */
+/** Optional members of a wrapper's link: those, and only those, that the link has. */
 import type { Link } from './link.js';
 
 export type Polling = Pick<Link, 'poll' | 'wait' | 'wake' | 'setPeerSegments'>;

@@ -631,7 +631,7 @@ export class Posix {
     return true;
   }
 
-  /** What calls the C library. */
+  /** Package that calls the C library. */
   get by(): NativeCalls['name'] {
     return this.#native.name;
   }

@@ -37,7 +37,7 @@ const TIMEOUT_MILLIS = 30_000;
 /** Before the bytes of a half: sequence, segment, group. */
 const STAMP_BYTES = 16;
 
-/** What the mesh gives to its collective operations. */
+/** The mesh as its collective operations see it. */
 export interface Members {
   readonly self: string;
   readonly peers: ReadonlyMap<string, MeshPeer>;
@@ -378,7 +378,7 @@ function numbersOf({ sequence, group }: Call): { sequence: number; group: bigint
   return { sequence, group };
 }
 
-/** What fails towards a peer fails with its name. */
+/** Adds the name of the peer to an error. */
 async function sent(call: Call, peer: MeshPeer, promise: Promise<unknown>): Promise<void> {
   try {
     await promise;

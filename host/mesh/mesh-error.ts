@@ -14,7 +14,7 @@ export class MeshError extends RefusalError {
   }
 }
 
-/** What all calls of a closed mesh reject with. */
+/** Error with which all calls of a closed mesh reject. */
 export function closedError(operation: string, self: string): MeshError {
   return new MeshError('ECONNRESET', `${operation}: the mesh was closed; join again`, [self]);
 }

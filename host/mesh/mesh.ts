@@ -107,7 +107,7 @@ export interface MeshSelf<Named> {
   readonly memory: MemoryByName<Named>;
 }
 
-/** What a mesh is made of. */
+/** Parts of a mesh. */
 interface Parts extends Omit<ScratchOwner, 'meetFrames'> {
   readonly frames: Required<FrameOptions> | undefined;
   readonly link: DataChannelLink;

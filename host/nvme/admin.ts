@@ -1,4 +1,4 @@
-/** What the admin queue of a controller answers: Identify, log pages, features, and the rest. */
+/** Handlers of the admin queue of a controller: Identify, log pages, features, and the rest. */
 import type { Lease, Staging } from './staging.js';
 import { ASYNC_EVENTS_MAX, invalidField, type Controller } from './controller.js';
 import type { Command, CommandOf } from './command.js';
@@ -38,7 +38,7 @@ export interface NamespaceIdentity {
   readonly uuid: Uint8Array;
 }
 
-/** What the controller tells of; counters are those of the namespace. */
+/** Description of a subsystem for Identify and log pages; counters are those of the namespace. */
 export interface Subsystem {
   readonly serial: string;
   readonly model: string;

@@ -152,7 +152,7 @@ export type Command = {
 }[CommandName];
 export type CommandOf<Name extends CommandName> = Extract<Command, { readonly name: Name }>;
 
-/** What cannot be served, and the status that says so. */
+/** Command that cannot be served, with its status. */
 export interface BadCommand {
   readonly name: undefined;
   readonly cid: number;
@@ -165,7 +165,7 @@ const SGL_TYPE_AT = SGL_AT + 15;
 const SGL_OFFSET = 0x01;
 const SGL_KEYED = 0x40;
 const SGL_KEYED_INVALIDATE = 0x4f;
-/** PSDT 01b: the entry has an SGL. Fabrics know nothing else. */
+/** PSDT 01b: the entry has an SGL. Fabrics has no other. */
 const PSDT_SGL = 0x40;
 
 const ENTRIES = Object.entries(COMMANDS) as [CommandName, CommandEntry][];
@@ -189,7 +189,7 @@ export function cidOf(entry: Uint8Array): number {
   return entry[2]! + entry[3]! * 256;
 }
 
-/** What an entry of a submission queue says. `entry`: at least its 64 bytes. */
+/** Parses an entry of a submission queue. `entry`: at least its 64 bytes. */
 export function parseCommand(entry: Uint8Array, isAdmin: boolean): Command | BadCommand {
   const cid = cidOf(entry);
   const opcode = entry[0]!;
@@ -285,7 +285,7 @@ function buildSgl(into: Uint8Array, sgl: Sgl): void {
 
 /** An entry of a completion queue. */
 export interface Completion {
-  /** What the command says it means. */
+  /** Result in the format of the command. */
   readonly result: bigint;
   readonly sqhd: number;
   readonly sqid: number;

@@ -8,7 +8,9 @@ import { MAX_CQE } from '../verbs/limits.js';
 const ENTRIES_MIN = 1024;
 const BATCH = 64;
 
-/** What a work request was: the low half of its number is whose. */
+/**
+ * Kind of a work request, in the high half of its number; the low half is the number of its queue.
+ */
 export const Work = Object.freeze({ RECEIVE: 0, SEND: 1, READ: 2, REGISTER: 3, INVALIDATE: 4 });
 const WHOSE_BITS = 16n;
 
@@ -26,7 +28,7 @@ export function workOf({ wrId }: WorkCompletion): {
 
 /** Why a queue is over, by the first completion that says so. */
 export function failureOf(status: number): string {
-  // What was posted is flushed without a failure of its own when the other side disconnects.
+  // Requests are flushed without a failure of their own when the peer disconnects.
   if (status === WcStatus.WR_FLUSH_ERR) return 'the other side disconnected';
   return `its queue pair has failed: ${WcStatusName[status] ?? `status ${status}`}`;
 }

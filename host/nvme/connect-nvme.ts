@@ -72,7 +72,7 @@ export interface ConnectNvmeOptions extends NvmeHostOptions {
   readonly ctrlLossMillis?: number;
   /** Between two attempts. Default 1000. */
   readonly reconnectDelayMillis?: number;
-  /** What it throws is ignored. */
+  /** Exceptions of the callback are ignored. */
   readonly onEvent?: (event: NvmeVolumeEvent) => void;
 }
 
@@ -163,7 +163,9 @@ export async function connectNvme(
   }
 }
 
-/** What the discovery service at `host` or `host:port` knows. Rejects as `connectNvme`. */
+/**
+ * Subsystems that the discovery service at `host` or `host:port` lists. Rejects as `connectNvme`.
+ */
 export async function discoverNvme(
   target: string,
   options: NvmeHostOptions = {},

@@ -110,7 +110,7 @@ export const NvmeLogPage = Object.freeze({
   DISCOVERY: 0x70,
 });
 
-/** What IDENTIFY asks for. */
+/** Data structures that IDENTIFY returns (CNS). */
 export const NvmeCns = Object.freeze({
   NAMESPACE: 0x00,
   CONTROLLER: 0x01,

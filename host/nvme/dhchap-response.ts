@@ -1,4 +1,4 @@
-/** What proves that a peer has a secret: responses of DH-HMAC-CHAP (Base 2.1 section 8.3.5.5.5). */
+/** Responses of DH-HMAC-CHAP, which prove that a peer has a secret (Base 2.1 section 8.3.5.5.5). */
 import { createHash, createHmac } from 'node:crypto';
 import { DHCHAP_HASHES } from './dhchap-secret.js';
 

@@ -20,7 +20,7 @@ export const DHCHAP_HASHES: ReadonlyMap<number, { name: DhchapHash; bytes: numbe
 const KEY_BYTES: readonly number[] = [32, 48, 64];
 const CRC_BYTES = 4;
 const FORM = /^DHHC-1:(0[0-3]):([A-Za-z0-9+/]+={0,2}):$/;
-/** What the transform appends to the name (Base 2.1 section 8.3.5.5.7). */
+/** Text that the transform appends to the name (Base 2.1 section 8.3.5.5.7). */
 const TRANSFORM_LABEL = 'NVMe-over-Fabrics';
 
 /** A secret whose representation was checked. */

@@ -62,7 +62,7 @@ export interface AssociationOptions {
   readonly maxCmRetries?: number;
   /** It is over. */
   readonly onEnd: (reason: string) => void;
-  /** The target tells of something: type, information, log page. */
+  /** Asynchronous event of the target: type, information, log page. */
   readonly onEvent?: (type: number, info: number, log: number) => void;
 }
 
@@ -136,7 +136,7 @@ export class Association {
       ...options,
       pd: this.#pd,
       completions: this.#completions,
-      // What lies behind the command, from its very end.
+      // In-capsule data directly after the command only (ICDOFF 0).
       inCapsuleBytes: this.identity.icdoff === 0 ? inCapsuleBytes : 0,
       ended: (reason, unfinished, regions) => {
         this.#queues.delete(queue);
@@ -314,7 +314,10 @@ export class Association {
     await this.#authenticate(queue, result);
   }
 
-  /** What CONNECT asks for. Rejects with RefusalError EACCES, EOPNOTSUPP, EPROTO; NvmeError. */
+  /**
+   * Authenticates a queue if the result of CONNECT requires it. Rejects with RefusalError EACCES,
+   * EOPNOTSUPP, EPROTO; NvmeError.
+   */
   async #authenticate(queue: HostQueue, result: bigint): Promise<void> {
     const { dhchap, hostNqn, nqn: subNqn } = this.#options;
     if ((result & CONNECT_SECURE_CHANNEL) !== 0n) {
@@ -459,7 +462,7 @@ function explainEnd(error: unknown, hostNqn: string): unknown {
   });
 }
 
-/** What a target says in a REJ, in words. */
+/** Error with the name of the status that a target's REJ carries. */
 function explainRefusal(error: unknown): unknown {
   if (!(error instanceof ConnectError) || error.privateData.length < RdmaRejectData.size) {
     return error;

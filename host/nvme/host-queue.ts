@@ -24,7 +24,7 @@ import { Work, failureOf, workId, workOf, type Completions } from './completions
 import { CQE_BYTES, SQE_BYTES } from './constants.js';
 import { giveBack } from './give-back.js';
 
-/** One command, from being asked for to its answer. */
+/** One command, from its request to its answer. */
 export interface Io {
   readonly name: CommandName;
   readonly fields: Readonly<Record<string, number | bigint>>;
@@ -70,7 +70,7 @@ export interface HostQueueOptions {
   readonly depth: number;
   /** Data that go in a capsule. */
   readonly inCapsuleBytes: number;
-  /** Where regions come from; the admin queue needs none. */
+  /** Source of regions; undefined for the admin queue. */
   readonly user: FmrPoolUser | undefined;
   readonly counters: HostQueueCounters;
   /** It is over; `unfinished` are the commands without an answer, in order. */

@@ -1,6 +1,6 @@
 /**
- * What a subsystem is known by, made from its name: the same after a restart, and another where the
- * name is another. No chance is in it, so that a host that reconnects finds what it knew.
+ * Identifiers of a subsystem, derived from its name: the same after a restart, and different for
+ * another name. No chance is in it, so that a host that reconnects finds what it knew.
  */
 
 const FNV_OFFSET = 0x6c62272e07bb014262b821756295c58dn;

@@ -1,4 +1,4 @@
-/** What an I/O queue answers: read, write, flush, write zeroes (Base 1.4 section 6). */
+/** Handlers of an I/O queue: read, write, flush, write zeroes (Base 1.4 section 6). */
 import { RefusalError } from '../errors/errors.js';
 import type { Clock } from '../device/clock.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
@@ -12,7 +12,7 @@ import type { Lease, Staging } from './staging.js';
 import type { NvmeStore, StoreRequest } from './store.js';
 import type { NvmeRequest } from './target-queue.js';
 
-/** What a target has done for its hosts. */
+/** Counters of the I/O of a target. */
 export interface IoCounters {
   reads: number;
   writes: number;
@@ -44,9 +44,9 @@ export interface IoCommandsOptions {
   readonly maxTransferBytes: number;
   /** Of the store's memory, if it has any. */
   readonly mr: MemoryRegion | undefined;
-  /** What data pass through, if it has none. */
+  /** Buffers for data of a store without memory. */
   readonly staging: Staging | undefined;
-  /** What lists of ranges pass through. */
+  /** Buffers for lists of ranges. */
   readonly lists: Staging;
   readonly clock: Clock;
   readonly delayMicros: ((request: StoreRequest) => number) | undefined;

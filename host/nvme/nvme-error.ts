@@ -1,4 +1,4 @@
-/** What a command of a host ends with when it is not SUCCESS. */
+/** Errors of a host's commands that end with a status other than SUCCESS. */
 import { RefusalError, type ErrnoName } from '../errors/errors.js';
 import { DO_NOT_RETRY, NvmeStatus, nvmeStatusName } from './constants.js';
 

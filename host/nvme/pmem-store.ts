@@ -13,7 +13,7 @@ const BLOCK_BYTES = 512;
 export class PmemStore implements NvmeStore {
   readonly memory: Uint8Array;
   readonly isVolatile = true;
-  /** What was written since the last flush lies in here; none when `#from` is not below `#to`. */
+  /** Range of the bytes written since the last flush; empty while `#from` is not below `#to`. */
   #from = Infinity;
   #to = 0;
 
@@ -64,7 +64,7 @@ export class PmemStore implements NvmeStore {
   async flush(offset?: number, length?: number): Promise<void> {
     if (offset !== undefined && length !== undefined) return this.pmem.flush(offset, length);
     const [from, to] = [this.#from, this.#to];
-    // What is written from here on is for the next one.
+    // Later writes belong to the next flush.
     this.#from = Infinity;
     this.#to = 0;
     // An earlier one may be under way, and have these bytes: a sync of nothing waits for it.

@@ -5,7 +5,7 @@
 import { MisuseError } from '../errors/errors.js';
 import type { StoreRequest } from './store.js';
 
-/** What a medium answers like. */
+/** Model of a medium. */
 export type NvmeMedium = 'ram' | 'ssd' | 'disk' | 'hybrid';
 
 interface Medium {

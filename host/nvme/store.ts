@@ -2,7 +2,7 @@
 import type { Durability } from '../pmem/place.js';
 import { checkContext, type Context } from '../verbs/context.js';
 
-/** What a namespace is made of: blocks that are read, written, and flushed. */
+/** Storage of a namespace: blocks that are read, written, and flushed. */
 export interface NvmeStore {
   /** Bytes, a multiple of 512. */
   readonly length: number;

@@ -65,7 +65,7 @@ export class Structure<T extends Fields> {
     this.#entries = Object.entries(fields);
   }
 
-  /** What the first `size` bytes say. Throws MisuseError when there are fewer. */
+  /** Parses the first `size` bytes. Throws MisuseError if there are fewer. */
   read(from: Uint8Array): Values<T> {
     if (from.length < this.size) {
       throw new MisuseError('bytes', `a structure of ${this.size} bytes has ${from.length}`);

@@ -1,4 +1,4 @@
-/** What commands and messages carry besides the command itself. */
+/** Data structures of commands and messages besides the command itself. */
 import { CNTLID_DYNAMIC } from './constants.js';
 import { Structure, bytes, text, u16, u32, u64, u8, writeNumber } from './structure.js';
 

@@ -1,4 +1,4 @@
-/** What a target knows of authentication: secrets of hosts, limits of sources, counters. */
+/** Authentication at a target: secrets of hosts, limits of sources, counters. */
 import type { Clock } from '../device/clock.js';
 import type { CheckedTargetDhchap } from './dhchap-options.js';
 import { randomSequence } from './dhchap-random.js';

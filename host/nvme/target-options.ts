@@ -1,4 +1,4 @@
-/** What a target is made with, and what it tells of. */
+/** Options and events of a target. */
 import { checkKeys } from '../base/options.js';
 import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
 import { checkWhole } from '../errors/check-whole.js';
@@ -69,7 +69,7 @@ export interface NvmeTargetEvent {
   readonly reason: string;
 }
 
-/** What hosts did with a target so far, and what is under way. */
+/** Counters of a target, and its current load. */
 export interface NvmeTargetStats extends Readonly<IoCounters> {
   readonly controllers: number;
   readonly queues: number;

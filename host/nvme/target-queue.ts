@@ -28,7 +28,7 @@ export interface NvmeRequest {
   readonly cid: number;
   readonly command: Command | BadCommand;
   readonly sgl: Sgl;
-  /** What came behind the entry. Gone when the request is answered. */
+  /** In-capsule data after the entry. Valid until the request is answered. */
   readonly inCapsule: Uint8Array;
   readonly slot: number;
   isAnswered: boolean;
@@ -45,7 +45,7 @@ export interface Answer {
 }
 
 export interface TargetQueueOwner {
-  /** What it throws ends the queue. */
+  /** An exception ends the queue. */
   request(request: NvmeRequest): void;
   /** The queue has ended, for any reason. */
   ended(queue: TargetQueue, reason: string): void;
@@ -99,7 +99,7 @@ export class TargetQueue {
     this.#requests = Array.from({ length: entries }, () => undefined);
   }
 
-  /** What its queue pair needs. */
+  /** Capabilities for its queue pair. */
   get cap(): { maxSendWr: number; maxRecvWr: number; maxSendSge: number; maxRecvSge: number } & {
     maxInlineData: number;
   } {
@@ -127,7 +127,7 @@ export class TargetQueue {
     return this.#requests.find((request) => request?.cid === cid);
   }
 
-  /** Before the host hears that it is accepted. */
+  /** Called before the connection is accepted. */
   prepare(qp: QueuePair): void {
     this.#qp = qp;
     this.#completions.add(qp.qpNum, (completion) => this.#completed(completion));
@@ -236,7 +236,7 @@ export class TargetQueue {
       const { key: invalidateRkey } = sgl;
       requests.push({ ...completion, opcode: WrOpcode.SEND_WITH_INV, invalidateRkey });
     } else requests.push({ ...completion, opcode: WrOpcode.SEND });
-    // The host may send the next command as soon as it hears.
+    // The host may send the next command as soon as it has the answer.
     this.#requests[slot] = undefined;
     this.#postReceive(slot);
     this.#post(requests, sent);

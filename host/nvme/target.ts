@@ -58,7 +58,10 @@ const CONNECT_MILLIS = 3000;
 const SILENT_PER_SOURCE = 16;
 /** Connections to a discovery controller are short. */
 const DISCOVERY_KATO_MILLIS = 60_000;
-/** What of Connect was wrong (Fabrics 1.1 figure 19): in its data, or in the command. */
+/**
+ * Invalid parameter of Connect (Fabrics 1.1 figure 19): set if it is in the data, clear if it is in
+ * the command.
+ */
 const IN_DATA = 1n << 16n;
 /** Critical warning: media; a namespace changed. */
 const EVENT_HEALTH = { type: 1, info: 0, log: 2 };
@@ -158,7 +161,6 @@ export class NvmeTarget {
     return this.#listener!.port;
   }
 
-  /** What hosts did so far, and what is under way. */
   get stats(): NvmeTargetStats {
     return {
       ...this.#io.counters,

@@ -20,7 +20,7 @@ import { NvmeError } from './nvme-error.js';
 import { invalidateAll } from './reclaim.js';
 import { writeNumber, writeWide } from './structure.js';
 
-/** What happens to a volume. */
+/** Event of a volume. */
 export interface NvmeVolumeEvent {
   /**
    * `lost`: the target no longer answers. `reconnected`. `failed`: reconnecting was abandoned.
@@ -52,7 +52,7 @@ export interface RegionShare {
   readonly lendMrs: number;
 }
 
-/** What a volume did since it was connected. */
+/** Counters of a volume since it was connected. */
 export interface NvmeVolumeStats extends HostQueueCounters {
   /** Commands under way, and in line. */
   readonly busy: number;

@@ -11,7 +11,7 @@ import { mergeRanges } from '../device/durable/durable-ring.js';
 export interface CrashStoreOptions {
   /** A number from 0 on, below 1: what is lost is decided by it, so a run can be repeated. */
   readonly random: () => number;
-  /** What is lost or kept as one: 64 (a cache line, the default) or 8 (a word). */
+  /** Unit of loss in bytes: 64 (a cache line, the default) or 8 (a word). */
   readonly granularity?: 8 | 64;
   /**
    * When a flush that was begun ends: `complete` must be called. Default: at once. What is written
@@ -93,8 +93,8 @@ export class CrashStore implements DurableStore {
   }
 
   /**
-   * What is found after a power cut now: `share` of what was not flushed has come through. The store
-   * itself goes on: other cuts can be tried.
+   * Contents after a power cut now: `share` of the unflushed bytes has reached the medium. The
+   * store itself goes on: other cuts can be tried.
    */
   cut(share = 0.5): Uint8Array {
     const found = Uint8Array.from(this.#durable);

@@ -1,6 +1,6 @@
 /**
- * What the thread that makes a device's FLUSHes durable loads for a region: it has nothing else to
- * do, so it blocks in the sync itself.
+ * Module of a region, loaded by the thread that makes a device's FLUSHes durable. That thread has
+ * nothing else to do, so it blocks in the sync itself.
  */
 import type { DurableRange, DurableStore } from '../device/durable/durable-store.js';
 import { loadPosix } from '../link/posix.js';

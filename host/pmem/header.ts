@@ -23,7 +23,7 @@ const BODY = 40;
 const COPY = 48;
 /** Where the copies lie: in different sectors, and pages, of any disk. */
 const COPIES = [0, 4096] as const;
-/** What is read of a file to find its header. */
+/** Bytes of a file that are read to find its header. */
 export const HEADER_BYTES = 8192;
 /** The region begins at a multiple of the largest page that Linux has. */
 export const DATA_OFFSET = 65536;
@@ -32,7 +32,7 @@ export interface PmemHeader {
   readonly version: number;
   /** Counts changes of the header. */
   readonly generation: number;
-  /** What the region is known by, wherever its file is moved. */
+  /** Identifier of the region, kept when its file is moved. */
   readonly id: bigint;
   readonly dataOffset: number;
   /** Bytes of the region. */

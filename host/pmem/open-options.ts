@@ -17,7 +17,7 @@ export interface PmemOptions {
   readonly volatile?: boolean;
 }
 
-/** What a region is made of, wherever it is kept. */
+/** Parts of an open region, for any storage. */
 export interface OpenRegion {
   readonly buffer: Uint8Array;
   readonly id: bigint;

@@ -5,7 +5,7 @@ import type { OpfsOpened, OpfsTask } from './opfs-thread.js';
 import type { OpenRegion, PmemOptions } from './open-options.js';
 import { SyncStore, type StartSyncWorker, type SyncAnswer } from './sync-store.js';
 
-/** What of Worker is used; the DOM's types are not here. */
+/** Part of Worker that is used; the DOM's types are not here. */
 interface WebWorker {
   onmessage: ((event: { readonly data: never }) => void) | null;
   onerror: ((event: { readonly message?: string; preventDefault(): void }) => void) | null;

@@ -24,7 +24,7 @@ export interface Directory {
   removeEntry(name: string): Promise<void>;
 }
 
-/** What of navigator is used. */
+/** Part of navigator that is used. */
 export interface Origin {
   readonly storage?: { getDirectory?(): Promise<Directory> };
   readonly locks?: {
@@ -237,7 +237,7 @@ function writeHeader(handle: SyncAccessHandle, header: PmemHeader): void {
   writeAll(handle, bytes, offset);
 }
 
-/** What the browser says, with the remedy. */
+/** Error of the browser, with the remedy. */
 function refusalOf(error: unknown, name: string): Error {
   if (error instanceof RefusalError || error instanceof MisuseError) return error;
   const { name: kind, message } = error as Partial<Error>;

@@ -12,7 +12,7 @@ export interface OpfsOpen {
 
 export type OpfsTask = OpfsOpen | SyncRequest | { readonly end: true };
 
-/** What opening came to. */
+/** Result of opening. */
 export interface OpfsOpened {
   readonly id?: bigint;
   readonly contents?: Uint8Array<ArrayBuffer>;
@@ -22,7 +22,7 @@ export interface OpfsOpened {
   readonly misuse?: { readonly argument: string; readonly message: string };
 }
 
-/** What of a Worker's own scope is used. */
+/** Part of a Worker's own scope that is used. */
 interface Scope {
   readonly navigator: Origin;
   onmessage: ((event: { readonly data: OpfsTask }) => void) | null;

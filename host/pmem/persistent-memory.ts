@@ -27,7 +27,7 @@ const BYTES_MAX = 2 ** 32 - 65536;
 export class PersistentMemory {
   /** Memory of the device: what `pd.regMr` takes, also with FLUSH_PERSISTENT. */
   readonly buffer: Uint8Array;
-  /** What it is known by, wherever its file is moved. */
+  /** Identifier of the region, kept when its file is moved. */
   readonly id: bigint;
   readonly path: string;
   readonly kind: 'mapped' | 'file' | 'opfs';

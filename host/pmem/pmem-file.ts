@@ -395,7 +395,7 @@ function checkFile(fd: number, path: string): void {
   throw new RefusalError('EINVAL', `${path} must be a regular file`);
 }
 
-/** What the system says, with the remedy. */
+/** Error of the system, with the remedy. */
 function refusalOf(error: unknown, path: string): Error {
   if (error instanceof RefusalError || error instanceof MisuseError) return error;
   const { code } = error as NodeJS.ErrnoException;

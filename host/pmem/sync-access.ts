@@ -3,7 +3,7 @@
  * handles, whose calls block.
  */
 
-/** What of FileSystemSyncAccessHandle is used; the DOM's types are not here. */
+/** Part of FileSystemSyncAccessHandle that is used; the DOM's types are not here. */
 export interface SyncAccessHandle {
   read(bytes: Uint8Array, options: { readonly at: number }): number;
   write(bytes: Uint8Array, options: { readonly at: number }): number;

@@ -87,7 +87,7 @@ export class SyncStore implements DurableStore {
     });
   }
 
-  /** What is under way ends first. */
+  /** Completes syncs in flight, then closes. */
   async close(): Promise<void> {
     if (!this.#failure && (this.#running.length > 0 || this.#waiting.length > 0)) {
       await this.flush([]).catch(() => {});

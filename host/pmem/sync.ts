@@ -1,6 +1,6 @@
 /**
- * What makes bytes durable, in the thread that calls, which it blocks: so never the application's,
- * and none of libuv's pool. The Worker of a region calls it (sync-thread.ts).
+ * Sync of a region in the calling thread, which it blocks: so never the application's, and none of
+ * libuv's pool. The Worker of a region calls it (sync-thread.ts).
  */
 import { fdatasyncSync, writeSync } from 'node:fs';
 import type { DurableRange } from '../device/durable/durable-store.js';
@@ -8,7 +8,7 @@ import type { Posix } from '../link/posix.js';
 import { SyncError } from './sync-error.js';
 import type { SyncRange } from './sync-store.js';
 
-/** What a thread must know of a region to make it durable. Can be sent to one. */
+/** Description of a region for the thread that makes it durable. Can be sent to one. */
 export interface SyncTask {
   /** Of the region's file; all threads of a process have the same. */
   readonly fd: number;

@@ -7,7 +7,7 @@ import { SendFlag, WcStatus, WrOpcode } from '../verbs/enums.js';
 import { QueuePair } from '../verbs/queues/queue-pair.js';
 import type { RemoteMemory, Sge } from '../verbs/queues/work-request.js';
 
-/** What `measureLink` sends, and where. */
+/** Queue pair, memory and limits of a measurement by `measureLink`. */
 export interface LinkProbe {
   /** A connected queue pair without requests in flight; its send queue's completions are taken. */
   readonly qp: QueuePair;

@@ -1,5 +1,5 @@
 /**
- * What the arena keeps of a pool (assembly/region/pool.ts): its regions and lists, so that threads
+ * State of a pool in the arena (assembly/region/pool.ts): its regions and lists, so that threads
  * and processes share them, and a death loses nothing. Regions go by the index of their key's slot.
  */
 import {

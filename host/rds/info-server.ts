@@ -1,6 +1,7 @@
 /**
- * Tells other processes of this user about a node, and takes a parameter: a socket in a directory
- * of the user's own, which is what /proc/driver/rds was (seed 003). `verbena rds-info` asks there.
+ * Serves the state of a node to other processes of this user, and takes a parameter: a socket in a
+ * directory of the user's own, which is what /proc/driver/rds was (seed 003). `verbena rds-info`
+ * asks there.
  */
 import { lstatSync, mkdirSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
 import { createConnection, createServer } from 'node:net';

@@ -27,10 +27,10 @@ import { QUEUE_PAIR, RNR_RETRY_COUNT, Session, type Queues } from './session.js'
 import { formatUrl, isRdmaUrl, parseUrl, type Place, type RdmaUrl } from '../cm/url.js';
 
 /**
- * What happens when the connection is lost. Calls in flight reject: the server executed each once
- * at most. Calls that were not sent wait, and are executed in order over the next connection.
- * Regions keep their names; the server must share each one with at least the same length. Memory of
- * `ask` is new, and zero. The contents of a server that restarted are what it says they are.
+ * Effects of a lost connection. Calls in flight reject: the server executed each once at most.
+ * Calls that were not sent wait, and are executed in order over the next connection. Regions keep
+ * their names; the server must share each one with at least the same length. Memory of `ask` is
+ * new, and zero. The contents of a server that restarted are what it says they are.
  */
 export interface ReconnectOptions {
   /** Attempts after each loss. Default: no limit. */
@@ -292,7 +292,7 @@ async function connectUrl<Shared extends Regions>(
   try {
     shared = await LocalRegions.open('connect', use.pd, use.local, share);
     const connector = new Connector(place, address, options, use, shared);
-    // What this process has to start first says nothing about the server.
+    // The start of this process's own device does not count as silence of the server.
     return await withDeadline(timeout, signal, (deadline) => connector.remote<Shared>(deadline));
   } catch (error) {
     await shared?.close();

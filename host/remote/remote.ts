@@ -16,7 +16,7 @@ import type { Queues, Session } from './session.js';
 /** How long `close` waits until the peer has its goodbye. */
 const BYE_MILLIS = 500;
 
-/** What a remote is made of. */
+/** Parts of a remote. */
 export interface RemoteParts {
   readonly device: DeviceUse;
   readonly queues: Queues;

@@ -10,7 +10,7 @@ import { deleteQueues, makeQueues, type ConnQueues, type PeerResources } from '.
 import { LogLevel, log } from './log.js';
 import type { MrLocal } from './mr.js';
 
-/** What librpma agrees upon, as far as the device has it. */
+/** Connection parameters of librpma, within the device's limits. */
 const PARAM: ConnParam = {
   responderResources: 128,
   initiatorDepth: 128,

@@ -1,6 +1,6 @@
 /** The constants of librpma.h: C names without their prefix. */
 
-/** What a region is for: `RPMA_MR_USAGE_*`. */
+/** Purpose of a region: `RPMA_MR_USAGE_*`. */
 export const MrUsage = Object.freeze({
   READ_SRC: 1,
   READ_DST: 2,

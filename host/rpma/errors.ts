@@ -1,6 +1,6 @@
 /**
  * librpma's errors. A C program gets a number; here misuse and refusals are thrown, and `errorOf`
- * tells which number it would have been.
+ * has the number that it would have been.
  */
 import { MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
 

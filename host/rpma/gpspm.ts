@@ -17,7 +17,7 @@ import type { Conn } from './conn.js';
 import { Flag } from './constants.js';
 import type { MrLocal } from './mr.js';
 
-/** What a message asks to be made durable: a range, in bytes from the region’s begin. */
+/** Range to make durable, in bytes from the region’s begin. */
 export interface FlushRequest {
   readonly offset: bigint;
   readonly length: bigint;

@@ -1,4 +1,4 @@
-/** `rpma_mr_local` and `rpma_mr_remote`: regions, and how one side tells the other of them. */
+/** `rpma_mr_local` and `rpma_mr_remote`: regions, and their descriptors for the peer. */
 import { checkBytes } from '../errors/check-bytes.js';
 import { AccessFlag } from '#build/abi.js';
 import { checkWhole } from '../errors/check-whole.js';

@@ -1,4 +1,4 @@
-/** `rpma_peer_cfg`: what a peer tells the other one about itself. */
+/** `rpma_peer_cfg`: the configuration that a peer sends to the other one. */
 import { checkBytes } from '../errors/check-bytes.js';
 import { MisuseError } from '../errors/errors.js';
 import { PEER_CFG_DESCRIPTOR_SIZE } from './constants.js';

@@ -41,7 +41,7 @@ export interface LogOptions {
   readonly quorum?: number;
   /** Appends under way at a time; the send queue has four places for each. Default 2. */
   readonly depth?: number;
-  /** What a replica has already: the log goes on behind it. Default: an empty one. */
+  /** Existing image of a replica: the log continues after its end. Default: an empty one. */
   readonly image?: Uint8Array;
   /** In place of an image whose bytes are not needed: the log's end (`recoverLog`, `logEnd`). */
   readonly end?: number;
@@ -271,7 +271,7 @@ export function logEnd(header: Uint8Array, bytes: number): number {
   return LOG_HEADER_BYTES + Number(taken);
 }
 
-/** What a log holds. */
+/** Contents of a log. */
 export interface RecoveredLog {
   readonly records: readonly Uint8Array[];
   /** Where the next record goes. */

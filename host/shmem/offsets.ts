@@ -1,4 +1,4 @@
-/** What lies at the begin of the symmetric memory of each PE, before that of the application. */
+/** Layout of the begin of each PE's symmetric memory, before that of the application. */
 
 /** Flags of teams (team.ts). */
 export const TEAMS_MAX = 64;

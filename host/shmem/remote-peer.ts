@@ -29,7 +29,7 @@ const ACCESS =
   AccessFlag.REMOTE_WRITE |
   AccessFlag.REMOTE_ATOMIC;
 
-/** What a PE tells another one. */
+/** Address of a PE, sent to the others. */
 export interface RemoteAddress {
   readonly gid: string;
   readonly port: number;

@@ -614,7 +614,10 @@ export class Shmem {
   }
 }
 
-/** What a put or get moves has the type of the symmetric elements; a Buffer is a Uint8Array. */
+/**
+ * Checks that the elements of a put or get have the type of the symmetric ones; a Buffer is a
+ * Uint8Array.
+ */
 function checkType(name: string, found: unknown, symmetric: SymmetricArray): void {
   const typeOf = (one: unknown): string =>
     ArrayBuffer.isView(one) ? (one as Uint8Array)[Symbol.toStringTag] : typeof one;

@@ -94,7 +94,7 @@ export function compare<Value extends number | bigint>(
   }
 }
 
-/** What `putSignal` does with the signal (`SHMEM_SIGNAL_SET`…). */
+/** Operation of `putSignal` on the signal (`SHMEM_SIGNAL_SET`…). */
 export enum ShmemSignal {
   SET = 0,
   ADD = 1,

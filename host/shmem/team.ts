@@ -363,7 +363,7 @@ export class ShmemTeam {
     return new Int32Array(buffer, base + number * TEAM_BYTES, TEAM_BYTES / 4);
   }
 
-  /** Tells a PE that this one has come so far. */
+  /** Signals to a PE that this one has arrived. */
   #flag(rank: number, round: number, turn: number): void {
     const offset = this.#number * TEAM_BYTES + round * 4;
     const peer = this.#world.peers[rank]!;

@@ -1,4 +1,4 @@
-/** What all calls of a PE share: the memory of all PEs, waits, and which PEs have failed. */
+/** State that all calls of a PE share: the memory of all PEs, waits, and the failed PEs. */
 import { availableParallelism } from 'node:os';
 import { loadPosix } from '../link/posix.js';
 import { checkWait, type WaitLimits } from '../base/wait-limits.js';

@@ -18,7 +18,10 @@ import { FileChanged, type Source } from './source.js';
 
 /** How long the server may take to answer the request. */
 const REPLY_MILLIS_MAX = 12_000;
-/** While we read what the server has already, it hears from us so often (file-receiver.ts). */
+/**
+ * Interval of ALIVE messages while the client reads the bitmap of the server's pieces
+ * (file-receiver.ts).
+ */
 const ALIVE_MILLIS = 2000;
 /** How long the server may take to throw away what it should not keep. */
 const ABANDON_MILLIS_MAX = 2000;

@@ -2,7 +2,7 @@
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Source } from './source.js';
 
-/** What of a Blob, and of a File, is used. */
+/** Part of a Blob, and of a File, that is used. */
 export interface BlobLike {
   readonly size: number;
   /** Of a File. */

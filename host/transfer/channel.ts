@@ -46,7 +46,7 @@ const GREETING = `verbena put ${VERSION}`;
 /** In the REP, behind the greeting: rkey and address of the early region (`early`). */
 const EARLY_AT = 16;
 const EARLY_FIELD_BYTES = 12;
-/** What a client may write before it has an answer: as much as leaves in some round trips. */
+/** Bytes that a client may write before it has an answer: as many as leave in a few round trips. */
 export const EARLY_BYTES = 65_536;
 /** Private data of a REJ. */
 const REJECT_BYTES_MAX = 148;
@@ -91,7 +91,7 @@ export class Channel {
   readonly #cq: CompletionQueue;
   readonly #inbox: Uint8Array;
   readonly #inboxRegion: MemoryRegion;
-  /** What goes with it, to be undone in reverse order. */
+  /** Cleanup of the channel, in reverse order. */
   readonly #undo: (() => void)[] = [];
   #connection: RdmaConnection | undefined;
   /** Server: the region that the client may write to before it has an answer. */
@@ -354,7 +354,7 @@ function checkGreeting(privateData: Uint8Array, peer: string, own: string, progr
   );
 }
 
-/** What the peer at `server` gave as its reason; undefined: it gave none. */
+/** Reason of a refusal by the peer at `server`; undefined: the private data carry no reason. */
 export function refusalOfPeer(error: unknown, server: ServerAddress): RefusalError | undefined {
   if (!(error instanceof ConnectError)) return undefined;
   const message = decodeMessage(error.privateData);

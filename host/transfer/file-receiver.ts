@@ -25,7 +25,7 @@ export interface FileReceiverOptions {
   readonly auth?: AuthOptions | undefined;
 }
 
-/** What happens, for a log. `refused`: also a connection that ended without a request. */
+/** Events for a log. `refused`: also a connection that ended without a request. */
 export interface FileReceiverEvents {
   started(request: PutRequest, remote: string, piecesKnown: number, note: string): void;
   /** Another piece: `pieces` have arrived, in all connections. */

@@ -1,6 +1,6 @@
 /**
- * What client and server tell each other by SEND, at most 512 bytes; pieces travel by WRITE.
- * Numbers are big-endian. The guide (COMMANDS.md) has the conversation.
+ * Messages between client and server by SEND, at most 512 bytes; pieces travel by WRITE. Numbers
+ * are big-endian. The guide (COMMANDS.md) has the conversation.
  * ```
  *            0        1        2        4                8           12
  *   PIECE    | 1      | 0      | slot   | piece index    | length    | CRC-32 of the piece |

@@ -1,4 +1,4 @@
-/** What `putFile` puts, in a page: a Blob or a File. */
+/** Source of `putFile` in a page: a Blob or a File. */
 import { MisuseError } from '../errors/errors.js';
 import { BlobSource, type BlobLike } from './blob-source.js';
 import type { Source } from './source.js';

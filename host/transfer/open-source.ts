@@ -1,4 +1,4 @@
-/** What `putFile` puts, in Node: a path, a Blob or a File. */
+/** Source of `putFile` in Node: a path, a Blob or a File. */
 import { BlobSource, type BlobLike } from './blob-source.js';
 import { SourceFile } from './source-file.js';
 import type { Source } from './source.js';

@@ -1,4 +1,4 @@
-/** What of the origin private file system is used; the DOM's types are not here. */
+/** Part of the origin private file system that is used; the DOM's types are not here. */
 import { RefusalError } from '../errors/errors.js';
 import type { SyncAccessHandle } from '../pmem/sync-access.js';
 

@@ -82,7 +82,7 @@ export class OpfsPart {
     return { part: opened, known: { entries: [], note: before?.note ?? '' } };
   }
 
-  /** What there is; a note: why it was thrown away; undefined: there was no part. */
+  /** Existing part; a note: the reason why it was discarded; undefined: there was no part. */
   static async #openKnown(
     directory: OpfsDirectory,
     version: FileVersion,

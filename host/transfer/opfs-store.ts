@@ -251,7 +251,7 @@ function isOwn(name: string): boolean {
   return name.endsWith(PART_SUFFIX) || name.endsWith(JOURNAL_SUFFIX);
 }
 
-/** What the browser says, as the client receives it. */
+/** Error of the browser, as the client receives it. */
 function refusalOf(error: unknown, name: string): RefusalError {
   if (error instanceof RefusalError) return error;
   const { kind = '', message } = error as StorageError;

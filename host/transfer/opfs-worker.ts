@@ -2,7 +2,7 @@
 import { RefusalError } from '../errors/errors.js';
 import type { OpfsAnswer, OpfsRequest } from './transfer-thread.js';
 
-/** What of Worker is used; the DOM's types are not here. */
+/** Part of Worker that is used; the DOM's types are not here. */
 export interface OpfsWorker {
   onmessage: ((event: { readonly data: OpfsAnswer }) => void) | null;
   onerror: ((event: { readonly message?: string; preventDefault(): void }) => void) | null;

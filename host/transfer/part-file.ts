@@ -26,10 +26,7 @@ export interface PartStorage {
   read(bytes: Uint8Array, position: number): Promise<boolean>;
   /** SHA-256 of `size` bytes of the part as they are stored, or of what there is of them. */
   digest(size: number, pieceBytes: number): Promise<Uint8Array>;
-  /**
-   * What was written to the part before is durable when it resolves. The first `prefixBytes` bytes
-   * are complete.
-   */
+  /** Makes earlier writes to the part durable. The first `prefixBytes` bytes are complete. */
   sync(prefixBytes: number): Promise<void>;
   /** Appends to the journal. */
   append(text: string): Promise<void>;
@@ -45,10 +42,10 @@ export interface PartStorage {
   refusal(error: unknown): RefusalError;
 }
 
-/** What the journal has of earlier connections. */
+/** Journal entries of earlier connections. */
 export interface KnownPieces {
   readonly entries: readonly JournalEntry[];
-  /** What the client's user should know: an older part was thrown away, and why. */
+  /** Note for the client's user: an older part was discarded, and why. */
   readonly note: string;
 }
 
@@ -56,7 +53,7 @@ export class PartFile {
   readonly pieceCount: number;
   /** Pieces that are on the disk and in the journal. */
   readonly synced: PieceSet;
-  /** What the client's user should know: an older part was thrown away, and why. */
+  /** Note for the client's user: an older part was discarded, and why. */
   readonly note: string;
   readonly #storage: PartStorage;
   readonly #written: PieceSet;

@@ -44,7 +44,7 @@ export interface PutFileOptions {
   readonly onNote?: (sentence: string) => void;
 }
 
-/** What `putFile` resolves to. */
+/** Result of `putFile`. */
 export interface PutFileResult {
   readonly name: string;
   readonly bytes: number;

@@ -51,7 +51,7 @@ export interface ReceiveFilesOptions {
   readonly onRefused?: (remote: string, error: Error) => void;
 }
 
-/** What `receiveFiles` returns. */
+/** Receiver that `receiveFiles` returns. */
 export interface FilesReceiver {
   /** Files that arrive now. */
   readonly count: number;

@@ -130,7 +130,7 @@ export class Session {
     return { ...ready, bitsAddr: region.addr, bitsRkey: region.rkey };
   }
 
-  /** What the client's user should know. */
+  /** Note for the client's user. */
   get note(): string {
     return this.#part?.note ?? '';
   }

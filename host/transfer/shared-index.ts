@@ -1,4 +1,4 @@
-/** What `verbena/transfer` exports in Node and in a page. */
+/** Exports of `verbena/transfer` in Node and in a page. */
 export { putFile, type PutFileOptions, type PutFileResult } from './put-file.js';
 export type { ReceiverAddress } from './put-file.js';
 export { receiveFiles } from './receive-files.js';

@@ -24,7 +24,7 @@ export abstract class Source {
   #digest: Uint8Array | undefined;
 
   protected constructor(
-    /** What the file will be called at the receiver. */
+    /** Name of the file at the receiver. */
     readonly name: string,
     /** For messages. */
     readonly path: string,

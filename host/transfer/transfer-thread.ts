@@ -7,7 +7,7 @@ import { openOpfsDirectory, removeFile, type OpfsDirectory } from './opfs-direct
 import { OpfsPart } from './opfs-part.js';
 import type { KnownPieces } from './part-file.js';
 
-/** What the Worker does, and what each call resolves to. */
+/** Calls of the Worker, with the result that each resolves to. */
 export interface OpfsCalls {
   start(directory: string): void;
   /** The number of the part, for the calls below. */

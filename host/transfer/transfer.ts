@@ -9,7 +9,7 @@ import { ConnectionLost } from './channel.js';
 import { pause } from './pause.js';
 import { formatServerAddress, type ServerAddress } from './server-address.js';
 
-/** What the server says, or its absence, that may be otherwise in a moment. */
+/** Refusals of the server, or its absence, that may pass: worth another attempt. */
 const PASSING_CODES: ReadonlySet<string> = new Set([
   'EAGAIN',
   'EBUSY',
@@ -25,7 +25,7 @@ export interface TransferOptions extends Omit<AttemptOptions, 'transfer' | 'resu
   readonly server: () => ServerAddress | Promise<ServerAddress>;
   /** Before each attempt but the first: this machine may have another address. Default: `context`. */
   readonly contextAgain?: () => Promise<Context>;
-  /** What to check where the receiver is lost, without the end of the sentence. */
+  /** Check to advise when the receiver is lost, without the end of the sentence. */
   readonly remedy: string;
   /** How often to connect again without a piece arriving in between; */
   readonly retries: number;
@@ -50,7 +50,7 @@ export interface TransferResult {
   /** Pieces that arrived now. */
   readonly piecesSent: number;
   readonly reconnects: number;
-  /** What the path was when the last piece had arrived; undefined: no piece was sent. */
+  /** State of the path when the last piece had arrived; undefined: no piece was sent. */
   readonly path: PathState | undefined;
 }
 

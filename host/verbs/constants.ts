@@ -21,7 +21,7 @@ export const QpExWith = {
   ATOMIC_WRITE: 1 << 12,
 } as const;
 
-/** `ibv_create_cq_wc_flags`, IBV_WC_EX_WITH_…: what an extended completion queue tells. */
+/** `ibv_create_cq_wc_flags`, IBV_WC_EX_WITH_…: fields of an extended completion queue. */
 export const WcExWith = {
   BYTE_LEN: 1 << 0,
   IMM: 1 << 1,
@@ -37,7 +37,7 @@ export const WcExWith = {
   COMPLETION_TIMESTAMP_WALLCLOCK: 1 << 11,
 } as const;
 
-/** IBV_WC_STANDARD_FLAGS: what `ibv_poll_cq` tells. */
+/** IBV_WC_STANDARD_FLAGS: the fields of `ibv_poll_cq`. */
 export const WC_STANDARD_FLAGS = 0x7f;
 
 /** `ibv_create_cq_attr_flags`. */

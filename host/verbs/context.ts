@@ -62,7 +62,7 @@ export interface AsyncEventRecord {
   readonly eventType: number;
   /** Its name, for humans. */
   readonly name: string;
-  /** What it concerns, when that still exists. */
+  /** Object that the event concerns, if it still exists. */
   readonly element: QueuePair | CompletionQueue | SharedReceiveQueue | undefined;
 }
 
@@ -285,7 +285,7 @@ export class Context {
    * `ibv_share_pd` (seed 000): takes part in the protection domain of a handle that `pd.allocShpd`
    * wrote, in another context of this device. What is made in one instance ends with it, and the
    * domain with the last one. Throws MisuseError; RefusalError ENOMEM, and EINVAL for a wrong key,
-   * a wrong handle, another device, a domain that is gone: nothing tells them apart.
+   * a wrong handle, another device, a domain that is gone: they are indistinguishable.
    */
   sharePd(shpd: Uint8Array, shareKey: bigint | number): ProtectionDomain {
     return this.attachDomain('sharePd', shpd, shareKey);

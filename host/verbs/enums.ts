@@ -38,7 +38,7 @@ export {
 export type AccessFlags = AccessFlag | 0;
 /** How a request is executed and completed. */
 export type SendFlags = SendFlag | 0;
-/** What a completion has beside its bytes. */
+/** Flags of a completion: which of its fields are valid. */
 export type WcFlags = WcFlag | 0;
-/** What a FLUSH guarantees. */
+/** Guarantees of a FLUSH. */
 export type PlacementTypes = PlacementType | 0;

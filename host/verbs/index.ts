@@ -2,7 +2,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /**
  * `verbena/verbs`: devices and verbs alone. `verbena` exports the same objects, and the libraries
- * above them; a process that needs none of these starts in less time.
+ * above them; a process without them starts in less time.
  */
 export * from '../errors/errors.js';
 export * from './enums.js';

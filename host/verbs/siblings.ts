@@ -49,8 +49,8 @@ export class Siblings {
       asyncEvent: (event, object) => {
         const owner = this.#owners.get(object);
         // An event of the device goes to all contexts.
-        const hears = owner ? [owner] : this.#all();
-        const records = hears.map((context) => context.asyncEvent(event, object));
+        const receivers = owner ? [owner] : this.#all();
+        const records = receivers.map((context) => context.asyncEvent(event, object));
         if (records[0]) for (const observer of this.observers) observer.asyncEvent(records[0]);
       },
       failed: (reason) => this.#all().forEach((context) => context.fail(reason)),
@@ -61,7 +61,7 @@ export class Siblings {
     };
   }
 
-  /** Of a device without a name: tells handles of shared domains that they are its own. */
+  /** Of a device without a name: identifies the device in handles of shared domains. */
   get id(): bigint {
     return (this.#id ??= this.#device.share?.deviceId ?? randomId());
   }

@@ -35,7 +35,7 @@ const ALL =
   AccessFlag.REMOTE_READ |
   AccessFlag.REMOTE_ATOMIC;
 
-/** What a process needs to know of memory of the other one; BigInts do not pass as JSON. */
+/** Description of a process's memory for the other one; BigInts do not pass as JSON. */
 export interface RemoteMemory {
   readonly addr: string;
   readonly rkey: number;

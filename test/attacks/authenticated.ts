@@ -82,7 +82,7 @@ function mayForge({ relay }: OnPath): boolean {
   return isNow;
 }
 
-/** What an attacker without the key makes up for a connection that it has watched. */
+/** Forgeries of an attacker without the key, for a connection that it has watched. */
 function madeUp({ relay }: OnPath, { packet }: Seen): Buffer[] {
   const bare = (opcode: number, rest: Uint8Array): Buffer => {
     const made = Buffer.concat([packet.subarray(0, BTH), rest, Buffer.alloc(ICRC)]);

@@ -11,7 +11,7 @@ import type { Attack } from './attack.js';
 const ROUNDS = 40;
 const ANSWER_MILLIS = 20_000;
 
-/** What a program of the device does; resolves to the number of calls that were refused. */
+/** Verbs of a program of the device; resolves to the number of calls that were refused. */
 function exercise(member: Member): Promise<number> {
   return member.run(({ verbena, context }) => {
     let refused = 0;

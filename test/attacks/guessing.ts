@@ -1,7 +1,7 @@
 /**
- * What a peer can guess, or learn from time: statistics of 10,000 keys, queue pair numbers, ids and
- * PSNs (ReDMArk, USENIX Security 2021, section 5), and how long refusals take (Pythia, USENIX
- * Security 2019).
+ * Facts that a peer can guess, or learn from time: statistics of 10,000 keys, queue pair numbers,
+ * ids and PSNs (ReDMArk, USENIX Security 2021, section 5), and how long refusals take (Pythia,
+ * USENIX Security 2019).
  */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';

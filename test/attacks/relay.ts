@@ -42,7 +42,7 @@ export class Relay {
   readonly seen: Seen[] = [];
   /** Packets that a sender did not send in that form: changed, replayed, made up. */
   forged = 0;
-  /** What is delivered in the place of a packet; default: itself. */
+  /** Packets delivered in the place of a packet; default: itself. */
   tamper: (seen: Seen) => readonly Buffer[] = ({ packet }) => [packet];
   readonly #ends: Readonly<Record<Side, Attacker>>;
 
@@ -137,7 +137,7 @@ export class OnPath {
     await this.judge(index);
   }
 
-  /** What the server has is what the client sent, once each and in order. */
+  /** Checks that the server has each message of the client once, in order. */
   async judge(index: number): Promise<void> {
     const rounds = this.#rounds.get(index) ?? 0;
     const { count, slots } = await this.call('server', 'contents', index);

@@ -18,7 +18,7 @@ const KEPT = 128;
 const GUESSES = 1000;
 const CAP = { maxSendWr: 256, maxRecvWr: 256, reorderPackets: 128 };
 
-/** What the attacker knows of a server's connection: more than it sees, less than the PSNs. */
+/** Attacker's knowledge of a server's connection: more than a real one has, except the PSNs. */
 interface Target {
   readonly server: Member;
   readonly address: string;

@@ -1,7 +1,7 @@
 /**
- * What a program does that wants reliable datagrams of `node:dgram`: numbers, a window, cumulative
- * acknowledgements (one per turn of the event loop, or with what goes the other way), and what is
- * not acknowledged in time goes again.
+ * Reliable datagrams over `node:dgram`, as a program would write them: sequence numbers, a window,
+ * cumulative acknowledgements (one per turn of the event loop, or piggybacked on data), and
+ * retransmission after a timeout.
  */
 import type { Socket } from 'node:dgram';
 

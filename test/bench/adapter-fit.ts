@@ -87,7 +87,7 @@ export function fit(runs: Runs[100], load: Load): Fit {
       }),
     ),
   );
-  // The two caches know nothing of each other: each is searched by itself.
+  // The two caches are independent: each is searched by itself.
   const best = (...columns: (typeof COLUMNS)[number][]): Adapter => {
     const wrongs = candidates.map(({ misses }) => wrongness(misses, columns, load));
     return candidates[wrongs.indexOf(Math.min(...wrongs))]!.adapter;

@@ -9,7 +9,7 @@ import { Partner, partnerTask, tell } from './partner.js';
 import type { Progress, There } from './stack.js';
 import type { Ends } from './stream.js';
 
-/** What protects a connection. */
+/** Protection of a connection. */
 export type Protection = 'plain' | 'auth' | 'encrypt';
 export const PROTECTIONS: readonly Protection[] = ['plain', 'auth', 'encrypt'];
 

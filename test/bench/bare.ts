@@ -20,7 +20,7 @@ const ACK_BYTES = 16;
 /** A datagram of one byte ends a measurement. */
 const END_BYTES = 1;
 const WARM_UP_MILLIS = 150;
-/** A partner that hears nothing for so long has been forgotten. */
+/** A partner ends after this time without a message. */
 const FORGOTTEN_MILLIS = 20_000;
 
 /** A connected UDP socket that never blocks, with a buffer. */

@@ -63,12 +63,12 @@ export interface BlockServiceOptions {
   readonly adapter: Omit<CacheModelOptions, 'traceMax'>;
 }
 
-/** What one adapter looked up. */
+/** Lookups of one adapter. */
 export interface Lookups {
   /** Accesses as CacheModel.trace has them; those before `from` warmed the caches up. */
   readonly trace: Uint32Array;
   readonly from: number;
-  /** What the engine's own model counted, all accesses together. */
+  /** Counters of the engine's own model, over all accesses. */
   readonly counters: CacheCounters;
   /** Memory keys that live: entries of the adapter's table. */
   readonly keys: number;

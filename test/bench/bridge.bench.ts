@@ -23,7 +23,7 @@ const MIB = 2 ** 20;
 const FABRIC = 'fi_pingpong_tcp_64_rtt_us';
 const UCX_BANDWIDTH = 'ucx_put_bw_65536_gbps';
 const UCX_LATENCY = 'ucx_tag_lat_8_us';
-/** What is run under `verbena run`, and the Debian packages that have it. */
+/** Programs to run under `verbena run`, and their Debian packages. */
 const PROGRAMS = [
   ['ib_send_lat', 'perftest'],
   ['ucx_perftest', 'ucx-utils'],

@@ -265,7 +265,7 @@ async function main(
   await browser.close();
   for (const context of Object.values(contexts)) await context.close();
   await site.close();
-  // What libdatachannel may have forgotten to end.
+  // libdatachannel may leave threads that keep the process alive.
   process.exit(0);
 }
 

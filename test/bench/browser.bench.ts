@@ -29,7 +29,7 @@ interface Numbers {
   readonly seconds: number;
 }
 
-/** What browser-run.ts prints. */
+/** Output of browser-run.ts. */
 interface Run {
   readonly rounds: Figures[];
   readonly numbers: readonly Numbers[];
@@ -145,7 +145,7 @@ function lossyBars(run: Run, where = ''): Bar[] {
   ];
 }
 
-/** What tells, and has no bar: one connection, and as many reliable ones beside each other. */
+/** Comparisons without a bar: one connection, and as many reliable ones beside each other. */
 function comparisons({ rounds }: Run): Figures {
   const ratio = (one: string, other: string): number =>
     medianOf(rounds, (f) => f[one]! / f[other]!);

@@ -50,7 +50,7 @@ class Cache {
   }
 }
 
-/** What the caches would have counted from access number `from` on; those before warm them up. */
+/** Counts of the caches from access number `from` on; earlier accesses warm them up. */
 export function replay(trace: Uint32Array, adapter: Adapter, from = 0): Counts {
   const mpt = new Cache(adapter.mptEntries, adapter.mptWays);
   const mtt = new Cache(adapter.mttEntries, adapter.mttWays);

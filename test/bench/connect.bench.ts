@@ -65,7 +65,7 @@ async function open(port: number): Promise<End> {
   return { context, pd, sge: { addr: mr.addr, length: MESSAGE_BYTES, lkey: mr.lkey } };
 }
 
-/** In a process of its own: accepts each peer, and tells how much memory it has when asked. */
+/** In a process of its own: accepts each peer, and reports its memory on request. */
 async function serve(): Promise<void> {
   const { context, pd, sge } = await open(UDP_PORTS[1]);
   const listener = await listen(`127.0.0.1:${PORT}`, { context });

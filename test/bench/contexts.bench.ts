@@ -76,7 +76,7 @@ const collect = ((): (() => void) => {
   return runInNewContext('gc') as () => void;
 })();
 
-/** What this process holds: objects, and the device's memory. */
+/** Bytes of this process's objects and of the device's memory. */
 function bytesHeld({ device }: Context): number {
   collect();
   collect();

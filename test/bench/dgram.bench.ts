@@ -15,9 +15,9 @@ const SIZE = 65536;
 const BYTES = 2 ** 20;
 const PACKET_BYTES = 4160;
 /**
- * What of V8's young generation grew while a program was loaded stays so: then garbage of the old
- * one has to be looked for each time that 32 MiB of datagrams have come. A pump that loads next to
- * nothing is spared that, so both are measured as they are, and with as little.
+ * V8's young generation keeps the size to which it grew while a program was loaded. A collection
+ * then follows after each 32 MiB of datagrams. A pump that loads next to nothing avoids that, so
+ * both are measured, with the default heap and with a small one.
  */
 const HEAPS = [
   { heap: '', thereOptions: [] },

@@ -1,6 +1,6 @@
 /**
- * What Node itself does over UDP, between two processes: the yardsticks `dgram pump` (one way, a
- * window) and `dgram ping-pong`. One system call a packet, and the event loop.
+ * UDP of Node between two processes: the yardsticks `dgram pump` (one way, a window) and `dgram
+ * ping-pong`. One system call a packet, and the event loop.
  */
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';

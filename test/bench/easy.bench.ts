@@ -1,5 +1,5 @@
 /**
- * What `share` and `connect` cost over verbs, between two processes with a thread each for the
+ * Cost of `share` and `connect` over verbs, between two processes with a thread each for the
  * engine: 1 MiB WRITEs, one 64-byte READ at a time, 64-byte WRITEs in flight together.
  */
 import { SendFlag, WrOpcode } from '../../host/index.js';

@@ -1,6 +1,6 @@
 /**
- * What the engines and the host around them cost when no kernel is in between: RC WRITEs between
- * two devices in one thread. ICRC on, path MTU 4096, timers armed, one completion per 32 requests,
+ * Cost of the engines and the host around them without a kernel in between: RC WRITEs between two
+ * devices in one thread. ICRC on, path MTU 4096, timers armed, one completion per 32 requests,
  * lists of 64 requests per `postSend` (pump.ts). And the engine alone, each side by itself
  * (shuttle.ts).
  */
@@ -62,7 +62,7 @@ function small(prefix: string, { count, seconds, cpuSeconds }: Run): Figures {
   };
 }
 
-/** What the machine copies between two buffers of that size, in the same round. */
+/** Copy speed of the machine between two buffers of that size, in the same round. */
 function copies(bytes: number): Figures {
   const from = new Uint8Array(bytes).fill(1);
   const to = new Uint8Array(bytes);

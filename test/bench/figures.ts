@@ -4,9 +4,9 @@
  *   npm run -s bench -- write-bw send-lat --json > results.json
  *   npm run figures -- results.json …
  * ```
- * What was measured is kept in host/guide/figures.json, with machine, date and load; figures of
- * benches that are not among the results stay as they were, with their date. The machine is the one
- * that this runs on: measure and render on the same.
+ * Figures are kept in host/guide/figures.json, with machine, date and load; figures of benches that
+ * are not among the results stay as they were, with their date. The machine is the one that this
+ * runs on: measure and render on the same.
  */
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -138,7 +138,7 @@ const ROWS: readonly Row[] = [
   },
 ];
 
-/** What one line of a result file says, if the table wants it. */
+/** Figures of one line of a result file that the table uses. */
 function measuredBy(line: string, date: string, on: string): readonly [string, Measured][] {
   const { name, figures } = JSON.parse(line) as { name: string } & BenchResult;
   const wanted = new Set(ROWS.filter(({ bench }) => bench === name).flatMap((row) => row.of));

@@ -1,4 +1,4 @@
-/** What went one way between two processes, and what it cost each of them. */
+/** One-way traffic between two processes, and its cost to each of them. */
 import { Stopwatch, type Figures } from './harness.js';
 import type { Partner } from './partner.js';
 

@@ -1,6 +1,6 @@
 /**
- * What the benches share: interleaved rounds, medians, bars. A figure's unit is the end of its
- * name (`_gbps` is 10^9 bytes per second, `_mps` 10^6 operations per second, `_ns`, `_ms`).
+ * Harness of the benches: interleaved rounds, medians, bars. A figure's unit is the end of its name
+ * (`_gbps` is 10^9 bytes per second, `_mps` 10^6 operations per second, `_ns`, `_ms`).
  */
 
 /** Numbers by name, units in the names. */
@@ -29,13 +29,13 @@ export interface Curve {
 export interface BenchResult {
   readonly figures: Figures;
   readonly bars: readonly Bar[];
-  /** What it is about where figures count both. Default: bytes. */
+  /** Unit of a comparison when figures count both. Default: bytes. */
   readonly counts?: 'messages';
-  /** What the medians are of: the figures of each round. */
+  /** Figures of each round, of which the medians are taken. */
   readonly rounds?: readonly Figures[];
   /** Of the last round, by the name of what was measured, its unit at the end. */
   readonly distributions?: Readonly<Record<string, Distribution>>;
-  /** What becomes of a figure when something else was different. */
+  /** Figures as a function of a parameter. */
   readonly curves?: readonly Curve[];
 }
 

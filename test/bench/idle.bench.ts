@@ -1,6 +1,6 @@
 /**
- * What a connected device costs while nothing happens: two processes, a thread each, some traffic
- * first, so that timers and wake-ups have been in use.
+ * Cost of a connected device while it is idle: two processes, a thread each, some traffic first, so
+ * that timers and wake-ups have been in use.
  */
 import { atMost, interleave, medians } from './harness.js';
 import type { Bench, BenchResult, Figures, Pace } from './harness.js';

@@ -156,7 +156,7 @@ async function flood(sources: readonly Source[], order: JunkOrder): Promise<Junk
   let packets = 0;
   let turn = 0;
   for (let now = 0; now < seconds; now = watch.seconds()) {
-    // What could not be sent in time is not sent later: never more than a tick of arrears.
+    // Packets that could not be sent in time are dropped: never more than a tick of arrears.
     let due = Math.min(now * perSecond - packets, perSecond / 100);
     for (; due > 0; due -= BATCH) packets += sources[turn++ % sources.length]!.send(to);
     await sleep(TICK_MILLIS);

@@ -27,7 +27,7 @@ const ADDERS = 4;
 const UCX_LARGE = 'ucx_posix_put_bw_33554432_gbps';
 const UCX_65536 = 'ucx_posix_put_bw_65536_gbps';
 
-/** What is moved: `size` bytes a request, over `bytes` of both sides. */
+/** Shapes: `size` bytes a request, over `bytes` of both sides. */
 const MOVES = [
   { name: '1mib_cold', size: MIB, bytes: 32 * MIB },
   { name: '65536_hot', size: 65536, bytes: 512 * 1024 },
@@ -52,7 +52,7 @@ function toManyKeys(world: World): AnyRequest[][] {
   );
 }
 
-/** What the machine copies between two parts of one memory, in the same round. */
+/** Copy speed of the machine between two parts of one memory, in the same round. */
 function copy(name: string, { a, b }: World, size: number, bytes: number): Figures {
   const [from, to] = [a.buffer.subarray(0, bytes), b.buffer.subarray(0, bytes)];
   const watch = new Stopwatch();

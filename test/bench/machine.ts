@@ -1,4 +1,4 @@
-/** What figures were measured on. */
+/** Machine of the figures. */
 import { availableParallelism, cpus, release, totalmem, type } from 'node:os';
 
 export interface Machine {

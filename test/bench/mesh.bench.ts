@@ -133,7 +133,7 @@ async function withTabs(
   }
 }
 
-/** What a hub in a process of its own prints (mesh-hub.ts). */
+/** Output of a hub in a process of its own (mesh-hub.ts). */
 interface Hub {
   readonly peers: number;
   readonly kib_per_peer: number;

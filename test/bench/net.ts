@@ -1,4 +1,4 @@
-/** What Node itself does over TCP, between two processes: the yardsticks `net`. */
+/** TCP of Node between two processes: the yardsticks `net`. */
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { FlowWatch, type Flow } from './flow.js';

@@ -10,7 +10,7 @@ import { HABITS, joinAll, live, type Load } from './volume-load.js';
 const SEED = 3;
 const SAMPLE_MICROS = 10_000;
 const FINE_MICROS = 1000;
-/** What is under way may come to its end: few times of a disk are longer. */
+/** Time for requests in flight to complete: a disk is rarely slower. */
 const REST_MICROS = 200_000;
 const MAX_LENGTH = 65536;
 

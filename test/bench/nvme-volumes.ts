@@ -143,7 +143,7 @@ export class NvmeVolumes {
     const mark = ++this.#asked;
     const buffer = this.#memory.subarray(slot * IO_BYTES, (slot + 1) * IO_BYTES);
     const words = new DataView(buffer.buffer, buffer.byteOffset, IO_BYTES);
-    // What is written says whose it is; what is read says whose it was.
+    // A written block names its place; a block that was read must name the place it was read from.
     const place = (volume.index * PART_BYTES) / IO_BYTES + (mark % (PART_BYTES / IO_BYTES));
     words.setUint32(IO_BYTES - 8, isWrite ? place : 0xffffffff);
     const born = this.clock.now();

@@ -75,7 +75,7 @@ function drawRows(place, { unit, rows }) {
   drawn.push(new uPlot(options, data, place));
 }
 
-/** What part of all samples is below: nine in ten and further up are spread out. */
+/** Draws the cumulative share of samples; the part from 0.9 up is spread out. */
 function drawCurves(place, distributions) {
   const names = Object.keys(distributions);
   const parts = distributions[names[0]].map(([part]) => part);
@@ -108,7 +108,7 @@ function drawCurves(place, distributions) {
   drawn.push(new uPlot(options, data, place));
 }
 
-/** What becomes of something when something else is different; lines have the same places in x. */
+/** Draws a figure as a function of a parameter; lines share their places in x. */
 function drawLines(place, { title, lines }) {
   const names = Object.keys(lines);
   const options = {

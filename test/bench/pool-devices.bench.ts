@@ -183,7 +183,7 @@ async function simulate(policy: Policy, store: string, share: number): Promise<O
     iops.push([second, Math.max(1, ((done - before) * 1e6) / SAMPLE_MICROS)]);
     before = done;
   }
-  // What is under way may come to its end: as long as the slowest store takes.
+  // Requests in flight complete: as long as the slowest store takes.
   world.runUntil(endMicros + 13_000);
   const { volumes } = world;
   const sum = (pick: (volume: Volume) => number): number =>

@@ -290,7 +290,7 @@ async function run(pace: Pace): Promise<BenchResult> {
 
 /** Medians of the rounds, and the bars that they meet or miss. */
 function judged(rounds: readonly Figures[]): BenchResult {
-  // What a registration adds: the exchange itself is the same.
+  // Time that a registration adds: the exchange itself is the same.
   const added = (f: Figures, name: string): number =>
     f[`request_${name}_us`]! - f['request_bare_us']!;
   const ratio = medianOf(rounds, (f) => added(f, 'verbs') / added(f, 'reg_mr'));

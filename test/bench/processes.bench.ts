@@ -35,7 +35,7 @@ interface Count {
   readonly to: number;
 }
 
-/** What a member keeps of one side of a pair, by its name: `client-0`. */
+/** State that a member keeps for one side of a pair, by its name: `client-0`. */
 interface End {
   readonly cq: CompletionQueue;
   readonly qp: QueuePair;
@@ -70,7 +70,7 @@ async function connectPair(client: Member, server: Member, pair: number): Promis
         const end = (kept as unknown as Record<string, { qp: never; to: unknown }>)[name]!;
         end.to = there;
         const context = { local: verbena.Endpoint.parse(address, port) };
-        // As after `connect`, which tells: each sends the other runs of packets.
+        // As after `connect`: each sends the other runs of packets.
         const options = { attributes: { timeout: 16 }, ownKind: true };
         pair.connect(end.qp, { context, qp: there } as never, a, b, options);
       },

@@ -38,7 +38,7 @@ export function isInstalled({ command }: Pick<Yardstick, 'command'>): boolean {
   });
 }
 
-/** What the client printed. The server is ended by its id if it does not end by itself. */
+/** Output of the client. The server is ended by its id if it does not end by itself. */
 async function serverAndClient(
   command: string,
   serverArgs: readonly string[],
@@ -119,7 +119,7 @@ interface IperfEnd {
   readonly bytes: number;
 }
 
-/** What iperf3 -J says that arrived. */
+/** Received bytes and time in the output of iperf3 -J. */
 export function parseIperf(text: string): IperfEnd {
   const { end } = JSON.parse(text) as { end?: { sum_received?: IperfEnd } };
   const sum = end?.sum_received;
@@ -139,7 +139,7 @@ function endedCpuSeconds(): number {
   return (Number(fields[13]) + Number(fields[14])) / 100;
 }
 
-/** What `count` transfers of `bytes` cost, beside the figure that `measure` brings. */
+/** Adds the CPU time of `count` transfers of `bytes` to the figures of `measure`. */
 async function withCpu(
   prefix: string,
   bytes: number,

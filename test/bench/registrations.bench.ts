@@ -169,7 +169,7 @@ async function run(pace: Pace): Promise<BenchResult> {
       ],
       bars: [
         atMost('a request by one shared registration against one of four own', few, 1.1),
-        // What shared domains save; more would mean that a lookup walks.
+        // The cost that shared domains save; a larger ratio would mean that a lookup walks.
         atMost('a request by one of 10^6 own registrations against one shared', growth, 3),
       ],
     };

@@ -21,7 +21,10 @@ export interface Row {
 }
 
 export type Column = keyof Row;
-/** What the model has: not the waits, which a fixed number of fetches under way makes constant. */
+/**
+ * Columns of the model: without the waits, which a fixed number of fetches in flight makes
+ * constant.
+ */
 export type ModelRow = Omit<Row, 'waitSeconds'>;
 export type ModelTables = Readonly<
   Record<100 | 2000, Readonly<Record<'own' | 'shared', ModelRow>>>

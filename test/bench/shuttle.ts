@@ -240,7 +240,7 @@ export class Shuttle {
     await this.#b.end.context.close();
   }
 
-  /** The median turn: one in which another process had the processor tells nothing. */
+  /** The median turn: a turn in which another process had the processor does not count. */
   #run(seconds: number): ShuttleResult {
     const [requester, responder]: [number[], number[]] = [[], []];
     const end = performance.now() + seconds * 1000;
@@ -256,7 +256,7 @@ export class Shuttle {
     return { requester: median(requester), responder: median(responder) };
   }
 
-  /** What both sides spent, in milliseconds. */
+  /** Milliseconds that both sides spent. */
   #turn(posts: boolean): ShuttleResult {
     const [a, b] = [this.#a, this.#b];
     if (posts) this.#post();

@@ -45,7 +45,7 @@ export interface OneSidedOptions {
   /** READs and WRITEs; atomics have 8. */
   readonly bytes: number;
   readonly seconds: number;
-  /** What the other process's main thread does meanwhile; undefined: it sleeps until called. */
+  /** Load of the other process's main thread meanwhile; undefined: it sleeps until called. */
   readonly how?: Keep['how'];
 }
 
@@ -86,7 +86,7 @@ export async function oneSidedTrips(options: OneSidedOptions): Promise<OneSidedR
   const { initiatorCpuSeconds, targetCpuSeconds } = watch.read();
   const sentAgain = Number(end.context.counters().retransmittedPkts - before);
   if (how) {
-    // What it has said by now would have been heard in this turn of the event loop.
+    // A message sent by now would have arrived in this turn of the event loop.
     await new Promise((resolve) => setImmediate(resolve));
     if (partner.hasTold) throw new Error(`the other process was not ${how} to the end`);
     await partner.next();

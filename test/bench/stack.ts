@@ -58,7 +58,7 @@ export interface OwnLink {
   readonly sendBuffers: number;
 }
 
-/** What one side tells the other. */
+/** Address of one side, sent to the other. */
 export interface Address {
   readonly port: number;
   readonly qpns: readonly number[];

@@ -16,7 +16,7 @@ const TICK_MILLIS = 10;
 const KIB_PER_MB = 1000;
 const END = `process.send('ready'); process.on('disconnect', () => process.exit());`;
 
-/** What the processes run, by the name of their figures. */
+/** Programs of the processes, by the name of their figures. */
 function programs(name: string): Readonly<Record<string, string>> {
   const open = (entry: string): string => {
     const url = new URL(`build/package/${entry}.js`, root).href;

@@ -4,7 +4,7 @@ import { FlowWatch, type Flow } from './flow.js';
 import { Requests, ofRegion, type RequestsOptions } from './requests.js';
 import { check, openBoth, type Both, type End, type Pieces, type Progress } from './stack.js';
 
-/** What a stream needs of two connected processes. */
+/** Ends of two connected processes, as a stream uses them. */
 export interface Ends extends Pick<Both, 'there' | 'partner' | 'close'> {
   readonly end: Pick<
     End,
@@ -35,7 +35,7 @@ export interface StreamOptions {
   readonly socketBufferBytes?: number;
   /** Packets have no ICRC. */
   readonly skipIcrc?: boolean;
-  /** What is sent lies in pieces, and goes through a memory layout. */
+  /** The source lies in pieces, and goes through a memory layout. */
   readonly pieces?: Pieces;
 }
 
@@ -154,7 +154,7 @@ export async function streamOver(both: Ends, options: StreamOptions): Promise<Fl
   const messages = pump.done - before;
   const again = Number(end.context.counters().retransmittedPkts - sentAgain);
   await pump.drain();
-  // What goes through layouts is compared in their own tests.
+  // Transfers through layouts are compared in their own tests.
   if (!options.pieces) await compare(both, requests, size, opcode);
   await both.close();
   return {

@@ -1,4 +1,4 @@
-/** What seed 002 calls a dynamic workload: habits of volumes, and volumes that join under load. */
+/** Dynamic workload of seed 002: habits of volumes, and volumes that join under load. */
 import type { VirtualClock } from '../../host/index.js';
 import type { Random } from '../simulation/random.js';
 

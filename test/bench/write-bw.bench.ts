@@ -18,7 +18,7 @@ const [LARGE, STOCK] = BUFFERS as [(typeof BUFFERS)[0], (typeof BUFFERS)[0]];
 const UCX_1048576 = 'ucx_put_bw_1048576_gbps';
 const UCX_65536 = 'ucx_put_bw_65536_gbps';
 const RXD_65536 = 'fi_pingpong_udp_ofi_rxd_65536_gbps';
-/** What each shape is held against, and how often it has to be reached. */
+/** Yardstick of each shape, and the ratio that it must reach. */
 const RATIOS: readonly (readonly [shape: string, yardstick: string, least: number])[] = [
   ['write_1048576', UCX_1048576, 1.4],
   ['write_65536_hot', UCX_65536, 2],

@@ -35,7 +35,7 @@ async function run(pace: Pace): Promise<BenchResult> {
         seconds: SECONDS * pace.share,
         progress: 'poll',
         windowPackets: WINDOW_PACKETS,
-        // What is kept for selective repeat would bound the window.
+        // Packets kept for selective repeat would bound the window.
         reorderPackets: 0,
         skipIcrc: true,
         socketBufferBytes,

@@ -13,7 +13,7 @@ import { NodePeer } from './node-peer.js';
 import { PAGE, openTab, type TabState } from './tab-device.js';
 
 export interface Seen {
-  /** What the links told, of each side. */
+  /** Events of the links, of each side. */
   readonly events: readonly (readonly string[])[];
   /** RTCPeerConnections that were made before the cut, and after it. */
   readonly connections: readonly [number, number];
@@ -157,5 +157,5 @@ const browser = await Browser.launch();
 const seen = await (process.argv[2] === 'tabs' ? tabs(browser) : tabAndNode(browser));
 process.stdout.write(`${JSON.stringify(seen)}\n`);
 await browser.close();
-// What libdatachannel may have forgotten to end.
+// libdatachannel may leave threads that keep the process alive.
 process.exit(0);

@@ -22,7 +22,7 @@ const test = suite<DemoWorld>('demo/loss');
 test.before(printed(openWorld));
 test.after(closeWorld);
 
-/** What both channels have to show for it, with the slider at so much. */
+/** Figures of both channels with the slider at `percent`. */
 async function loseDatagrams(tab: DemoPage, percent: number) {
   await tab.page.locator('#slider-loss').fill(`${percent}`);
   const figures = await tab.play('loss');

@@ -25,7 +25,7 @@ interface Looked extends Omit<Inspection, 'ours' | 'theirs'> {
 
 export class DemoPage {
   readonly page: Page;
-  /** What came to its console as an error, and what was thrown and not caught. */
+  /** Errors on its console, and uncaught exceptions. */
   readonly errors: string[] = [];
 
   private constructor(page: Page) {

@@ -122,7 +122,7 @@ test('they outlive the page as well, and are one tab’s at a time', async (worl
   await leave(tab);
 });
 
-/** What the Worker for files runs first. */
+/** Prologue of the Worker for files: it removes a feature. */
 const LACKS = {
   'no such files': [
     'delete StorageManager.prototype.getDirectory',

@@ -70,7 +70,7 @@ test('it fits narrow screens, light and dark', async (world) => {
     for (const colorScheme of ['light', 'dark'] as const) {
       await page.emulateMedia({ colorScheme });
       grounds.add(await page.evaluate('getComputedStyle(document.body).backgroundColor'));
-      // What is drawn has the new colours with its next frames.
+      // The next frames are drawn in the new colours.
       await new Promise((resolve) => setTimeout(resolve, 500));
       const isWithin = 'document.documentElement.scrollWidth <= innerWidth';
       assert.ok(await page.evaluate(isWithin), `${name} does not scroll sideways`);

@@ -50,7 +50,7 @@ for (const kind of ['the server', 'another tab']) {
       assert.is(figures['written'], 0, 'a key ends with its instance');
       assert.is(figures['isOver'], 1);
     }
-    // The browser tells of a Worker's end when it finds the time.
+    // The browser reports a Worker's end some time later.
     const workers = await until(
       () => tab.page.workers(),
       ({ length }) => length === 1,

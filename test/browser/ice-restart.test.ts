@@ -43,7 +43,7 @@ async function restartTabs(count: number): Promise<void> {
   }
   const [before, after] = connections;
   assert.is(after, before, 'the same connection, by another way');
-  // Of each peer its own, and the one that tells the address.
+  // Of each peer its own, and the one that carries the address.
   assert.ok(before > count, `${before}`);
   assert.ok(seconds < 35, `${seconds} s`);
   assert.equal(errors, []);

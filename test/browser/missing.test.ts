@@ -31,7 +31,7 @@ test.after(async (world) => {
   await releaseDataChannels();
 });
 
-/** What opening a device over data channels fails with. */
+/** Error of opening a device over data channels. */
 function openingError(
   tab: Tab,
   options: { readonly iceServers?: readonly string[] } = {},
@@ -46,7 +46,7 @@ function openingError(
   }, options);
 }
 
-/** What connecting by that URL fails with, and how many milliseconds it took. */
+/** Error of connecting to that URL, and how many milliseconds it took. */
 function connectError(tab: Tab, url: string, timeoutMillis: number) {
   return tab.run(
     async (verbena, state: TabState, wanted: { url: string; timeoutMillis: number }) => {

@@ -1,4 +1,4 @@
-/** What a peer may send that keeps no rules. */
+/** Messages of a peer that keeps no rules. */
 import { Kind } from '../../host/link/channel/channel-frame.js';
 
 /** A message of anything: noise in our framing, lengths that lie, packets that look like RoCE. */

@@ -249,7 +249,7 @@ test('what is open, foreign, truncated, too large, nameless or not there is refu
   assert.match(await openRegion(tab, 'nowhere'), /^undefined: bytes: is required to create/);
   assert.match(await openRegion(tab, 'a/b', BYTES), /^undefined: path: must be a name/);
   assert.match(await openRegion(tab, 'large', 2 ** 31), /^(ENOMEM|ENOSPC|EIO): /);
-  // What was begun is gone or finished by the next one.
+  // A region whose creation was interrupted is removed or completed by the next opening.
   assert.match(await openRegion(tab, 'foreign2', BYTES), /^opfs/);
   assert.equal([...tab.errors, ...other.errors], []);
   await tab.page.close();

@@ -5,7 +5,7 @@ import type { TransferSide } from '../support/transfer.js';
 
 export const PAGE = '/test/browser/pages/tab.html';
 
-/** What the Worker keeps. */
+/** State of the Worker. */
 export interface TabState {
   link: Verbena.DataChannelLink;
   context: Verbena.Context;

@@ -6,7 +6,7 @@ import type { Browser, Tab } from '../support/browser.js';
 export const TRANSFER_PAGE = '/test/browser/pages/tab.html?transfer';
 export const DEVICE_BYTES = 2 ** 25;
 
-/** What the Worker keeps. */
+/** State of the Worker. */
 export interface TransferState {
   link: Library.DataChannelLink;
   context: Library.Context;

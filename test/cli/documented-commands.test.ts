@@ -1,4 +1,4 @@
-/** Every command line that a README, the guide or the change log tells is understood. */
+/** Every command line that a README, the guide or the change log has is accepted. */
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -69,7 +69,7 @@ const told = ['README.md', 'CHANGELOG.md', ...['assembly', 'host', 'test'].flatM
   .filter((name) => name.endsWith('.md'))
   .flatMap((name) => [...toldIn(name)]);
 
-/** What it says to words that it does not understand; nothing happens. */
+/** Complaint of the program about words that it does not accept; the command is not run. */
 function complaint(program: Command, words: readonly string[]): string | undefined {
   const commands: Command[] = [program];
   let said = '';

@@ -22,7 +22,7 @@ test.before(
 test.after.each(() => PutClient.closeAll());
 test.after(() => device.close());
 
-/** What the server answers to one message of a new connection. */
+/** Answer of the server to one message of a new connection. */
 async function answerTo(port: number, message: Message): Promise<string> {
   const client = await PutClient.open({ host: HOST, port }, device);
   const answer = await client.answer(message);

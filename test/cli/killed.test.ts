@@ -57,7 +57,7 @@ test('a killed server that starts again is found by the client, which goes on', 
     assert.match(stderr, /connection lost .*; trying again/);
     const report = JSON.parse(stdout) as PutReport;
     assert.ok(report.reconnects > 0);
-    // What was synced before the kill did not travel again.
+    // Pieces synced before the kill did not travel again.
     assert.match(again.server.stdout, /goes on with file: \d+ pieces are here/);
     assert.ok(report.piecesSent < PIECES + PIECES / 2);
     assert.ok((await readFile(file)).equals(await readFile(space.path('in', 'file'))));

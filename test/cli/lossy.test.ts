@@ -34,7 +34,7 @@ for (const { what, size, faults } of WIRES) {
       );
       assert.is(put.code, 0, put.stderr);
       const report = JSON.parse(put.stdout) as PutReport;
-      // What only comes twice or out of order need not be sent again: it is kept.
+      // Duplicate or reordered packets are kept and need no retransmission.
       if (faults.includes('--loss')) assert.ok(report.packetsRetransmitted > 0, 'the wire was bad');
       assert.ok((await readFile(file)).equals(await readFile(space.path('in', 'file'))));
     }));

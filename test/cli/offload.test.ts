@@ -37,7 +37,7 @@ function start(
   ]);
 }
 
-/** What a client got from a server: answers, and what each side says of the way. */
+/** Answers that a client received, and the path that each side reports. */
 async function answers(
   kind: 'coap' | 'dns',
   address: string,

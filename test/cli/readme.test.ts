@@ -1,4 +1,4 @@
-/** What the root README and the guide say: programs that run, commands and files that there are. */
+/** Contents of the root README and the guide: programs that run, commands and files that exist. */
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -1,4 +1,4 @@
-/** What goes wrong before a byte of a file travels: one clear line, a non-zero exit. */
+/** Errors before a byte of a file travels: one clear line, a non-zero exit. */
 import { mkdir, open, readdir, writeFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';

@@ -38,7 +38,7 @@ function example(name: string, work: (workspace: Workspace) => Promise<void>): v
   test(name, () => Workspace.use(work));
 }
 
-/** What a file of persistent memory holds as text. */
+/** Text in a file of persistent memory. */
 function textIn(path: string): string {
   const bytes = readFileSync(path).subarray(DATA_OFFSET);
   return bytes.subarray(0, bytes.indexOf(0)).toString();

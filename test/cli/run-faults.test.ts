@@ -12,7 +12,7 @@ const ADDRESS = '127.74.1.';
 const NONE = 'registrations: 0 0 0 0 0 0';
 let last = 0;
 
-/** What the program of run/faults.c prints with these rules. */
+/** Output of the program of run/faults.c with these rules. */
 async function meet(
   space: Workspace,
   program: string,

@@ -25,7 +25,7 @@ const SCRIPTS: Readonly<Record<string, Command>> = {
   interop: wordsFor(['rxe', 'cm']),
 };
 
-/** What it says to words, and with which exit code. */
+/** Output of a script for these words, and its exit code. */
 function say(program: Command, ...words: string[]): [code: number, stdout: string, stderr: string] {
   let [stdout, stderr] = ['', ''];
   program.configureOutput({

@@ -15,7 +15,7 @@ interface Said {
   readonly stderr: string;
 }
 
-/** What a command line that does nothing prints, without a process. */
+/** Output of a command line that runs no command, without a process. */
 async function say(...words: string[]): Promise<Said> {
   let [stdout, stderr] = ['', ''];
   const program = makeProgram();
@@ -48,7 +48,7 @@ const WRAPPERS = ['run', 'shmem run'];
 const COMMANDS = commandsIn(makeProgram());
 const NAMES = COMMANDS.map((command) => wordsOf(command).join(' '));
 
-/** What stands behind an option, in angle brackets: a kind of thing, or its unit. */
+/** Values of an option, in angle brackets: a kind of thing, or its unit. */
 const KINDS = new Set([
   ...['file', 'directory', 'address', 'port', 'name', 'name...', 'list', 'type', 'how', 'index'],
   ...['number', 'size', 'bytes', 'seconds', 'hours', 'percent', 'parameter=value', 'key'],

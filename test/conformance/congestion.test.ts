@@ -8,7 +8,7 @@ import { testsOnWire } from '../support/tests-in.js';
 const test = testsOnWire();
 
 const FIRST = 0x100;
-/** What stays open, however many notifications arrive (path-control.ts). */
+/** Window that remains after any number of notifications (path-control.ts). */
 const LEAST_PACKETS = 4;
 
 function notify(wire: Wire, count: number): void {

@@ -99,7 +99,7 @@ test('an answer of the wrong kind for a request is dropped and counted (S57)', (
   assert.equal(wire.statuses(), ['SUCCESS']);
 });
 
-test('an error completion tells wrId, status, queue pair and the NAK that caused it (S58)', (wire) => {
+test('an error completion has wrId, status, queue pair and the NAK that caused it (S58)', (wire) => {
   wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 0xfedcba9876543210n });
   wire.acknowledge(0x100, NakCode.REMOTE_ACCESS_ERROR);
   const [wc] = wire.cq.poll(1);

@@ -253,7 +253,7 @@ test('packets missing behind a held FLUSH are retransmitted, and no others', () 
     assert.equal(psns(wire), [3, 8, 9, 10]);
     assert.equal(wire.completions(), []);
     tell(wire, 11);
-    // No round trip tells of a queue: the window of the path stays.
+    // No round trip shows a queue: the window of the path stays.
     assert.equal(psns(wire), range(11, 19));
     tell(wire, 4, 0b111n);
     wire.expectSilence('an overtaken acknowledgement is ignored');

@@ -134,7 +134,7 @@ test('READ responses wait for a sign of the peer after a window of them', () =>
     assert.is(first.length - probes.length, RESPONSE_WINDOW);
     wire.clock.step();
     wire.expectSilence('the peer is silent');
-    // What is no packet of the peer opens nothing.
+    // A packet that is not the peer's opens nothing.
     wire.acknowledge(OURS + 0x100000);
     wire.acknowledge(OURS - 1, NakCode.REMOTE_ACCESS_ERROR);
     let sent = RESPONSE_WINDOW;

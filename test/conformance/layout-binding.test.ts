@@ -24,7 +24,7 @@ const { REMOTE_WRITE, ZERO_BASED, MW_BIND } = AccessFlag;
 const { WITH_POST_WR, AVOID_INVALIDATION } = MrSetLayoutFlag;
 const { REMOTE_ACCESS_ERROR } = NakCode;
 
-test('queryDevice tells what layouts may be', () =>
+test('queryDevice returns the limits of layouts', () =>
   onWire({}, (wire) => {
     const caps = wire.context.queryDevice().mrLayoutCaps;
     assert.equal(caps, {
@@ -51,7 +51,7 @@ test('a region without memory opens nothing before it has a layout', () =>
     assert.is(sent(wire, { addr: 0, length: 1, lkey: mr.lkey }), 'LOC_PROT_ERR');
   }));
 
-test('a layout needs no memory, and memory needs none', () =>
+test('a layout needs no memory, and memory needs no layout', () =>
   onLayouts(({ pd, layout }) => {
     assert.throws(() => pd.regMr(null, 1 as 0, ZERO_BASED), isMisuse);
     assert.throws(() => layout(-1), isMisuse);

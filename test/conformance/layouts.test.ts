@@ -179,7 +179,7 @@ test('a base that is deregistered or invalidated is a wrong key at its next use 
     reconnect(wire);
     assert.is(sent(wire, { addr: 8, length: 8, lkey: mr.lkey }), 'LOC_PROT_ERR');
     assert.equal([memory.slice(64), other.slice()], [before, otherBefore]);
-    // What lies in bases that are alive is still there.
+    // Data in bases that are alive are still there.
     assert.is(reconnect(wire).write(mr.rkey, 16n), ACK);
     assert.throws(() => mr.setLayoutSg(0, list()), refusal('EINVAL', /entry 1 names a key/));
     part.dereg();

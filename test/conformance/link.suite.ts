@@ -1,4 +1,4 @@
-/** What every link has to keep, wrappers included (see host/link/link.ts). */
+/** Rules for every link, wrappers included (see host/link/link.ts). */
 import { suite, type Test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LinkError, MisuseError } from '../../host/errors/errors.js';
@@ -19,7 +19,7 @@ interface Station {
   local: Endpoint;
 }
 
-/** What a rule works with. */
+/** Links on which a rule is checked. */
 interface Bench {
   /** A closed link, as `LinkMaker`. */
   make: LinkMaker;

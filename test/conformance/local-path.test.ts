@@ -1,4 +1,7 @@
-/** What only the local path has: parts of long requests, turns, calls that end, targets that go. */
+/**
+ * Behaviour of the local path alone: parts of long requests, turns, calls that end, targets that
+ * go.
+ */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { AsyncEventName, PlacementType } from '#build/abi.js';

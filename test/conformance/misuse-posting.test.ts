@@ -17,7 +17,7 @@ import { testsOnWire } from '../support/tests-in.js';
 
 const test = testsOnWire();
 
-/** What a call throws, with the index of the request it is about. */
+/** Error of a call, with the index of the request it is about. */
 function thrown(action: () => unknown): Error & { badWr?: number } {
   try {
     action();

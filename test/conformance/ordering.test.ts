@@ -83,7 +83,7 @@ test('a WRITE behind a READ of the same bytes does not change what the READ retu
   const sent = wire.takePackets();
   const read = sent.filter(({ name }) => name.startsWith('RC_RDMA_READ_RESPONSE'));
   assert.equal(Uint8Array.from(read.flatMap(({ payload }) => [...payload])), pattern(3000));
-  // It may have been asked for again; then it is taken now.
+  // It may be requested again; then it is taken now.
   wire.deliver(wire.packet({ ...write, ...wire.reth(2990, 8) }, new Uint8Array(8).fill(0xff)));
   assert.is(wire.buffer[2990], 0xff);
   wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, syndrome: 0x1f, psn: 0x203 });
@@ -100,7 +100,7 @@ test('an atomic behind a READ of the same bytes does not change what the READ re
   const sent = wire.takePackets();
   const read = sent.filter(({ name }) => name.startsWith('RC_RDMA_READ_RESPONSE'));
   assert.equal(Uint8Array.from(read.flatMap(({ payload }) => [...payload])), pattern(3000));
-  // It may have been asked for again; then it is executed now, once.
+  // It may be requested again; then it is executed now, once.
   const before = new DataView(pattern(3000).buffer).getBigUint64(at, true);
   wire.deliver(wire.packet(atomic));
   wire.expectPacket({ opcode: Opcode.RC_ATOMIC_ACKNOWLEDGE, psn: 0x203, original: before });

@@ -32,7 +32,7 @@ function done(wire: Wire, psn: number): void {
   wire.sendPacket({ ...DONE, psn });
 }
 
-/** What completed: `wrId OPCODE`, and its status unless that is SUCCESS. */
+/** Completions: `wrId OPCODE`, and the status unless that is SUCCESS. */
 function completed(wire: Wire): string[] {
   return wire.cq.poll(100).map(({ wrId, opcode, status }) => {
     return `${wrId} ${WcOpcodeName[opcode]}${status === 0 ? '' : ` ${status}`}`;
@@ -218,7 +218,7 @@ test('while the peer is at work on a FLUSH the queue goes on', (wire) => {
   wire.expectSilence('nothing is sent twice');
 });
 
-test('a NAK tells what became of a FLUSH', (wire) => {
+test('a NAK reports the failure of a FLUSH', (wire) => {
   flush(wire);
   wire.takePackets();
   wire.acknowledge(0x100, NakCode.REMOTE_OPERATIONAL_ERROR);

@@ -36,7 +36,7 @@ function answer(wire: Wire, ...indices: readonly number[]): void {
   }
 }
 
-/** What the device sends: `first`, or `first x packets` of a READ. */
+/** Packets that the device sends: `first`, or `first x packets` of a READ. */
 function sent(wire: Wire): string[] {
   return wire.takePackets().map(({ opcode, psn, dmaLength, virtualAddress }) => {
     const index = psn - OURS;

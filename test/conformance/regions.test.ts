@@ -179,7 +179,7 @@ test('the null region reads as zeros and forgets what is written, at any address
   wire.qp.postSend({ opcode: WrOpcode.ATOMIC_FETCH_AND_ADD, sgList, atomic, wrId: 4 });
   const { RC_ATOMIC_ACKNOWLEDGE: opcode } = Opcode;
   wire.sendPacket({ opcode, psn: psn + 3, syndrome: ACK, original: ~0n & (2n ** 64n - 1n) });
-  // What was discarded is not read back.
+  // Discarded bytes are not read back.
   wire.post(WrOpcode.SEND, 0, { sgList: [{ addr: 3n, length: 8, lkey }] });
   const last = wire.takePackets().at(-1);
   assert.equal(last?.payload, new Uint8Array(8));

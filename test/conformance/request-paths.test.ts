@@ -113,15 +113,19 @@ same('a list of requests in one post', 40n, (world) => {
   world.post(world.a, ...list);
 });
 
-same('unsignaled requests give their places back, and the last tells of all', 300n, (world) => {
-  start(world);
-  for (let turn = 0; turn < 300; turn++) {
-    const sendFlags = turn === 299 ? SIGNALED : 0;
-    world.post(world.a, { ...write(world, turn, turn * 3, 50), sendFlags });
-    // Packets that no completion waits for are acknowledged when the peer likes.
-    if (turn % 8 === 7) world.quiet();
-  }
-});
+same(
+  'unsignaled requests release their places, and the last completion covers all',
+  300n,
+  (world) => {
+    start(world);
+    for (let turn = 0; turn < 300; turn++) {
+      const sendFlags = turn === 299 ? SIGNALED : 0;
+      world.post(world.a, { ...write(world, turn, turn * 3, 50), sendFlags });
+      // Packets that no completion waits for are acknowledged when the peer likes.
+      if (turn % 8 === 7) world.quiet();
+    }
+  },
+);
 
 same(
   'inline data, several SGEs, empty SGEs among them',

@@ -21,7 +21,7 @@ import { PEER, Wire, pattern, type WireOptions } from '../support/wire.js';
 const RUN = 40;
 const BYTES = 8192;
 
-/** What a run holds: the same for both devices, whose numbers and keys differ. */
+/** Packets of a run: the same for both devices, whose numbers and keys differ. */
 interface Planned {
   readonly fields: Partial<Fields>;
   readonly payload: Uint8Array;
@@ -294,7 +294,7 @@ test('what continues a WRITE and comes from another address is dropped', async (
 });
 
 /**
- * What is sent for these requests when nothing is acknowledged but what the test says. `posted`:
+ * Packets sent for these requests when nothing is acknowledged but `acknowledged`. `posted`:
  * requests that are posted together.
  */
 async function sent(

@@ -103,7 +103,8 @@ test('a gap that is reported twice is retransmitted once', (wire) => {
   selectiveAck(wire, OURS + 1, 0, 1, 2);
   selectiveAck(wire, OURS + 1, 0, 1, 2, 3);
   assert.equal(psns(wire), []);
-  // What left after the repetition has arrived, and the gap is still there: it was lost again.
+  // A packet sent after the retransmission has arrived, and the gap is still there: it was lost
+  // again.
   wire.clock.advance(10);
   wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
   wire.acknowledge(OURS);

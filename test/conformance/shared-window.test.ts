@@ -18,7 +18,7 @@ import {
 import { ALL_ACCESS, connect, type Side } from '../support/pair.js';
 
 const PACKET_BYTES = 4096;
-/** What a packet of 4096 bytes takes of a receive buffer (link/udp/udp.ts). */
+/** Charge of a packet of 4096 bytes to a receive buffer (link/udp/udp.ts). */
 const CHARGE = 256 + 8192;
 /** Packets that fit into half of the peer's receive buffer. */
 const HALF_PACKETS = 16;

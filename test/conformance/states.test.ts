@@ -1,4 +1,4 @@
-/** What a queue pair does in SQD, SQE, RESET and ERR, and what its limits mean. */
+/** Behaviour of a queue pair in SQD, SQE, RESET and ERR, and the effect of its limits. */
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { QpState, QpType, SendFlag, WrOpcode } from '../../host/index.js';

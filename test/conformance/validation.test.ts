@@ -1,4 +1,4 @@
-/** What a reliable responder checks, in which order, and what each "no" leads to. */
+/** Checks of a reliable responder, their order, and the effect of each failure. */
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode } from '#build/abi.js';
 import { AccessFlag, Endpoint, QpState, QpType } from '../../host/index.js';
@@ -61,7 +61,7 @@ test('a limited member of our partition is heard: we are a full one', (wire) => 
   assert.is(wire.qp.query().rqPsn, 0x201);
 });
 
-test('a limited member hears full ones, and no limited one', () =>
+test('a limited member receives from full members, and from no limited one', () =>
   onWire({ device: { pkey: 0x1234 } }, (wire) => {
     for (const pkey of [0x1234, 0xffff, 0x7fff, 0x9235]) {
       ignored(wire, 'dropPkey', () => {
@@ -69,7 +69,7 @@ test('a limited member hears full ones, and no limited one', () =>
       });
     }
     wire.sendPacket({ ...ONLY, ...wire.reth(0, 4), pkey: 0x9234 }, 4);
-    // What it sends says what it is.
+    // Its own packets carry its P_Key.
     wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200, pkey: 0x1234 });
   }));
 

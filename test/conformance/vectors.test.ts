@@ -16,7 +16,7 @@ import {
 import { EXPECTED, INDEX_CUT, loadAllCaptures, type VectorCapture } from '../vectors/captures.js';
 
 const FLUSH = 0x1c;
-/** What no sentence about a packet from Linux may say. */
+/** Words that no sentence about a packet from Linux may have. */
 const DOUBT = /malformed|though|reserved|no path MTU|no placement|unknown/i;
 
 const codec = new Codec();
@@ -116,7 +116,7 @@ const OUTSIDE = new Set(['nak_flush_badrkey', 'nak_write_bounds', 'nak_write_mul
 
 function assertRxecapLog(name: string, log: string, seen: readonly Seen[]): void {
   const line = REQUESTER.exec(log);
-  assert.ok(line, 'its log tells queue pairs and keys');
+  assert.ok(line, 'its log has queue pairs and keys');
   const [qpn, psn, peerQpn, key, , mtu] = line.slice(1).map(Number) as number[];
   const address = BigInt(line[5]!);
   const windows = [...log.matchAll(/^mw type 2 rkey (\w+)/gm)].map((found) => Number(found[1]));
@@ -177,7 +177,7 @@ function assertAddressLog(log: string, seen: readonly Seen[]): void {
   const ends = [
     ...log.matchAll(/(local|remote) address:\s+LID \w+,? QPN (\w+),? PSN (\w+)[^]*?GID:? (\S+)/g),
   ];
-  assert.ok(ends.length >= 4, 'its log tells both ends twice');
+  assert.ok(ends.length >= 4, 'its log has both ends twice');
   for (const [, , qpn, psn, gid] of ends) {
     // The last two numbers of the GID: enough to tell the two guests.
     const host = Number(/[:.]0?(\d+)$/.exec(gid!)![1]);

@@ -46,7 +46,7 @@ test('a zero-based window of type 2 is named by offsets from its start (S82)', (
   assert.is(requests.write(mw.rkey, 57n), REMOTE_ACCESS_ERROR);
 });
 
-/** What a bind with these deviations ends in; the window stays as it was. */
+/** Status of a bind with these deviations; the window stays as it was. */
 async function refused(
   name: string,
   options: {
@@ -239,7 +239,7 @@ test('type 1: a bind that fails leaves the old key and the old range (S83)', (wi
   assert.equal(wire.completions(), ['5 MW_BIND_ERR']);
   assert.is(mw.rkey, rkey);
   assert.is(reconnect(wire).write(rkey, mr.addr), ACK);
-  // What a failed bind asked for is never given to another one.
+  // A key that a failed bind requested is never allocated to another one.
   assert.is(bindType1(wire, mw, mr), 'SUCCESS');
   assert.is(mw.rkey, incRkey(asked));
 });

@@ -27,7 +27,7 @@ export interface Outcome {
   /** `done`: all the same; `refused`: it says why not. */
   readonly kind: 'done' | 'refused';
   readonly stderr: string;
-  /** What is wrong. */
+  /** Complaint about the run. */
   readonly complaint: string | undefined;
 }
 
@@ -77,7 +77,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** What it has left behind. Ends what still runs, by its id. */
+/** Processes and files that it has left behind. Ends what still runs, by its id. */
 async function left(directory: string, pids: readonly number[], pid: number): Promise<string[]> {
   const until = performance.now() + LEFT_MILLIS_MAX;
   while (pids.some(isAlive) && performance.now() < until) {
@@ -113,7 +113,7 @@ export async function callsOf(example: Example): Promise<readonly HostCall[]> {
   return [...calls.values()];
 }
 
-/** What is wrong with what was said: nothing, when it is a line or two that name an errno. */
+/** Complaint about its output: undefined when it is a line or two that name an errno. */
 function judgeWords({ stderr }: Played, errno: string): string | undefined {
   const lines = stderr.split('\n').filter((line) => line !== '' && !WARNING.test(line));
   if (lines.length === 0) return 'it failed and did not say why';
@@ -128,7 +128,7 @@ function judgeWords({ stderr }: Played, errno: string): string | undefined {
 export async function fail(example: Example, call: HostCall): Promise<Outcome> {
   const trial = await attempt(example, call);
   const kind = trial.code === 0 ? 'done' : 'refused';
-  // What the system does not let it remove stays, and is named.
+  // A file that the system does not let it remove stays, and is named.
   const removes = / (unlink|rm)\w*$/.test(call.at);
   const isTold = (name: string): boolean => removes && trial.stderr.includes(name);
   const wrong = (): string | undefined => {

@@ -30,7 +30,7 @@ const counts = new Map<string, number>();
 const FREQUENT = new Set(['sendmmsg', 'recvmmsg', 'ppoll', 'read', 'write', 'sendto']);
 const FREQUENT_COUNTED = 2;
 
-/** What the system would say. */
+/** Errno that the system would return. */
 const ERRNO: Readonly<Record<string, string>> = {
   ...{ open: 'EMFILE', openSync: 'EMFILE', socket: 'EMFILE', eventfd: 'EMFILE', mmap: 'ENOMEM' },
   ...{ ftruncateSync: 'ENOSPC', posix_fallocate: 'ENOSPC', writeSync: 'ENOSPC', bind: 'EACCES' },
@@ -74,7 +74,7 @@ function isOurs(): boolean {
 const appendFileSyncReal = appendFileSync;
 type Callable = (this: unknown, ...args: unknown[]) => unknown;
 
-/** What gives something back does so, and then says that it failed. */
+/** Calls that release a resource do so, and then report a failure. */
 const GIVES_BACK = new Set(['closeSync', 'close']);
 
 function replace(object: object, name: string, isAsync: boolean): void {

@@ -56,7 +56,7 @@ export function play(
   });
 }
 
-/** What is wrong with how it went; undefined: nothing. */
+/** Complaint about the run; undefined: it passed. */
 export function judge({ says }: Example, { code, stdout, stderr, hung }: Played) {
   if (hung) return `did not end within ${SECONDS_MAX} s`;
   if (code !== 0) return `ended with ${code}: ${stderr}`;

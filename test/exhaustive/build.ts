@@ -61,7 +61,10 @@ const READ_ATTEMPTS = 2;
 const top = process.env['VERBENA_EXHAUSTIVE_TREE'] ?? fileURLToPath(root);
 const cache = `${top}build/exhaustive/`;
 
-/** What the checker calls. 64-bit arguments are made here: the checker's addresses are small. */
+/**
+ * Functions that the checker calls. 64-bit arguments are made here: the checker's addresses are
+ * small.
+ */
 const ENTRY = `
 import { Arena, ArenaConfig, arenaSize, contextSlot, enter, initArena, leave } from './memory/arena';
 import * as keys from './region/key-table';

@@ -1,4 +1,4 @@
-/** What processes that die work on: an arena's tables, and the engine's functions, step by step. */
+/** World of processes that die: an arena's tables, and the engine's functions, step by step. */
 import { createHash } from 'node:crypto';
 import {
   AccessFlag,
@@ -131,7 +131,7 @@ const SHARE_KEY = 0x1234n;
 
 class Killed extends Error {}
 
-/** What happened before, and what the death cuts off. */
+/** A change, with the calls before it: the death interrupts the change. */
 export interface Change {
   readonly name: string;
   readonly before?: (world: World) => void;

@@ -165,7 +165,7 @@ export interface DeathTotals {
   readonly wrong: string[];
 }
 
-/** What the next owner of the lock does (arena-lock.ts, members.ts), until it is done. */
+/** Recovery by the next owner of the lock (arena-lock.ts, members.ts), until it is done. */
 function takeBack(world: World, slot: number, dead: readonly number[]): void {
   world.calls['repair']!(world.local(slot));
   for (const one of dead) {
@@ -186,7 +186,7 @@ function judge(world: World, what: string, dead: readonly number[], wrong: strin
   if (found !== 0xf000) complain('the survivor’s key opens nothing');
   try {
     if (world.pooled >= 0) judgePool(world, complain);
-    // What there is can be had: the dead have nothing left.
+    // All entries can be allocated: the dead have nothing left.
     const keys: number[] = [];
     for (let key = 1; key < LIMITS.regionsMax; key++) {
       keys.push(world.register(SURVIVOR, world.pd, 0x40400 + (key << 12)));

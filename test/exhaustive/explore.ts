@@ -47,12 +47,12 @@ export interface Options {
   readonly books?: boolean;
 }
 
-/** What a kill before one step does to the rest. */
+/** Effect of a kill before one step. */
 export interface KillPoint {
   readonly number: number;
   /** Sets of leftovers that were seen, as Leftover bits. */
   readonly leftovers: Set<number>;
-  /** What is not as it was at the start, where one thread alone changes things; if asked for. */
+  /** Differences from the state at the start, if one thread alone changes things; on request. */
   readonly remains: Set<string>;
   /** A thread that lives may wait for ever, here or in another schedule with this kill. */
   hangs: boolean;

@@ -1,6 +1,6 @@
 /**
- * What a killed thread leaves behind, by the access before which it was killed. KILLS.md has this
- * text; the test compares the two.
+ * Leftovers of a killed thread, by the access before which it was killed. KILLS.md has this text;
+ * the test compares the two.
  */
 import type { Protocol } from './build.js';
 import { Explorer, type KillPoint, type Outcome } from './explore.js';

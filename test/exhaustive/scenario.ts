@@ -1,4 +1,4 @@
-/** What the threads of a world do, as data. */
+/** Scenarios: the calls of the threads of a world, as data. */
 import { AccessFlag, KeyKind } from '#build/abi.js';
 import type { MachineConfig } from './machine.js';
 
@@ -325,7 +325,7 @@ export const PAIR: Scenario = {
   threads: SAME_KEY.threads.slice(0, 2),
 };
 
-/** What the test explores whole, each in seconds. */
+/** Scenarios that the test explores whole, each in seconds. */
 export const SCENARIOS: readonly Scenario[] = [
   SAME_KEY,
   LOW_BYTE,

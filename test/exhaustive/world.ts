@@ -59,7 +59,7 @@ const KEY = 1;
 const INVALIDATED = 2;
 const REGION_WORDS = 3;
 
-/** What a killed thread leaves behind for good. */
+/** Leftovers of a killed thread that stay for good. */
 export const Leftover = { LOCK: 1, SLOT: 2, CALL: 4 } as const;
 
 export interface WorldOptions {
@@ -135,7 +135,7 @@ export class World {
     return count;
   }
 
-  /** What `thread` does next, in words. */
+  /** Next step of `thread`, in words. */
   label(thread: number): string {
     const operation = this.operation(thread);
     if (!operation) return 'at its end';
@@ -164,7 +164,7 @@ export class World {
     return this.leftovers();
   }
 
-  /** What killed threads hold. No other thread can ever release it. */
+  /** Leftovers that killed threads hold. No other thread can ever release them. */
   leftovers(): number {
     let found = 0;
     for (let thread = 0; thread < this.threads; thread++) {
@@ -176,7 +176,7 @@ export class World {
     return found;
   }
 
-  /** What is not as it was at the start. With one registrar: what a dead one left. */
+  /** Differences from the state at the start. With one registrar: the leftovers of a dead one. */
   remains(): string[] {
     const { machine } = this;
     const found: string[] = [];

@@ -51,7 +51,7 @@ export const PacketBit = {
   OTHER_PORT: 2048,
   BAD_VERSION: 4096,
   BAD_QPN: 8192,
-  /** What waits goes in one range with a segment size. */
+  /** Waiting packets go in one range with a segment size. */
   SEGMENTED: 16384,
   UNKNOWN_OPCODE: 32768,
 } as const;

@@ -1,5 +1,5 @@
 /**
- * What a fuzzer does to a world, as numbers: a scenario is a list of actions, an action a list of
+ * Actions of a fuzzer on a world, as numbers: a scenario is a list of actions, an action a list of
  * whole numbers whose first is its kind. Every list means something: what is out of range wraps,
  * what is missing is 0, and 0 is the plausible choice. So scenarios can be cut, joined and changed
  * anywhere, and stay valid when the generator changes.
@@ -152,7 +152,7 @@ function answers(below: Below, pair: number): Action[] {
     const delta = rarely(below, 2, () => pick(below, [1, 2, 3, -1, -2]));
     const syndrome = rarely(below, 2, () => pick(below, SYNDROMES) + 1);
     const flags = below(2) === 0 ? PacketBit.HOLD : 0;
-    // What a selective acknowledgement says has arrived.
+    // PSNs that a selective acknowledgement reports as arrived.
     const arrived = rarely(below, 2, () => below(256));
     const far = rarely(below, 8, () => below(256));
     actions.push(
@@ -342,7 +342,7 @@ function bindings(below: Below, pair: number): Action[] {
   return actions;
 }
 
-/** What stands for a ring in a SCRIBBLE: the program of a layout. */
+/** Ring number of a SCRIBBLE that stands for the program of a layout. */
 export const PROGRAM = 3;
 
 /** Into streams of layouts (bindables.ts). */

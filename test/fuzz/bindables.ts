@@ -1,7 +1,7 @@
 /**
- * What work requests bind and register: two windows, two regions for REG_MR; then the null region,
- * the region that windows are bound to, the area that regions are made of; and memory layouts over
- * that region, of every kind.
+ * Objects that work requests bind and register: two windows, two regions for REG_MR; then the null
+ * region, the region that windows are bound to, the area that regions are made of; and memory
+ * layouts over that region, of every kind.
  */
 import { ArenaLayout, KeyEntryLayout, LayoutLayout, LayoutSourceLayout } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';

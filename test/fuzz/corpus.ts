@@ -1,7 +1,7 @@
 /**
- * What is kept between runs. corpus/receive.jsonl and corpus/posted.jsonl: scenarios that together
- * reach all branches reached so far. regressions.json: scenarios that once did what must not
- * happen, with a sentence each. Both are replayed first.
+ * Files that are kept between runs. corpus/receive.jsonl and corpus/posted.jsonl: scenarios that
+ * together reach all branches reached so far. regressions.json: scenarios that once did what must
+ * not happen, with a sentence each. Both are replayed first.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { root } from '../support/paths.js';
@@ -16,7 +16,7 @@ export interface Entry {
 }
 
 export interface Regression extends Entry {
-  /** What went wrong, and why. */
+  /** The fault and its cause. */
   readonly what: string;
 }
 

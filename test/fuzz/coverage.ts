@@ -142,13 +142,14 @@ const RECEIVE_FILES = new Set(
     'shared/send-buffer',
   ].map((name) => `assembly/transport/${name}.ts`),
 );
-/** What the receive path calls of the region table. */
+/** Functions of the region table that the receive path calls. */
 const LOOKUPS = new Set(['translate', 'invalidateKey', 'countRead', 'countWrite', 'countAtomic']);
 
 /** Does this branch check, or make, the trailer of an authenticated packet? */
 export function onAuthenticPath({ file, function: name }: Branch): boolean {
   if (file === 'assembly/transport/receive.ts') return name === 'receiveAuthenticated';
-  // What the host calls for other messages, and this attacker for its own, is not on that way.
+  // Functions that the host calls for other messages, and this attacker for its own, are not on
+  // that path.
   return file === 'assembly/transport/shared/packet-auth.ts' && !name.startsWith('aead');
 }
 
@@ -177,7 +178,7 @@ const POSTED_FILES = new Set(
   ].map((name) => `assembly/transport/${name}.ts`),
 );
 
-/** What posted work does to the region table. */
+/** Source files of the region table that posted work reaches. */
 const BINDING_FILES = new Set(
   ['memory-window', 'fast-region', 'access', 'layout-walk'].map(
     (name) => `assembly/region/${name}.ts`,

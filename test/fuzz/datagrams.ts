@@ -29,7 +29,7 @@ const FIRST_SEQUENCE = 500;
 const CONNECTIONS = 6;
 const PACKETS = 8;
 
-/** What was tried, by kind, and the results. */
+/** Attempts by kind, and their results. */
 export interface DatagramReport {
   nodes: number;
   packets: number;

@@ -136,7 +136,7 @@ function checkLists(world: World): void {
   demand((slot.activity & 1) === 0, 'the engine never left its call');
 }
 
-/** What a path counts is what its queue pairs have. */
+/** Checks that the counts of a path equal the sums over its queue pairs. */
 function checkPaths(world: World): void {
   const { memory } = world.device.arena;
   const paths = new Map<

@@ -26,7 +26,7 @@ const SOURCE_GID = 128;
 const TARGET_GID = 144;
 const PARSED = 256;
 
-/** What a PACKET action says, in words. */
+/** Meaning of a PACKET action. */
 interface Wanted {
   readonly opcode: number;
   readonly flags: number;
@@ -46,7 +46,7 @@ export function wrap(value: number | undefined, count: number): number {
 }
 
 /**
- * What the queue pair will expect when it has taken the packets of a pair that wait: they are
+ * State that the queue pair will have when it has taken the packets of a pair that wait: they are
  * handed over together, so its struct does not show it yet.
  */
 class Ahead {
@@ -139,7 +139,7 @@ function plausibleSize(world: World, pair: Pair, wanted: Wanted): number {
   return Math.min(ahead.left(world, pair), struct.mtu);
 }
 
-/** What the RETH announces: the payload, or three packets' worth where a message begins. */
+/** Length that the RETH announces: the payload, or three packets' worth where a message begins. */
 function plausibleLength(pair: Pair, flags: number, size: number): number {
   if (flags & PacketFlag.READ) return 2 * pair.struct.mtu + 100;
   if (flags & PacketFlag.FLUSH) return 64;
@@ -151,7 +151,7 @@ function putU64(words: Uint32Array, at: number, value: bigint): void {
   words[at + 1] = Number(value >> 32n);
 }
 
-/** What the queue pair knows of its peer's answers. */
+/** Answer checks of the queue pair's peer. */
 function checksOf(world: World, pair: Pair): Struct<typeof AnswerChecksLayout> {
   const at = QUEUE_PAIR_PATH + PATH_SIZE + LastLookLayout.size;
   return structAt(world.device.arena.memory, AnswerChecksLayout, pair.qp.handle + at);

@@ -171,7 +171,7 @@ function bind(world: World, pair: Pair, action: Action, opcode: number, books: B
 
 const BIND = BindRequestLayout.fields;
 type BindField = keyof typeof BIND;
-/** What a hostile entry may set to any number. */
+/** Fields that a hostile entry may set to any number. */
 const BIND_FIELDS: readonly BindField[] = [
   'target',
   'key',

@@ -10,9 +10,9 @@ import { Slot } from './slot.js';
 const HANG_SECONDS = 8;
 
 export interface Replay {
-  /** What went wrong once. */
+  /** The former fault. */
   readonly what: string;
-  /** What goes wrong now; undefined: nothing. */
+  /** The present fault; undefined: none. */
   readonly error: string | undefined;
 }
 

@@ -3,7 +3,7 @@ import { Worker } from 'node:worker_threads';
 import { Slot } from './slot.js';
 import type { Outcome, Task } from './worker.js';
 
-/** What a worker did, or why there is nothing to tell. */
+/** Result of a worker, or the reason for its absence. */
 export async function runWorker(
   task: Omit<Task, 'slot'>,
   slot: Slot,

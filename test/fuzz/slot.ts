@@ -1,4 +1,4 @@
-/** What a worker shows of itself while it runs: memory that its starter reads at any time. */
+/** State of a running worker, in memory that its starter reads at any time. */
 import type { Scenario } from './action.js';
 import { FAMILIES, type Family } from './world.js';
 

@@ -8,7 +8,7 @@ import type { Branch } from './coverage.js';
 
 interface Reason {
   readonly file: string;
-  /** The line; without what stands around it, unless that tells it from another. */
+  /** The line; without what stands around it, unless that distinguishes it from another. */
   readonly source: string;
   readonly kind: string;
   readonly why: string;

@@ -43,7 +43,7 @@ import { Intake, SinkLink } from './wire.js';
 import { OtherEngine } from './other-engine.js';
 import { PeerKeys } from './peer-keys.js';
 
-/** What lies in the ICRC's pseudo header. */
+/** Addresses in the ICRC's pseudo header. */
 export type Family = 'none' | 'ipv4' | 'ipv6';
 export const FAMILIES: readonly Family[] = ['none', 'ipv4', 'ipv6'];
 
@@ -327,7 +327,7 @@ export class World {
     Object.assign(pair, this.#makeQueues(pair.spec, pair.srq));
   }
 
-  /** What verbs refuse, they refuse; everything else is a finding. */
+  /** Calls a verb, which may refuse; any other error is a finding. */
   try(verb: () => void): boolean {
     try {
       verb();

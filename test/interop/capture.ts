@@ -1,4 +1,7 @@
-/** What Verbena sends, recorded with `--pcap`: a stranger must find nothing wrong with it. */
+/**
+ * Captures of Verbena's packets, recorded with `--pcap`: Wireshark must find nothing wrong with
+ * them.
+ */
 import { randomBytes } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -44,7 +44,7 @@ const AT_ITS_END = `{
   grep -q 'Bad file' /tmp/rping && ! grep -qv "$expected" /tmp/rping || { cat /tmp/rping; exit $code; }
 }`;
 
-/** What rping prints of `count` turns, `prefix` before each. */
+/** Output of rping for `count` turns, `prefix` before each. */
 function transcript(prefix: string, { size, count }: Game): string {
   const lines = Array.from({ length: count }, (_, turn) => {
     const text = Buffer.from(pingMessage(turn, size).subarray(0, -1)).toString('latin1');

@@ -1,4 +1,4 @@
-/** What an interop group is, and how its checks are counted. */
+/** Groups of interop checks, and their counts. */
 import type { Lab } from './rxe/lab.js';
 
 /** Runs checks; each is one line of the output. */
@@ -40,7 +40,7 @@ export interface Tool {
   version(): Promise<string>;
 }
 
-/** What takes longer says how long. */
+/** Checks that take longer print their duration. */
 const SLOW_SECONDS = 1;
 
 export class LineReport implements Report {
@@ -109,7 +109,7 @@ export async function hasTools(
   return missing === 0;
 }
 
-/** What a group throws is a failed check, too. */
+/** Runs a group; its exception is a failed check, too. */
 export async function runGuarded(
   name: string,
   run: () => Promise<void>,

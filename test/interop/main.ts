@@ -1,6 +1,6 @@
 /**
  * Verbena against programs of others. Slower than the tests, and in need of tools that
- * `npm install` does not bring; README.md tells which.
+ * `npm install` does not bring; README.md lists them.
  *
  *     node build/test/interop/main.js [group…]
  *

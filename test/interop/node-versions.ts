@@ -29,7 +29,7 @@ export async function fetchNode(major: number): Promise<string> {
   return file;
 }
 
-/** What a version is called, and where its program is. */
+/** Name of each version, and the path of its program. */
 export type Versions = ReadonlyMap<string, string>;
 
 /** A version that cannot be fetched is named as not run. */

@@ -29,7 +29,7 @@ const SUITES = [
   'unit/dgram/reliable',
 ];
 
-/** What system calls carry: with `node:ffi` in place of koffi, where Node has it. */
+/** Suites of the system calls: with `node:ffi` in place of koffi, where Node has it. */
 const FFI_SUITES = [
   'unit/link/native-calls',
   'unit/link/udp/udp-batch',

@@ -36,7 +36,7 @@ export const nvmeGroup: GuestGroup = {
 interface Scene {
   readonly report: Report;
   readonly lab: Lab;
-  /** What the target serves where it serves a file. */
+  /** File that the target serves where it serves one. */
   readonly file: string;
 }
 
@@ -82,7 +82,7 @@ async function discoversAndReads({ report, lab }: Scene): Promise<void> {
   );
 }
 
-/** What the target refuses, and what it gives back to the file. */
+/** Refusals of the target, and memory that it returns to the file. */
 async function refusesAndFrees({ report, lab, file }: Scene): Promise<void> {
   const { guest, ipv4 } = lab;
   await report.check(

@@ -13,7 +13,7 @@ import { run, withFolder } from './tools.js';
 const top = fileURLToPath(root);
 const QUIET = ['--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline'];
 
-/** What an application does first; the same file for Node and for tsc. */
+/** First program of an application; the same file for Node and for tsc. */
 const PROGRAM = `
 import { AccessFlag, SendFlag, WcStatusName, connect, listen, type RdmaRequest } from 'verbena';
 import { rds, rpma, type QueuePair } from 'verbena';
@@ -79,7 +79,7 @@ async function installed(report: Report, folder: string): Promise<string | undef
     await run('npm', ['install', ...QUIET, '--prefix', project, join(folder, archive)], 300);
     const { dependencies } = JSON.parse(readFileSync(join(project, 'package.json'), 'utf8'));
     if (!('verbena' in dependencies)) throw new Error('it is not among the dependencies');
-    // What builds and tests it stays at home.
+    // Packages that build and test Verbena are not among its dependencies.
     const strangers = ['typescript', 'assemblyscript', 'uvu', 'esbuild', 'prettier'];
     const found = readdirSync(join(project, 'node_modules')).filter((n) => strangers.includes(n));
     if (found.length > 0) throw new Error(`it brings ${found.join(', ')}`);

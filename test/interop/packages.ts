@@ -85,7 +85,7 @@ function start(
 const linesOf = ({ stdout }: Program): string[] =>
   stdout.split('\n').filter((line) => line !== '' && line !== 'ready');
 
-/** What both sides said, and the datagrams that the client sent by RDP. */
+/** Output of both sides, and the datagrams that the client sent by RDP. */
 async function exchange(side: Side, [serves, asks]: readonly [boolean, boolean], expected: number) {
   let said: { readonly lines: string[]; readonly byRdp: number } = { lines: [], byRdp: 0 };
   await Workspace.use(async (space) => {

@@ -71,7 +71,7 @@ function assertPlausible(row: readonly number[], game: Game, isLinux: boolean): 
     // On a busy machine its clock does not calibrate: then all figures are 0.
     if (isLinux && rate === 0) return;
     assert.ok(rate > 0 || bytes > 2 ** 19, row.join(' '));
-    // What is printed has two digits, and six.
+    // Printed figures have two digits, and six.
     const computed = (rate * 1e6 * bytes) / 2 ** 20;
     const rounding = 0.01 + (0.6 * bytes) / 2 ** 20;
     assert.ok(Math.abs(computed - average) <= rounding, row.join(' '));
@@ -158,7 +158,7 @@ const PROGRAMS = (['write', 'read', 'send', 'atomic'] as const).flatMap((verb) =
   (['bw', 'lat'] as const).map((test) => ({ verb, test })),
 );
 
-/** What perftest does besides. */
+/** Further games of perftest. */
 const VARIATIONS: readonly Omit<Game, 'weServe'>[] = [
   { verb: 'write', test: 'bw', words: '-s 65536 -q 4' },
   { verb: 'write', test: 'bw', words: '-b' },

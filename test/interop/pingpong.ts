@@ -31,7 +31,7 @@ const RXE_STOPPED = /no message from the peer for 10 s; all sent messages comple
 const TURNS = 3;
 /** The first of a game: after them it goes on for longer than a timeout. */
 const LOSSY_PACKETS = 800;
-/** What both print at the end. */
+/** Last lines that both print. */
 const RESULT = new RegExp(
   '^\\d+ bytes in [\\d.]+ seconds = [\\d.]+ Mbit/sec\n' +
     '(\\d+) iters in [\\d.]+ seconds = ([\\d.]+) usec/iter$',

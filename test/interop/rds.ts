@@ -56,7 +56,7 @@ async function within(seconds: number, work: Promise<void>): Promise<void> {
     await Promise.race([work, late]);
   } finally {
     timeout.abort();
-    // What hangs would keep the address.
+    // A process that hangs would keep the address.
     await open?.close();
   }
 }
@@ -386,7 +386,8 @@ async function borrowed(lab: Lab, program: string): Promise<void> {
     socket.freeMr(cookie);
     await sendWith(sockets, []);
     // Linux makes a request of every 8 pages, and the last one alone knows the operation: when the
-    // first of two is refused, it hears that the last was flushed, and calls the operation dropped.
+    // first of two is refused, it learns that the last was flushed, and calls the operation
+    // dropped.
     const said = [/again: 32768 bytes, status (\d)/, /again: 65536 bytes, status (\d)/];
     const statuses: number[] = [];
     for (const line of said) statuses.push(Number((await peer.printed(line))[1]));

@@ -111,7 +111,7 @@ async function runLosses(report: Report, lab: Lab): Promise<void> {
     for (const setting of settings) {
       for (const linuxRequests of [false, true]) {
         for (const { name: service, qpType } of SERVICES) {
-          // What UC and UD do about it is one and the same on every wire.
+          // Loss on UC and UD has the same effect on every wire.
           if (qpType !== QpType.RC && setting !== settings[0]) continue;
           const what = `${percent} % lost: ${describe(setting, linuxRequests)}: ${service}`;
           await report.check(what, () =>

@@ -5,7 +5,7 @@ import { wireIcrc, type Codec, type FieldName, type Fields } from '../support/co
 import { run } from './tools.js';
 
 /**
- * Wireshark's names of our fields, by the header that has them. Where it tells nothing although
+ * Wireshark's names of our fields, by the header that has them. Where it shows no field although
  * the header is there, its version does not know the opcode.
  */
 const FIELDS: readonly (readonly [Header, FieldName, string])[] = [
@@ -88,7 +88,7 @@ export function complaints(dissected: readonly Dissected[]): string[] {
     });
 }
 
-/** What our parser and Wireshark do not agree on; every field that both know is compared. */
+/** Differences between Verbena's parser and Wireshark; every field that both know is compared. */
 export function disagreements(
   codec: Codec,
   packets: readonly CapturedPacket[],

@@ -1,6 +1,6 @@
 /**
- * What a process of tests has in place of uvu: `test` and `suite` only register, so that single
- * cases of a file can be run, in any order, and timed.
+ * Replacement of uvu in a process of tests: `test` and `suite` only register, so that single cases
+ * of a file can be run, in any order, and timed.
  */
 type Work = (state: Record<string, unknown>) => unknown;
 

@@ -23,7 +23,7 @@ const WITHOUT_TIME =
 /** Cases whose files are imported with the mutant. */
 const IMPORTERS_MAX = 3;
 const NEAR_POWER = 10;
-/** What each case takes besides its recorded time. */
+/** Overhead of each case besides its recorded time. */
 const CASE_MILLIS = 20;
 /** Killers of a function that are tried first. */
 const KILLERS_MAX = 6;
@@ -68,7 +68,7 @@ export class Judge {
     const others = cases.filter((each) => !isShared(each));
     const isFirst = others[0] !== undefined && others[0] === cases[0];
     const importers = this.#importersOf(mutant, cases.filter(isShared));
-    // What noticed the mutant in the last run comes first, whatever it is.
+    // The case that killed the mutant in the last run comes first.
     return (
       (isFirst && (await this.#killed(mutant, others.slice(0, 1)))) ||
       (await this.#killedShared(mutant, cases.filter(isShared))) ||
@@ -175,8 +175,8 @@ export function textOf({ file, function: name, operator, source, becomes }: Muta
 }
 
 /**
- * What a case is worth before anything is known: the simulation compares every packet, and tests of
- * a folder are about its sources.
+ * Prior of a case before its first run: the simulation compares every packet, and tests of a folder
+ * are about its sources.
  */
 function powerOf({ file }: CaseRef, mutant: Mutant): number {
   const [, folder] = mutant.file.split('/');

@@ -54,7 +54,7 @@ const isShared = process.env['VERBENA_MUTANT_SHARED'] === '1';
 async function run({ mutant, cases }: Order & { kind: 'run' }): Promise<void> {
   for (const { file, index } of cases) {
     send({ kind: 'started', file, index });
-    // What a file makes for all of its cases is made without a mutant, as there will be others.
+    // Objects that all cases of a file share are made without a mutant, as others will follow.
     preload.setActive(isShared ? 0 : mutant);
     const one = (await casesOf(file))[index]!;
     preload.setActive(mutant);

@@ -115,7 +115,7 @@ export class Reach {
     return this.#files.get(file)?.importReached.includes(id) ?? false;
   }
 
-  /** What a case may take, its file's import included, before it counts as endless. */
+  /** Time of a case, its file's import included, before it counts as endless. */
   limitsOf(at: CaseRef | undefined): Limits {
     const file = at && this.#files.get(at.file);
     const one = file?.cases.find(({ index }) => index === at!.index);

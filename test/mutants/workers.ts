@@ -14,7 +14,7 @@ export interface CaseRef {
   readonly index: number;
 }
 
-/** What a process of tests is to do. */
+/** Order for a process of tests. */
 export type Order =
   | { readonly kind: 'record'; readonly file: string }
   | { readonly kind: 'run'; readonly mutant: number; readonly cases: readonly CaseRef[] };
@@ -46,7 +46,7 @@ export interface Outcome {
   readonly failure: Failure | undefined;
 }
 
-/** What one case may take, its file's import included. */
+/** Limits of one case, its file's import included. */
 export interface Limits {
   readonly millis: number;
   /** Processor time of the process. A busy machine does not change it. */

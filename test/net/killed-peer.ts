@@ -166,7 +166,7 @@ async function send(how: Death): Promise<Killed> {
     for (let count = RATES[how]; count > 0; count--) socket.send(`${sent++}`, ...to);
     await sleep(TURN_MILLIS);
   }
-  // What waits in the outbox leaves, and arrives.
+  // Datagrams in the outbox leave, and arrive.
   for (let before = -1; socket.getSendQueueCount() !== before; await sleep(500)) {
     before = socket.getSendQueueCount();
   }

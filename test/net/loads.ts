@@ -1,4 +1,4 @@
-/** What is measured on a network: our streams and files, and the same by TCP. */
+/** Loads on a network: streams and files of Verbena, and the same by TCP. */
 import { statSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { root } from '../support/paths.js';

@@ -19,7 +19,7 @@ const PREFIX = 16;
 /** A host's own queue before the switch: none of its packets is dropped there. */
 const HOST_QUEUE_PACKETS = 10_000;
 
-/** What each packet meets on its way. */
+/** Impairments of a link. */
 export interface Link {
   /** Of each output port, in Mbit/s. */
   readonly rate: number;

@@ -1,4 +1,4 @@
-/** What the rounds of a network gave. */
+/** Results of the rounds of a network. */
 import type { Figures } from '../bench/harness.js';
 import type { Demand, Round, Scenario } from './scenario.js';
 

@@ -1,4 +1,4 @@
-/** What a row of the table is (scenarios.ts). */
+/** Type of a row of the table (scenarios.ts). */
 import type { Figures } from '../bench/harness.js';
 import type { Link, Network } from './network.js';
 import type { Series } from './series.js';
@@ -10,12 +10,12 @@ export interface Demand {
   readonly atMost?: number;
 }
 
-/** What a round gave: figures, and lines over time for the page. */
+/** Results of a round: figures, and lines over time for the page. */
 export interface Round {
   readonly figures: Figures;
   readonly series: Series;
   readonly errors: readonly string[];
-  /** What was not measured, and why: no failure. */
+  /** Figures that were not measured, and why: no failure. */
   readonly notes?: readonly string[];
 }
 

@@ -173,7 +173,7 @@ function many(name: string, link: Link, qps: number): Scenario {
   };
 }
 
-/** What of the bytes that host 2 receives in the middle of both loads comes from hosts 1 and 3. */
+/** Share of hosts 1 and 3 in the bytes that host 2 receives in the middle of both loads. */
 async function beside(
   network: Network,
   link: Link,
@@ -183,7 +183,7 @@ async function beside(
 ): Promise<{ shares: readonly [number, number]; errors: readonly string[] }> {
   network.set(link);
   const running = Promise.all([first(network), second(network)]);
-  // What fails early is thrown where it is awaited.
+  // An early failure is thrown where it is awaited.
   running.catch(() => undefined);
   // Neither its beginning nor its end counts: the loads do not begin at the same time.
   const carried = async (): Promise<readonly number[]> => (await network.counters())[1]!.carried;

@@ -30,7 +30,7 @@ export interface Ways {
   readonly answers: number;
   readonly asked: number;
   readonly byUdpAfterFailure: number;
-  /** What `rds-info --connections` prints before the failure and after it. */
+  /** Output of `rds-info --connections` before the failure and after it. */
   readonly before: string;
   readonly after: string;
   readonly seconds: number;

@@ -77,7 +77,7 @@ test('a process that polls has a device together with one that has a thread', as
       mail.every((count) => count >= 50),
       `${mail} packets were handed on`,
     );
-    // What the polling one had comes back when it dies.
+    // Resources of the polling process come back when it dies.
     polling.kill();
     await polling.ended;
     const left = await threaded.run(async ({ context }) => {

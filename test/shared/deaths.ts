@@ -17,16 +17,16 @@ export interface DeathOptions {
   readonly members: number;
   readonly seed: number;
   readonly address: string;
-  /** What members do until they are killed; left out, all kinds of things. */
+  /** Work of the members until they are killed; absent: a mix of all calls. */
   readonly work?: (member: Member) => Promise<void>;
-  /** What this process does in the device, before and after; after: what is wrong. */
+  /** Hooks of this process in the device; `after` returns its complaints. */
   readonly before?: (watcher: Context) => void;
   readonly after?: (watcher: Context) => string[];
 }
 
 export interface DeathReport {
   rounds: number;
-  /** What was wrong, with its round. */
+  /** Complaints, with their round. */
   readonly wrong: string[];
   /** Milliseconds from the kill to the moment when all that the dead one had is back. */
   readonly millis: number[];
@@ -126,8 +126,8 @@ function clean(watcher: Context, slots: number): boolean {
 }
 
 /**
- * What is wrong and stays so. Binds of the living happen without the lock, and one of them may
- * stand still in the middle of one for as long as others have its processor.
+ * Complaints that remain. Binds of the living happen without the lock, and one of them may stand
+ * still in the middle of one for as long as others have its processor.
  */
 async function audit({ device }: Context): Promise<string[]> {
   const look = (): string[] => device.shared!.locked(() => auditArena(device.arena));

@@ -193,7 +193,7 @@ test('a domain has one handle, and lives until its last instance is closed', asy
       Object.assign(kept, { pd, mr });
       return mr.handle;
     }, handle);
-    // What B made ends with B's instance, not with A's; A has nothing in its way.
+    // Objects of B end with B's instance, not with A's; they do not block A.
     await a.run(({ kept }) => {
       kept.pd.dealloc();
     });

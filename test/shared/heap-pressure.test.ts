@@ -37,7 +37,7 @@ test('a process that reaches its quota is refused with quota, use and remedy', (
     }, /exceed the quota/);
     assert.is(count, MIB / 2 / 64);
     assert.is(heap.usage().processes[0]!.quotaBytes, MIB);
-    // What is freed, or common, does not count.
+    // Freed and common objects do not count.
     heap.free(first);
     heap.malloc(MIB / 4);
     heap.share(heap.malloc(MIB / 4));

@@ -40,7 +40,7 @@ async function withNode(
   }
 }
 
-/** What the functions below keep in a member. */
+/** State that the functions below keep in a member. */
 interface Sockets {
   socket: rds.RdsSocket;
   got: string[];

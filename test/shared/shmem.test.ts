@@ -8,7 +8,7 @@ import { FakeRedis, ShmemJob, type PeEnd } from '../support/shmem-job.js';
 const SIZE = 4;
 const NAMES = [...Object.keys(SHMEM_CASES), 'finalize'];
 
-/** What each PE said of each case. */
+/** Checks the output of each PE for each case. */
 function judge(ends: readonly PeEnd[], name: string): void {
   for (const [pe, { lines, errors, code, signal }] of ends.entries()) {
     const said = lines

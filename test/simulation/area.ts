@@ -27,7 +27,7 @@ export interface Victim {
   readonly region: Region;
 }
 
-/** What a peer names memory by. */
+/** Key and address of memory, as a peer names it. */
 export interface RemoteKey {
   readonly rkey: number;
   /** Address of the first byte. */
@@ -46,7 +46,7 @@ export class Area {
   readonly length: number;
   /** The memory itself. */
   readonly actual: Uint8Array;
-  /** What it must hold, by everything that is known to have been executed. */
+  /** Contents that memory must have after all operations known to be executed. */
   readonly confirmed: Uint8Array;
   readonly regions: Region[] = [];
   readonly deadKeys: RemoteKey[] = [];
@@ -113,7 +113,7 @@ export class Area {
 
   /** An idle region, to be killed: later requests do not name it. */
   offer(): Victim {
-    // What work requests opened, they close.
+    // Keys that work requests opened are closed by work requests.
     const idle = (): number => this.regions.findIndex(({ uses, mr }) => uses === 0 && mr.dereg);
     if (this.regions.length === 1 || idle() < 0) this.#register();
     const [region] = this.regions.splice(idle(), 1);

@@ -2,10 +2,10 @@
  * The auditor's own model of one direction of a connection: what was posted, what is known to have
  * been executed, and what memory may hold for it. It reads memory, and never asks the engine.
  *
- * What it relies on (and the workload keeps): bytes that a request names locally belong to it until
- * it completes; what it names at the peer belongs to this direction alone, and a request that
- * writes where an unfinished READ reads carries a FENCE. So the content at every moment is the
- * content after some number of packets, in the order of their posting.
+ * Rules that the workload keeps and the auditor relies on: bytes that a request names locally
+ * belong to it until it completes; what it names at the peer belongs to this direction alone, and a
+ * request that writes where an unfinished READ reads carries a FENCE. So the content at every
+ * moment is the content after some number of packets, in the order of their posting.
  */
 import type { Area, Pieces, Region, Victim } from './area.js';
 import type { ErrorKind } from './errors.js';
@@ -17,9 +17,9 @@ export interface Operation {
   readonly index: number;
   readonly kind: OperationKind;
   readonly length: number;
-  /** What travels: gathered when it was posted, or what a READ must bring. */
+  /** Payload: gathered when it was posted, or the expected data of a READ. */
   readonly data: Uint8Array;
-  /** What the memory that it names at the peer holds afterwards; undefined: it changes nothing. */
+  /** Contents of the peer's memory that it names, afterwards; undefined: unchanged. */
   readonly effect: Uint8Array | undefined;
   /** Local memory. */
   readonly area: Area;
@@ -32,10 +32,10 @@ export interface Operation {
   readonly signalled: boolean;
   /** Number of the receive that it takes; -1: none. */
   readonly message: number;
-  /** What it kills. */
+  /** Key that it invalidates. */
   readonly victim: Victim | undefined;
   readonly error: ErrorKind | undefined;
-  /** What becomes of its success. */
+  /** Called when it is known to be executed. */
   readonly executed?: () => void;
   /** Bytes of `data` that may be placed. */
   readonly placeable: number;
@@ -73,12 +73,12 @@ export class FlowAudit {
   spoiled: ErrorKind | undefined;
   /** WRITEs below this operation are known to be in memory. */
   #placed = 0;
-  /** What the peer's memory will hold when all that was posted is executed. */
+  /** Contents of the peer's memory after all posted requests. */
   readonly #posted: Uint8Array;
   readonly #target: Area;
   readonly #receiveArea: Area;
   readonly #mtu: number;
-  /** What of the peer's target would survive; undefined: nothing is kept. */
+  /** Bytes of the peer's target that would survive a power cut; undefined: nothing is kept. */
   readonly #durable: Uint8Array | undefined;
 
   /** `target`, `receiveArea`: the peer's. `mtu`: bytes. */
@@ -91,7 +91,7 @@ export class FlowAudit {
     this.#posted = target.confirmed.slice();
   }
 
-  /** What a READ that is posted now must bring. */
+  /** Data that a READ posted now must return. */
   snapshot(offset: number, length: number): Uint8Array {
     return this.#posted.slice(offset, offset + length);
   }
@@ -166,7 +166,7 @@ export class FlowAudit {
     }
   }
 
-  /** What a complete WRITE left may have been overwritten, but only by a later one. */
+  /** Bytes of a complete WRITE may have been overwritten, but only by a later one. */
   #excuseByLater(operation: Operation, effect: Uint8Array, at: Uint8Array): void {
     const { index, kind, remoteOffset } = operation;
     const end = remoteOffset + effect.length;
@@ -221,7 +221,9 @@ export class FlowAudit {
     this.#fail(`target and receive memory: ${wrong} bytes were written by no operation`);
   }
 
-  /** What may have been executed, in order. `held`: words behind this operation were not. */
+  /**
+   * Operations that may have been executed, in order. `held`: words behind this operation were not.
+   */
   #remoteSteps(held: number): Step[] {
     const steps: Step[] = [];
     for (let index = Math.min(this.#placed, this.#firstUnreceived()); ; index++) {

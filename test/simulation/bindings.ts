@@ -38,7 +38,7 @@ export class Bindings {
   readonly #area: Area;
   readonly #random: Random;
   readonly #slots: readonly Slot[];
-  /** What the windows are bound to. */
+  /** Region to which the windows are bound. */
   readonly #target: MemoryRegion;
 
   constructor(pd: ProtectionDomain, area: Area, random: Random) {
@@ -55,7 +55,7 @@ export class Bindings {
     this.#slots = keys.map((key) => ({ key, state: 'closed', region: undefined }));
   }
 
-  /** What can be done now; undefined: nothing. */
+  /** Operation that is possible now; undefined: none. */
   next(): BindingPlan | undefined {
     const slot = this.#random.pick(this.#slots);
     if (slot.state === 'closed') return this.#open(slot);

@@ -130,10 +130,10 @@ export class Chatter {
   readonly #sender: QueuePair;
   readonly #receiver: QueuePair;
   readonly #ah: AddressHandle | undefined;
-  /** What is sent from: a slot per request in the queue. */
+  /** Source of sends: a slot per request in the queue. */
   readonly #source: Uint8Array;
   readonly #sourceMr: MemoryRegion;
-  /** What WRITEs go to: message n to slot n % SLOTS. */
+  /** Target of WRITEs: message n goes to slot n % SLOTS. */
   readonly #target: Uint8Array;
   readonly #targetMr: MemoryRegion;
 
@@ -236,7 +236,7 @@ export class Chatter {
       if (arm) this.#sendCq.reqNotify();
       this.#collectSends();
       this.#post();
-      // What is sent at once completes at once.
+      // Inline sends complete at once.
       this.#collectSends();
       // There are no answers: the next turn needs a timer.
       if (!this.finished) this.#goOnLater();

@@ -25,7 +25,7 @@ export interface CrashOptions {
   readonly loss?: number;
   /** Cuts that chance decides, at every step, besides "nothing came through" and "all". Default 1. */
   readonly cuts?: number;
-  /** What a cut keeps or loses as one. Default 64. */
+  /** Unit of loss at a cut, in bytes. Default 64. */
   readonly granularity?: 8 | 64;
   /** The fault that the suite must find: a store that says it is done when it begins. */
   readonly acknowledgesEarly?: boolean;
@@ -36,7 +36,7 @@ export interface CrashResult {
   readonly steps: number;
   readonly cuts: number;
   readonly appended: number;
-  /** What was lost, torn or unreadable; the first ones. */
+  /** Lost, torn or unreadable records; the first ones. */
   readonly violations: readonly string[];
 }
 
@@ -295,7 +295,7 @@ export function simulateCrash(options: CrashOptions): Promise<CrashResult> {
   return new CrashWorld(options).run();
 }
 
-/** What a seed decides by itself. */
+/** Options that follow from a seed. */
 export function crashOptionsOf(seed: number): CrashOptions {
   const random = new Random(seed).split('options');
   return {

@@ -160,7 +160,7 @@ export class SimulatedDevice {
     return made;
   }
 
-  /** What unreliable queue pairs receive into, if they share. */
+  /** Shared receive queue of the unreliable queue pairs. */
   sharedReceives(): ReceivePool {
     this.#receives ??= new ReceivePool(this, SHARED_RECEIVE_BYTES, true);
     return this.#receives;
@@ -258,7 +258,7 @@ export class SimulatedDevice {
     }
   }
 
-  /** What the device counts must be what the network saw. */
+  /** Compares the device's counters with the packets that the network saw. */
   auditCounters(): void {
     const { sentPkts, rcvdPkts, eventsLost } = this.context.counters();
     const { sent, delivered } = this.#link;

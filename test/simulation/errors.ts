@@ -27,7 +27,7 @@ export interface Draft {
   placeable: number;
 }
 
-/** What a draft may be spoiled with. */
+/** Objects with which a draft may be spoiled. */
 export interface Surroundings {
   /** The peer's memory that it names. */
   readonly target: Area;
@@ -43,9 +43,9 @@ export interface ErrorKind {
   readonly name: string;
   applies(draft: Draft, around: Surroundings): boolean;
   spoil(draft: Draft, around: Surroundings, random: Random): void;
-  /** What the request completes with. */
+  /** Status of the request's completion. */
   readonly status: number;
-  /** What a receive in hand at the peer may complete with, besides being flushed. */
+  /** Status that a receive in progress at the peer may complete with, besides a flush. */
   readonly receiveStatus: number;
   /** Does the peer's queue pair fail, too? Then what is behind is not executed. */
   readonly peerFails: boolean;

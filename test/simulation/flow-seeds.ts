@@ -1,6 +1,11 @@
 /**
- * Networks and streams by seed, and what has to hold for each: no queue pair fails or starves, the
- * link is used, few packets are sent that the network has not lost, and shares are equal.
+ * Networks and streams by seed, and the checks of each: no queue pair fails or starves, the link is
+ * used, few packets are sent that the network has not lost, and shares are equal.
+ *
+ * Where queue pairs are more than the packets that a path takes with its queue, one in 32 may
+ * complete nothing for half of the time. Seed 1368 has 64 queue pairs of 8 hosts on 36 places, and
+ * 13 % of the packets dropped: each queue pair keeps one packet in flight, and one that loses seven
+ * in a row waits for its timeout of 0.5 s, and longer after the next loss.
  */
 import { jain, runFlows, type FlowOptions, type FlowResult } from './flows.js';
 import { Random } from './random.js';

@@ -288,7 +288,7 @@ export class LayoutSide {
     return { addr: remote ? skip : pointer(from), key: mr.rkey, stream };
   }
 
-  /** What the oracle expects at these places. */
+  /** Bytes that the oracle expects at these places. */
   read(stream: readonly number[]): Uint8Array {
     return Uint8Array.from(stream, (at) => this.areas[at >> 20]!.expected[at & 0xfffff]!);
   }

@@ -121,7 +121,7 @@ class LayoutWorld {
 export async function simulateLayouts(seed: number): Promise<void> {
   const random = new Random(seed).split('layouts');
   const loss = random.pick(LOSSES);
-  // What UC loses is lost.
+  // UC does not retransmit lost packets.
   const qpType = loss === 0 && random.chance(0.3) ? QpType.UC : QpType.RC;
   const qpAccessFlags =
     qpType === QpType.UC ? AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE : undefined;

@@ -217,7 +217,7 @@ export class Network {
     }
   }
 
-  /** What the attacker sends arrives a little later than what it has seen. */
+  /** Injects a packet of the attacker, a little later than the one that it has seen. */
   #inject(path: Path, bytes: Uint8Array): void {
     const packet = path.attacker.inject(bytes);
     if (!packet) return;

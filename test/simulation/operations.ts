@@ -1,6 +1,6 @@
 /**
- * What can be posted, one entry per kind. The workload plans from this table and the auditor
- * judges by it; nothing else knows an opcode.
+ * Operations, one entry per kind. The workload plans from this table and the auditor judges by it;
+ * nothing else knows an opcode.
  */
 import { WcOpcode, WrOpcode } from '../../host/index.js';
 
@@ -12,9 +12,9 @@ export interface OperationKind {
   readonly completion: number;
   /** Local memory is read when it is sent, or written when the answer comes. */
   readonly local: 'gather' | 'scatter' | 'none';
-  /** What it does to the memory that it names at the peer. */
+  /** Effect on the memory that it names at the peer. */
   readonly remote: 'none' | 'place' | 'fetch' | 'modify' | 'flush';
-  /** What it does with a receive of the peer: fills it, or only completes it. */
+  /** Effect on a receive of the peer: fills it, or only completes it. */
   readonly receive: 'none' | 'data' | 'notice';
   /** The WcOpcode of that receive's completion. */
   readonly receiveCompletion: number;
@@ -41,7 +41,7 @@ const HERE = {
   weight: 0,
 } as const;
 
-/** What sends nothing: bindings.ts plans it, and `options.bindings` says how often. */
+/** Kinds that send nothing: bindings.ts plans them, and `options.bindings` sets their rate. */
 export const LOCAL_KINDS = {
   bind: { name: 'BIND_MW', opcode: WrOpcode.BIND_MW, completion: WcOpcode.BIND_MW, ...HERE },
   register: { name: 'REG_MR', opcode: WrOpcode.REG_MR, completion: WcOpcode.REG_MR, ...HERE },
@@ -151,7 +151,7 @@ export const PLACEMENT_KINDS: readonly OperationKind[] = [
   },
 ];
 
-/** What kills a key: chosen now and then instead of one of the others. */
+/** Kinds that invalidate a key: chosen now and then instead of one of the others. */
 export const INVALIDATING_KINDS: readonly OperationKind[] = [
   {
     name: 'SEND_WITH_INV',

@@ -11,7 +11,7 @@ export interface SimulationOptions {
   seed: number;
 
   // The network. Each pair of devices and direction is a path of its own.
-  /** What the ICRC covers. */
+  /** Pseudo header that the ICRC covers. */
   pseudoHeader: 'none' | 'ipv4' | 'ipv6';
   /** One way, for every packet. */
   latencyMicros: number;
@@ -36,11 +36,14 @@ export interface SimulationOptions {
   partitionMicros: number;
   /** Bandwidth of a path; 0: no limit. */
   bytesPerMicro: number;
-  /** What waits for the bandwidth beyond this is dropped; 0: no limit. */
+  /** Bytes that may wait for the bandwidth; packets beyond are dropped; 0: no limit. */
   queueBytes: number;
   /** Per packet between authenticated queue pairs: an attacker injects one (attacker.ts). */
   attacks: number;
-  /** What waits for the bandwidth behind this is marked (FECN); 0: nothing is. */
+  /**
+   * Bytes that may wait for the bandwidth unmarked; packets behind them are marked (FECN); 0: no
+   * marks.
+   */
   markBytes: number;
   /** The link reads a batch at once but gives it back up to this much later; 0: at once. */
   lateReleaseMicros: number;
@@ -300,7 +303,7 @@ export function mayRunOutOfRetries(o: SimulationOptions): boolean {
   return lost > 0.045 || (lost > 0 && o.retryCnt < 7) || slow || congested || unready;
 }
 
-/** What every option is where nothing is special: where the shrinker wants to get. */
+/** Neutral value of every option: the goal of the shrinker. */
 export const PERFECT: Partial<SimulationOptions> = {
   crashes: 0,
   partitions: 0,

@@ -4,7 +4,7 @@
  */
 import type { CancelTimer, Clock } from '../../host/device/clock.js';
 
-/** What an event is; its argument says which. */
+/** Kind of an event; the meaning of its argument depends on it. */
 export const EventKind = {
   /** A task of the world; the argument is its number. */
   TASK: 0,
@@ -32,7 +32,7 @@ export class EventQueue {
   #orders = new Float64Array(START_CAPACITY);
   #kinds = new Int32Array(START_CAPACITY);
   #arguments = new Int32Array(START_CAPACITY);
-  /** What `take` took last. */
+  /** Kind of the event that `take` took last. */
   kind = 0;
   argument = 0;
   readonly #tasks = new Map<number, () => void | Promise<void>>();
@@ -156,7 +156,7 @@ export class DeviceClock implements Clock {
   readonly #index: number;
   /** How far this clock has leapt ahead of the world's. */
   #ahead = 0;
-  /** What is in time, and what may be late. */
+  /** Timers: the exact one, and the one that may be late. */
   readonly #timers: [Alarm?, Alarm?] = [];
   /** World time of the earliest event that is queued for it; Infinity: none. */
   #queuedAt = Infinity;

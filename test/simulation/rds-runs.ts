@@ -3,7 +3,7 @@ import { simulateRds } from './rds.js';
 
 const PROGRESS_MILLIS = 10_000;
 
-/** Returns how many failed. Tells on standard error how far it is: many seeds take long. */
+/** Returns how many failed. Prints its progress on standard error: many seeds take long. */
 export function runRds(first: number, count: number): number {
   const started = performance.now();
   const totals = new Map<string, number>();

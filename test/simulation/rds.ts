@@ -55,7 +55,7 @@ class SimulatedSocket implements PortUser {
   readonly number: number;
   port!: Port;
   isSlow = false;
-  /** What was refused and is to be tried again. */
+  /** Refused messages, to be sent again. */
   readonly again: { node: number; port: number; size: number }[] = [];
   #isReading = false;
   #isTrying = false;
@@ -78,7 +78,7 @@ class SimulatedSocket implements PortUser {
 
   /** Sends, now or when the socket becomes writable. */
   send(to: { node: number; port: number; size: number }): void {
-    // What waits for the same reader waits in front.
+    // Messages for the same reader keep their order.
     const isBehind = this.again.some(({ node, port }) => node === to.node && port === to.port);
     if (isBehind || !this.#try(to)) this.again.push(to);
   }
@@ -321,7 +321,7 @@ class RdsWorld {
     for (const connection of [...this.network.open]) {
       if (connection.transport === transport) connection.sever();
     }
-    // What it had sent, or had received and not read, may be gone.
+    // Messages that it had sent, or had received and not read, may be lost.
     for (const [key, flow] of this.#flows) {
       const [from, to] = [Math.floor(key / 4096) >> 6, (key % 4096) >> 6];
       if (from === node || to === node) flow.missing.clear();

@@ -30,7 +30,7 @@ export class Side {
   readonly serial: number;
   readonly qp: QueuePair;
   readonly queues: readonly CompletionQueue[];
-  /** What this side sends from, what its READs bring, what the peer may reach, and receives. */
+  /** Memory of this side: for sends, for data of READs, for access by the peer, for receives. */
   readonly source: Area;
   readonly landing: Area;
   readonly target: Area;
@@ -40,7 +40,7 @@ export class Side {
   store: SimulatedStore | undefined;
   /** Keys of the target that come and go. */
   readonly bindings: Bindings | undefined;
-  /** What this side posts, and what the peer posts. Set once both sides exist. */
+  /** Audits of the requests of this side, and of the peer's. Set once both sides exist. */
   out!: FlowAudit;
   in!: FlowAudit;
   peer!: Side;
@@ -218,7 +218,7 @@ export class Side {
 
   #retire(operation: Operation): void {
     this.out.retired = operation.index + 1;
-    // What was flushed may still be on its way: its keys stay.
+    // Flushed requests may still be in flight: their keys stay.
     if (this.failed) return;
     if (operation.remoteRegion) operation.remoteRegion.uses--;
     if (operation.localRegion) {
@@ -278,7 +278,7 @@ export class Side {
   audit(): void {
     if (this.lost) return;
     const { out, in: flow } = this;
-    // What is neither signalled nor flushed is over: it had succeeded before.
+    // Unsignalled requests before the first completion have succeeded.
     while (!this.failedSend && out.retired < out.operations.length) {
       const silent = out.operations[out.retired]!;
       if (silent.signalled) break;

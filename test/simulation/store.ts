@@ -11,7 +11,7 @@ import type { Random } from './random.js';
 export const FLUSH_ACCESS = AccessFlag.FLUSH_GLOBAL | AccessFlag.FLUSH_PERSISTENT;
 
 export class SimulatedStore {
-  /** What would be there after a loss of power. */
+  /** Contents after a loss of power. */
   readonly durable: Uint8Array;
   readonly #device: SimulatedDevice;
   /** The device may be killed, and open again. */
@@ -34,7 +34,7 @@ export class SimulatedStore {
     );
   }
 
-  /** What is under way is over, and what waited behind it. */
+  /** Completes flushes in flight, and those behind them. */
   close(): void {
     while (this.#pending) this.#pending();
     void this.#segment.remove();

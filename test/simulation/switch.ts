@@ -112,7 +112,7 @@ export class Switch {
   readonly #free: number[] = [];
   readonly #floodRandom: Random;
   readonly #stalls: Spells | undefined;
-  /** What the socket of the first host keeps. */
+  /** Bytes in the socket buffer of the first host. */
   #keptBytes = 0;
 
   constructor(queue: EventQueue, line: Line, endpoints: readonly Endpoint[], random: Random) {
@@ -190,7 +190,7 @@ export class Switch {
     const [share, bytes] = flood;
     const interval = (bytes * 8) / (rate * share);
     const { now } = this.queue;
-    // What came long ago has left.
+    // Packets that came long ago have left.
     port.floodAt = Math.max(port.floodAt, now - 2e6);
     while (port.floodAt <= now) {
       const at = port.floodAt;

@@ -1,4 +1,4 @@
-/** What no run may show: the engine, or the host, broke a promise. */
+/** Violation: the engine, or the host, broke a promise. No run may show one. */
 export class Violation extends Error {
   override readonly name = 'Violation';
 }

@@ -16,7 +16,7 @@ export interface SeedTask {
   readonly kind: SeedKind;
 }
 
-/** What became of one seed. */
+/** Result of one seed. */
 export interface SeedResult {
   readonly seed: number;
   readonly packets: number;

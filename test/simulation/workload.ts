@@ -1,7 +1,7 @@
 /**
- * What applications do: plans requests from the table of kinds and posts them in batches, as far as
- * queues and memory have room. It keeps the rules that a correct application keeps, but for the
- * one request of a connection that is meant to break one.
+ * Workload of applications: plans requests from the table of kinds and posts them in batches, as
+ * far as queues and memory have room. It keeps the rules that a correct application keeps, but for
+ * the one request of a connection that is meant to break one.
  */
 import type { AnyRequest } from '../support/any-request.js';
 import { PlacementType, SelectivityLevel, SendFlag } from '../../host/index.js';
@@ -203,7 +203,7 @@ export class Workload {
     };
   }
 
-  /** What a request that kills a key kills: always something, since an idle area gets another. */
+  /** Key that an invalidating request invalidates: always one, since an idle area gets another. */
   #victim({ source, landing, target, receive, peer }: Side, kind: OperationKind) {
     if (!kind.invalidates) return undefined;
     const areas = kind.invalidates === 'ours' ? [source, landing, target, receive] : [peer.target];
@@ -239,7 +239,7 @@ export class Workload {
     return { ...request, wrId: side.sendId(index), sendFlags: SendFlag.SIGNALED | fence };
   }
 
-  /** What it leaves at the peer. A comparison matches more often than chance would have it. */
+  /** Effect at the peer. A comparison matches more often than chance would have it. */
   #effect(kind: OperationKind, data: Uint8Array, operands: Operands): Uint8Array | undefined {
     if (kind.remote === 'place' && data.length > 0) return data;
     if (!kind.modify || data.length < 8) return undefined;

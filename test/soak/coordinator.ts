@@ -44,9 +44,9 @@ export interface Sample extends MemoryUse {
 
 export interface Soaked {
   readonly violations: readonly string[];
-  /** What was done to members, and how often. */
+  /** Faults injected into members, and their counts. */
   readonly faults: Readonly<Record<string, number>>;
-  /** What members did, all lives together. */
+  /** Counters of the members, over all incarnations. */
   readonly counts: Readonly<Record<string, number>>;
   readonly samples: readonly Sample[];
   /** Records in ledgers that were acknowledged; each audit looked at all of a member. */

@@ -14,7 +14,7 @@ import { read } from '../support/script.js';
 import { plotPage } from './plot.js';
 import { words, type SoakOptions } from './words.js';
 
-/** What may come and go: buffers of the runtime, code that is compiled. */
+/** Allowance for memory that may come and go: buffers of the runtime, code that is compiled. */
 const GROWTH_BYTES_MAX = 32 * 2 ** 20;
 const ENGINE_GROWTH_BYTES_MAX = 2 ** 20;
 /** As shells count it: 128 + SIGINT. */

@@ -203,7 +203,9 @@ async function wantRoom(context: Context): Promise<void> {
   }
 }
 
-/** Ends with all that a device of ours has been given back; an error ends the process at once. */
+/**
+ * Ends when all resources of the member's device are returned; an error ends the process at once.
+ */
 async function run(): Promise<void> {
   let wire: FaultLink | undefined;
   if (isLossy)

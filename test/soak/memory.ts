@@ -1,12 +1,12 @@
 /**
- * What memory did over time: how steep, and how much more there was in the end. The engine's is
- * judged in quiet times, at its least: memory for a dead peer stays until its death is noticed, an
- * extra file while it is open; a leak is there at all times.
+ * Trend of memory over time: its slope, and the growth at the end. The engine's is judged in quiet
+ * times, at its least: memory for a dead peer stays until its death is noticed, an extra file while
+ * it is open; a leak is there at all times.
  */
 import type { Sample } from './coordinator.js';
 import type { MemoryUse } from './messages.js';
 
-/** What was measured of one member at one time. */
+/** Measurement of one member at one time. */
 export type Measured<Name extends string> = Readonly<Record<Name | 'seconds' | 'member', number>>;
 
 export interface Trend {

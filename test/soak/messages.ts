@@ -1,4 +1,4 @@
-/** What the coordinator and the members of a soak tell each other. */
+/** Messages between the coordinator and the members of a soak. */
 export interface PeerPlace {
   readonly member: number;
   readonly incarnation: number;
@@ -29,13 +29,13 @@ export type Report =
   | ({ readonly kind: 'up' } & PeerPlace)
   /** `count` records are in the ring of `writer` at `owner`, and were flushed. */
   | { readonly kind: 'ring'; readonly owner: number; readonly count: number }
-  /** What the ring said when the writer came back. */
+  /** State of the ring when the writer came back. */
   | { readonly kind: 'found'; readonly owner: number; readonly count: number }
   | {
       readonly kind: 'beat';
       readonly memory: MemoryUse;
       readonly counts: Counts;
-      /** What it waits for, before it can end. */
+      /** Operations that it waits for, before it can end. */
       readonly pending: readonly string[];
     }
   | { readonly kind: 'violation'; readonly sentence: string }

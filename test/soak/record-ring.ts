@@ -1,7 +1,7 @@
 /**
- * What a peer keeps in another one's persistent memory: numbered records in a ring, and a word that
- * says how many there are. A record is written and flushed before the word is, so what the word
- * counts is there, whole, whichever process is killed; the record behind it may be partial.
+ * Ring of a writer in another member's persistent memory: numbered records, and a word with their
+ * count. A record is written and flushed before the word is, so counted records are there, whole,
+ * whichever process is killed; the record behind them may be partial.
  *
  * ```
  *  0  8  word: count, low 32 bits | its complement
@@ -37,7 +37,7 @@ export function readWord(bytes: Uint8Array): number | undefined {
   return ~count >>> 0 === complement ? count : undefined;
 }
 
-/** What is wrong with a ring of `writer`, of which `acknowledged` records were acknowledged. */
+/** Complaint about a ring of `writer`, of which `acknowledged` records were acknowledged. */
 export function judgeLedger(
   bytes: Uint8Array,
   writer: number,

@@ -34,7 +34,7 @@ test('a session that waits for the answer of a dead peer notices it, and ends', 
     const sgList = [{ addr: mr.addr + 2048n, length: MESSAGE_BYTES, lkey: mr.lkey }];
     const { recvCq } = await request.accept({ pd, privateData }, (qp) => qp.postRecv({ sgList }));
     const [received] = await recvCq.wait(1);
-    // What it said before is heard: it was acknowledged.
+    // A message sent before arrives: it was acknowledged.
     await new Promise((resolve) => setTimeout(resolve, 50));
     wire.change({ loss: 1 });
     return received?.status;

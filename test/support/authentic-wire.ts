@@ -19,7 +19,7 @@ export interface Peer {
   /** Counter of the next packet. */
   counter: bigint;
   key: Uint8Array;
-  /** What reaches the device: a sealed packet with its ICRC. */
+  /** Seals a packet as it reaches the device, with its ICRC. */
   seal(plain: Uint8Array, counter?: bigint): Uint8Array;
   /** WRITE of `length` bytes at `offset`, with the PSN that is expected. */
   write(offset: number, data: Uint8Array): Uint8Array;
@@ -54,7 +54,7 @@ export function authentic(
   });
 }
 
-/** What the device sent, opened; their counters count up from `first`. */
+/** Opens the packets that the device sent; their counters count up from `first`. */
 export function opened(
   wire: Wire,
   first = 0n,

@@ -15,7 +15,7 @@ export interface TestBatchOptions {
   onRelease?: () => void;
 }
 
-/** What the memory is overwritten with at the release. */
+/** Value with which the memory is overwritten at the release. */
 const OVERWRITTEN = 0xee;
 
 /**

@@ -96,7 +96,7 @@ export class Site {
 /** A page whose Worker runs the code that the test sends. */
 export class Tab {
   readonly page: Page;
-  /** What came to its console as an error, and what was thrown and not caught. */
+  /** Errors on its console, and uncaught exceptions. */
   readonly errors: string[] = [];
 
   constructor(page: Page | FirefoxPage) {
@@ -114,7 +114,7 @@ export class Tab {
 
   /**
    * Runs `action` in the Worker: its text is sent, so it has nothing of the test but `argument`.
-   * What it throws is thrown here, as `NAME CODE: MESSAGE`.
+   * An exception of `action` is thrown here, as `NAME CODE: MESSAGE`.
    */
   run<State, Argument, Value>(
     action: (verbena: typeof Verbena, state: State, argument: Argument) => Value,

@@ -15,7 +15,7 @@ const BESIDE = /new URL\(\s*'(\.\.?\/[^']+\.js)',\s*import\.meta\.url,?\s*\)/g;
 const OWN_URL = /(?<!['"`])\bimport\.meta\.url\b(?!['"`])/g;
 /** Programs that tests start by their path; the last one serves files beside its own. */
 const EXAMPLES = /^host\/examples\/(?!18-browser)/;
-/** What they start is started from its own file: a reader's program, hooks, pages. */
+/** Files that are started as programs of their own: a reader's program, hooks, pages. */
 const OWN_FILES =
   /^(host\/(examples|demo\/page|cli)|test\/(examples|mutants|browser|interop)|.*\.browser)\b/;
 

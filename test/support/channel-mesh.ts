@@ -22,7 +22,7 @@ export async function connectLinks(a: DataChannelLink, b: DataChannelLink): Prom
   await eventually(() => b.peers.some((peer) => peer.equals(a.info.local)));
 }
 
-/** What libdatachannel forgets to end keeps a process alive: to be called when all is closed. */
+/** Ends the threads of libdatachannel, which keep a process alive: call it when all is closed. */
 export async function releaseDataChannels(): Promise<void> {
   (await import('node-datachannel')).cleanup();
 }

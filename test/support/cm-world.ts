@@ -88,11 +88,11 @@ export class Node {
   readonly core: CmCore;
   readonly endpoint: Endpoint;
   readonly world: CmWorld;
-  /** What came to its listeners, each with the end that was made for it. */
+  /** Requests at its listeners, each with the end that was made for it. */
   readonly requests: { readonly request: Request; readonly end: End }[] = [];
-  /** What to do with a request. Default: accept it. */
+  /** Handler of a request. Default: accept it. */
   onRequest: (request: Request, end: End) => void = (request) => this.accept(request.connection);
-  /** What to do with a reply. Default: be ready. */
+  /** Handler of a reply. Default: be ready. */
   onReply: (end: End) => void = (end) => this.core.ready(end.connection!);
   /** Of its listeners and its connections. Default: none. */
   auth: AuthRule | undefined;
@@ -212,7 +212,7 @@ export class CmWorld {
   readonly nodes: Node[] = [];
   /** Names of the messages that were sent, in order. */
   readonly sent: MessageName[] = [];
-  /** What becomes of the nth datagram. Default: it passes. */
+  /** Fate of the nth datagram. Default: it passes. */
   fate: (index: number, name: MessageName, mad: Uint8Array) => Fate = () => 'pass';
   now = 1_000_000;
   #order = 0;

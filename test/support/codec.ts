@@ -99,7 +99,7 @@ export function zlibIcrc(flow: Flow, packet: Uint8Array, form: IcrcForm = 'stand
   return form === 'standard' ? once : crc32(packet.subarray(0, packet.length - ICRC_SIZE), once);
 }
 
-/** What an IP id that is not 0 changes in the ICRC of a packet. A CRC is linear. */
+/** Difference in the ICRC of a packet if its IP id is not 0. A CRC is linear. */
 export function ipIdEffect(flow: Flow, packetLength: number, form: IcrcForm): number {
   if (flow.ipVersion !== 4 || flow.ipId === 0) return 0;
   const covered = packetLength - ICRC_SIZE;

@@ -84,7 +84,7 @@ function enumValues() {
 }
 const ENUM_VALUES = enumValues();
 
-/** What is of type `Enums.…` shows a value in the enum's own object, and a name elsewhere. */
+/** A member of type `Enums.…` shows a value in the enum's own object, and a name elsewhere. */
 function showEnums(reflection) {
   if (reflection.type === undefined) return;
   const isMember = reflection.parent?.parent?.kindOf?.(ReflectionKind.Variable) === true;

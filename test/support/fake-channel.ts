@@ -6,7 +6,7 @@ import { Gid, type Endpoint } from '../../host/link/endpoint.js';
 
 export class FakeChannel implements DatagramChannel {
   bufferedBytes = 0;
-  /** What was sent, copied. */
+  /** Sent messages, copied. */
   readonly sent: Uint8Array[] = [];
   /** Takes nothing. */
   isFull = false;

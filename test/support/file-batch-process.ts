@@ -16,7 +16,7 @@ const uvu = globalThis as { UVU_DEFER?: number; UVU_QUEUE?: unknown[][]; UVU_IND
 uvu.UVU_DEFER = 1;
 const { exec } = await import('uvu');
 
-/** What a file leaves open keeps a process of its own from ending. */
+/** Time limit for handles that a file leaves open; they keep a process of its own from ending. */
 const OPEN_MILLIS_MAX = Number(process.env['VERBENA_TEST_OPEN_MILLIS'] ?? 20_000);
 
 /** No complaint: a file whose tests run in another process prints that one's summary. */
@@ -40,7 +40,7 @@ function openResources(): Map<string, number> {
   return counts;
 }
 
-/** What is open beyond `before`, as words. */
+/** Handles that are open beyond `before`, as words. */
 function openBeyond(before: ReadonlyMap<string, number>): string[] {
   return [...openResources()]
     .filter(([kind, count]) => count > (before.get(kind) ?? 0))

@@ -106,7 +106,7 @@ export class FirefoxPage {
     this.#context = context;
   }
 
-  /** What the page reports as an error. */
+  /** Calls `listener` for each error that the page reports. */
   onError(listener: (text: string) => void): void {
     this.#session.onEvent(({ method, params }) => {
       const isOwn = (params as { source?: { context?: string } }).source?.context === this.#context;

@@ -7,7 +7,7 @@ import koffi from 'koffi';
 const [AF_INET, SOCK_RAW, IPPROTO_ICMP, IPPROTO_UDP] = [2, 3, 1, 17];
 const [UNREACHABLE, FRAGMENTATION_NEEDED] = [3, 4];
 const DONT_FRAGMENT = 0x4000;
-/** The least that Linux believes (net.ipv4.route.min_pmtu). */
+/** The least that Linux accepts (net.ipv4.route.min_pmtu). */
 export const LEAST_PATH_MTU = 552;
 
 /** IPv4 address and UDP port. */

@@ -18,14 +18,14 @@ import { usageOf } from '../../host/verbs/heap/heap-usage.js';
 const ADDRESS = 64;
 const SLOTS = 4;
 
-/** What a process of the world dies of. */
+/** Exception that ends a process of the world. */
 export class Killed extends Error {}
 
 export class HeapWorld {
   readonly table: HeapTable;
   readonly incarnations: number[] = Array.from({ length: SLOTS }, () => 0);
   readonly committed: [address: number, bytes: number][] = [];
-  /** What gives the heaps that join later storage of others. */
+  /** Source of storage for heaps that join later. */
   room: SlabHeapOptions['room'];
   /** Bytes that `commit` gives storage at most. */
   bytesMax = Infinity;
@@ -35,7 +35,7 @@ export class HeapWorld {
     this.table = new HeapTable(memory, ADDRESS, spans);
   }
 
-  /** What the process of a slot knows of the others. */
+  /** Members as the process of a slot sees them. */
   members(slot: number): HeapMembers {
     return {
       slot,

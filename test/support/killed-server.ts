@@ -72,7 +72,7 @@ function checkRecords(records: readonly Uint8Array[], told: number): number {
   return records.length;
 }
 
-/** What the client knows, whatever becomes of its connection. */
+/** Progress at the client, also after the connection is lost. */
 export interface Progress {
   acknowledged: number;
   isCut: boolean;

@@ -16,7 +16,7 @@ export interface LateReleaseOptions {
 }
 
 export class LateReleaseLink implements Link {
-  /** What a user overwrote before its release: "packet 3 of a batch changed …". */
+  /** Buffers that a user overwrote before their release: "packet 3 of a batch changed …". */
   readonly violations: string[] = [];
   readonly #link: Link;
   readonly #random: () => number;

@@ -1,6 +1,6 @@
 /**
- * What a memory layout means, said in the most naive way: the address of every byte of the stream,
- * one after the other. Nothing here is shared with the engine's compiler or its walk.
+ * Oracle of memory layouts, in the most naive way: the address of every byte of the stream, one
+ * after the other. Nothing here is shared with the engine's compiler or its walk.
  */
 import type { LayoutMemoryRegion, MrLayoutInterleaved, Sge } from '../../host/index.js';
 
@@ -85,7 +85,7 @@ export function stencilStream(
   return stream.slice(0, length);
 }
 
-/** What keys open, where those of `layouts` are known by description and the others by `region`. */
+/** Lookup of keys: those of `layouts` by description, others by `region`. */
 export function lookupOf(layouts: readonly Described[], region: Lookup): Lookup {
   const known = new Map(layouts.map((layout) => [layout.mr.lkey, layout]));
   const streams = new Map<Described, Stream>();

@@ -62,7 +62,7 @@ export function refusal(code: string, pattern: RegExp): (error: unknown) => bool
 
 export const isMisuse = (error: unknown): boolean => error instanceof MisuseError;
 
-/** What a SEND of these bytes completes with. */
+/** Status of a SEND of these bytes. */
 export function sent(wire: Wire, ...sgList: Sge[]): string | undefined {
   wire.qp.postSend({ opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList });
   const [packet] = wire.takePackets();

@@ -35,7 +35,7 @@ export class LocalChannel {
     };
   }
 
-  /** Tells the target that the source has posted or answered something. */
+  /** Notifies the target that the source has posted or answered something. */
   announce(): void {
     this.#announce();
   }

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import type * as verbena from '../../host/index.js';
 import type * as pair from './pair.js';
 
-/** What a member keeps from one function to the next, once it has put it there. */
+/** State that a member keeps from one function to the next, once it has stored it. */
 export interface Kept {
   memory: Uint8Array;
   pd: verbena.ProtectionDomain;
@@ -21,7 +21,7 @@ export interface Kept {
   qp: verbena.QueuePair;
 }
 
-/** What a member has at hand. */
+/** Objects that a member's functions can use. */
 export interface MemberWorld {
   readonly verbena: typeof verbena;
   readonly pair: typeof pair;

@@ -19,7 +19,7 @@ function say(value: object): void {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }
 
-/** What the test asks for; the answer is its value. */
+/** Commands of the test; the answer is their value. */
 const commands: Readonly<Record<string, (words: string[]) => Promise<unknown>>> = {
   peers: async ([count]) => mesh.waitForPeers(Number(count), { timeout: 20_000 }),
   write: async ([at, value]) => {

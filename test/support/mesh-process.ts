@@ -14,7 +14,7 @@ import { eventually } from './receiver.js';
 
 const PROGRAM = fileURLToPath(new URL('./mesh-member.js', import.meta.url));
 
-/** What a member says. */
+/** Message of a member. */
 export interface Said {
   readonly self?: string;
   readonly join?: string;

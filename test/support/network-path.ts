@@ -94,7 +94,7 @@ export class NetworkPath {
     };
   }
 
-  /** What passes from now on. */
+  /** Changes the options for later packets. */
   change(options: PathOptions): void {
     this.#options = { ...this.#options, ...options };
   }

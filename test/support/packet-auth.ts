@@ -53,7 +53,7 @@ export function sealPacket(
   ]);
 }
 
-/** What `sealPacket` took, and the counter. Throws when the tag does not fit. */
+/** Plaintext and counter of a packet that `sealPacket` sealed. Throws when the tag does not fit. */
 export function openPacket(
   key: Uint8Array,
   packet: Uint8Array,

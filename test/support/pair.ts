@@ -43,7 +43,7 @@ export interface PairOptions {
   readonly attributes?: QpAttributes;
   /** Wraps each side's link: faults, traces. */
   readonly wrap?: (link: Link, side: 'a' | 'b', clock: VirtualClock) => Link;
-  /** Both sides know of each other what the connection manager tells our own peers. */
+  /** Both sides have the parameters that the connection manager sends to Verbena peers. */
   readonly acquainted?: boolean;
   /** Packets that both sides keep when they come ahead. Default 0: go-back-N. */
   readonly reorderPackets?: number;

@@ -12,7 +12,7 @@ export async function keyFile(space: Workspace, name: string, ...keys: string[])
   return path;
 }
 
-/** What a capture has, from the BTH on. */
+/** Packets of a capture, from the BTH on. */
 export function packetsOf(path: string): Uint8Array[] {
   const ports = Array.from({ length: 65536 - 1024 }, (_, index) => 1024 + index);
   return [...readPcap(readFileSync(path), { port: ports })].map(({ payload }) => payload.slice());

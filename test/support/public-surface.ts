@@ -1,5 +1,5 @@
 /**
- * What the package exports, read from its compiled declarations: names, their docstrings, and the
+ * Exports of the package, read from its compiled declarations: names, their docstrings, and the
  * methods of classes. By syntax alone, so that a test may ask.
  */
 import { readFileSync } from 'node:fs';

@@ -52,7 +52,7 @@ export const Mail = {
 
 /** Bytes of each WRITE: one packet, one copy. */
 export const WRITE_BYTES = 4096;
-/** What this thread writes; the main thread never writes it. */
+/** Value that this thread writes; the main thread never writes it. */
 export const INTRUDER = 0xee;
 
 /** One of the two contexts, and memory for what it is made of. */

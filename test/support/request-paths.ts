@@ -34,7 +34,7 @@ export const REQUEST_PATHS: readonly RequestPath[] = [
   CONTEXTS,
 ];
 
-/** What a side has seen, without what differs from run to run (keys, addresses, times). */
+/** Observations of a side, without values that differ from run to run (keys, addresses, times). */
 export interface Seen {
   readonly completions: string[];
   readonly events: string[];
@@ -111,7 +111,7 @@ export class PathWorld {
   }
 }
 
-/** What both sides have seen when `body` and all that it began is over. */
+/** Observations of both sides when `body` and all that it began is over. */
 export async function runOver(
   path: RequestPath,
   options: PairOptions,

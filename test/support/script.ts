@@ -1,6 +1,7 @@
 /**
- * What the words behind `npm run NAME --` mean: one voice for all scripts, which is that of the
- * `verbena` command. The words of a script are in `words.ts` of its folder, apart from what it does.
+ * Parser of the words behind `npm run NAME --`: one voice for all scripts, which is that of the
+ * `verbena` command. The words of a script are in `words.ts` of its folder, apart from what it
+ * does.
  */
 import { Command, CommanderError, InvalidArgumentError } from 'commander';
 

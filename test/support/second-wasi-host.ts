@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { ConsoleStdout, File, OpenFile, WASI } from '@bjorn3/browser_wasi_shim';
 import { SELFTEST_WASM, type SelftestResult } from '../../host/engine/selftest.js';
 
-/** What the shim wants from a command. */
+/** Exports of a command that the shim uses. */
 interface CommandExports {
   memory: WebAssembly.Memory;
   _start(): unknown;

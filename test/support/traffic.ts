@@ -1,6 +1,6 @@
 /**
  * WRITEs from a device in this process to members that share one (member.ts): each has a queue pair
- * of its own, and a peer here that knows nothing of processes.
+ * of its own, and a peer here without shared state.
  */
 import {
   Endpoint,

@@ -4,7 +4,7 @@
  */
 import type * as Browser from '../../host/browser/index.js';
 
-/** What Node's index and the browser's have in common. */
+/** Common exports of Node's index and the browser's. */
 export type Library = Pick<
   typeof Browser,
   'AccessFlag' | 'SendFlag' | 'WcStatus' | 'WrOpcode' | 'connect' | 'listen'

@@ -60,7 +60,7 @@ export interface Packet extends Fields {
   readonly destination: Endpoint;
 }
 
-/** What `expectPacket` compares; `payload` as well when it is there. */
+/** Fields that `expectPacket` compares; `payload` as well when it is there. */
 export type Expected = Partial<Fields> & { readonly payload?: Uint8Array };
 
 export interface WireOptions {

@@ -67,7 +67,7 @@ test('a file that ends the process fails, and those behind it run in another one
   ]);
 });
 
-test('what a file leaves behind is its failure', async () => {
+test('a file that leaves a handle open fails', async () => {
   assert.equal(await run(['leaves', 'passes', 'changes', 'passes']), [
     'leaves: 1 passed, 1 failed, left open: 1 Timeout',
     'passes: 2 passed, 0 failed',

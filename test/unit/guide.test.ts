@@ -1,4 +1,4 @@
-/** What the guide and the docstrings say of the public surface is complete. */
+/** The guide and the docstrings cover the whole public surface. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { test } from 'uvu';

@@ -35,7 +35,7 @@ const HOST = [
 ];
 /** Imported by no other folder. */
 const LEAVES = new Set(['cli', 'examples']);
-/** What each folder of the engine may import besides itself. */
+/** Imports that each folder of the engine may have besides itself. */
 const ASSEMBLY: { readonly [folder: string]: readonly string[] } = {
   wire: [],
   crypto: [],

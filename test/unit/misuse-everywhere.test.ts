@@ -44,7 +44,7 @@ for (const [name, [call, argument]] of Object.entries(CALLS)) {
 
 /** Numbers, strings and objects that no function and no method wants. */
 const ODD: readonly unknown[] = [undefined, null, 5, TEXT, true, () => undefined, NaN, {}, [], -1];
-/** What calls that wait get before they are left alone. */
+/** Time for calls that wait, before they are left alone. */
 const WAIT_MILLIS = 20;
 /** Nothing else reads them: errors of the library, and constructors that are internal. */
 const INTERNAL = /Error$|^(?:NvmeFileStore|NvmePmemStore|NvmeTarget|RealClock)$/;
@@ -61,7 +61,7 @@ async function firstBareError(
   for (const value of ODD) {
     try {
       const made = Promise.resolve(call(value));
-      // What opens late is closed late.
+      // Objects that open late are closed late.
       const closed = made.then((opened) => (opened as Closable | undefined)?.close?.());
       closed.catch(() => undefined);
       await Promise.race([made, sleep(WAIT_MILLIS, undefined, { ref: false })]);

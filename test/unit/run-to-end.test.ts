@@ -1,4 +1,4 @@
-/** What the runner of these tests does with one that hangs. */
+/** The runner of these tests, with a test that hangs. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';

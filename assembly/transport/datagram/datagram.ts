@@ -127,8 +127,8 @@ export function receiveDatagram(
 }
 
 /**
- * What stands in front of the payload: the IPv6 header (links without IP have one in form), or 20
- * zero bytes and the IPv4 header, as far as a socket tells it (IBA A17.4.5.1).
+ * Writes the header before the payload: the IPv6 header (links without IP have one in form), or 20
+ * zero bytes and the IPv4 header, as far as a socket reports it (IBA A17.4.5.1).
  */
 function writeGrh(context: Context, descriptor: ReceiveDescriptor, grh: usize, length: u32): void {
   memory.fill(grh, 0, GRH_SIZE);

@@ -60,7 +60,7 @@ export function takeLocalTurn(context: Context, qp: QueuePair): u32 {
     if (qp.localLate) expireMessages(context, qp);
     if (!isWorking(qp)) return LocalTurn.IDLE;
   }
-  // What was refused goes by packets when all before it is answered.
+  // A refused request goes by packets once all requests before it are acknowledged.
   if (qp.localRefused && qp.localPosted == 0) {
     qp.localRefused = 0;
     return LocalTurn.PACKETS;
@@ -121,7 +121,8 @@ function waitOrSend(qp: QueuePair): u32 {
 function pausesPackets(qp: QueuePair): bool {
   const count: u32 = (qp.sendNext - qp.localSince) & 0xffff;
   if (count < RETRY_AFTER || qp.state != <u32>QpState.RTS || !outstanding(qp)) return false;
-  // What waits for a response, or is sent again, is left alone; and the peer has been asked.
+  // Requests that wait for a response or are retransmitted stay in flight; and an acknowledgement
+  // has been requested.
   const isBusy = (qp.rnrWaiting | qp.sendStopped | qp.packetsSinceAckRequest) != 0;
   if (isBusy || qp.psnNext != qp.psnMax || anyRepairs(qp) || readsInFlight(qp) != 0) return false;
   if (qp.sendNext == qp.sendFetched) return true;

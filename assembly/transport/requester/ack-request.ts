@@ -9,7 +9,7 @@ import { QpState, SendFlag } from '../shared/status';
 import { SendRequest } from '../shared/work-request';
 import { opensBehind, mayTransmit } from './congestion-window';
 
-/** What holds for each packet of a run. */
+/** Facts that hold for each packet of a run. */
 export enum RunBits {
   /** The window is open for it, and for one more behind it. */
   OPEN = 1,

@@ -1,5 +1,5 @@
 /**
- * Which answers the requester believes. RoCEv2 authenticates no packet, so an attacker that forges
+ * Checks of answers to the requester. RoCEv2 authenticates no packet, so an attacker that forges
  * the peer's address and knows the queue pair number tries PSNs blindly: with 64 packets in flight
  * one of 262,144 guesses is the PSN of one of them. Three checks stand against it.
  *
@@ -12,7 +12,7 @@
  *   its requests, and an answer proves that the NAK was forged. Silence ends the queue pair with
  *   the status of the NAK.
  *
- * What fails is counted (`dropGhost`) and not answered.
+ * A failed check is counted (`dropGhost`) and the packet dropped.
  */
 import { psnDistance } from '../../wire/psn';
 import { NakCode } from '../../wire/syndrome';

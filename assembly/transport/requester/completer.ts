@@ -97,7 +97,7 @@ export function completeBefore(context: Context, qp: QueuePair, psn: u32): bool 
     if (awaitsData(request)) {
       moveUnacked(context, qp, end);
       takePlaced(context, qp);
-      // What is oldest has the oldest PSN: whatever is answered is answered beyond it.
+      // The oldest request has the oldest PSN: any acknowledged PSN is beyond it.
       if (!isOver(qp, request)) {
         if (qp.psnUnacked == qp.psnExecuted) return true;
         if (!isAnswered(qp, request)) {
@@ -153,7 +153,7 @@ function missesResponse(context: Context, qp: QueuePair, from: u32): void {
     qp.psnExecuted = qp.psnUnacked;
     return;
   }
-  // What was withdrawn is not in flight.
+  // Withdrawn packets are not in flight.
   const end = isBeyond(qp, qp.psnExecuted, qp.psnNext) ? qp.psnNext : qp.psnExecuted;
   const arrived = noteExecuted(context, qp, isBeyond(qp, from, end) ? end : from, end);
   if (arrived > 0) growCongestionWindow(context, qp, arrived);

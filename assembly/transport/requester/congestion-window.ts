@@ -143,7 +143,10 @@ export function endProbe(context: Context, qp: QueuePair, psn: u32): void {
   if (qp.flightMax == 0) noteRoundTrip(context, qp, sample);
 }
 
-/** What is measured would be of a packet that is sent twice: give it up. */
+/**
+ * Abandons a measurement: its packet is about to be retransmitted, so the sample would be
+ * ambiguous.
+ */
 export function dropProbe(qp: QueuePair): void {
   qp.probeMicros = 0;
 }

@@ -86,7 +86,7 @@ export function noteArrivedBefore(context: Context, qp: QueuePair, psn: u32): u3
   const known = qp.arrivedCount;
   const last = psnAdd(psn, <u32>-1);
   if (!isBitSet(qp.arrivedMap, qp.flightMax, last) && count <= qp.flightMax) {
-    // What waited for a retransmission has arrived before.
+    // Packets behind a retransmitted one arrived earlier: they give no sample.
     const isFirst = !(load<u32>(timeAt(qp, qp.psnArrived)) & REPEATED);
     if (isFirst) sampleRoundTrip(context, qp, last);
     noteTime(context, qp, last);

@@ -139,7 +139,7 @@ function suspectPath(context: Context, qp: QueuePair, aside: u32): void {
   schedule(context, qp);
 }
 
-/** What was acknowledged before is acknowledged again: the answer to a probe, if one was sent. */
+/** A duplicate acknowledgement: the answer to a probe, if one was sent. */
 export function noteShortAnswer(context: Context, qp: QueuePair): void {
   if (!PATH_MTU_TRIALS || (qp.mtuSigns & (<u8>Sign.SHORT_ASKED)) == 0) return;
   let answered = <u8>(Sign.SHORT_ANSWERED | Sign.TRIAL_ANSWERED);

@@ -164,7 +164,7 @@ function takeAhead(
   length: u32,
 ): void {
   const request = sendRequestAt(qp, chunk.request);
-  // What cannot be written fails when it is the oldest.
+  // Data that cannot be placed fail the request later, when it is the oldest.
   const isTaken =
     isOf(request, kind) &&
     place(context, qp, request, psn, payload, length) == <u32>WcStatus.SUCCESS;

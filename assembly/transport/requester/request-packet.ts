@@ -78,7 +78,7 @@ function readPackets(context: Context, qp: QueuePair): u32 {
   if (qp.reorderPeer == 0) return max<u32>(min<u32>(open, READ_PACKETS_MAX), 1);
   const most = powerBelow(min<u32>(open, READ_CHUNK_PACKETS));
   const least = min<u32>(READ_PACKETS_LEAST, most);
-  // What is sent again may have been cut at any multiple of the least.
+  // A retransmitted READ may have been cut at any multiple of the least.
   if (qp.psnNext != qp.psnMax) return least;
   const part = powerBelow(windowPackets(context, qp));
   return max<u32>(min<u32>(part, most), least);

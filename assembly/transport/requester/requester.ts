@@ -119,7 +119,7 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
     if (isFull) break;
     sent++;
     if (!sendOne(context, qp, request, run)) break;
-    // What is behind a READ or an atomic must fit the buffer.
+    // A request behind a READ or an atomic must fit the buffer.
     if (awaitsData(request)) run = 0;
     request = current(context, qp, run);
   }

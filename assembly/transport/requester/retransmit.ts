@@ -98,14 +98,14 @@ export function sendRepairs(context: Context, qp: QueuePair, quantum: u32): u32 
   let sent: u32 = 0;
   while (sent < quantum && anyRepairs(qp) && hasRoom(context)) {
     const lost = qp.repairPsn != 0 ? qp.repairPsn : oldestLost(qp);
-    // What all others wait for goes at once (RFC 6675).
+    // The oldest lost packet, for which all others wait, goes at once (RFC 6675).
     const isFirst = lost == qp.repairPsn || lost == qp.psnArrived + 1;
     if (!isFirst && !mayRepair(qp)) break;
     qp.repairPsn = 0;
     const psn = psnAdd(lost - 1, 0);
     const away = psnDistance(qp.psnUnacked, psn);
     if (lost == 0 || away >= psnDistance(qp.psnUnacked, qp.psnNext)) {
-      // What was lost is withdrawn, and about to be sent anyway.
+      // The lost packet is withdrawn, and about to be sent anyway.
       forgetFlight(qp);
       break;
     }

@@ -47,7 +47,7 @@ const WORD: u32 = 8;
 /** A FLUSH that the host is to carry out: 16 bytes, then `count` ranges of linear memory. */
 @unmanaged
 export class FlushRequest {
-  /** What `advanceFlush` takes. */
+  /** Arguments of `advanceFlush`. */
   queuePair: u32;
   job: u32;
   serial: u32;
@@ -263,7 +263,7 @@ function takeFlush(qp: QueuePair): ResponseJob | null {
   if (index - qp.jobTail > qp.jobHead - qp.jobTail) index = qp.jobTail;
   while (index != qp.jobHead) {
     const job = jobAt(qp, index);
-    // What waits is to become durable with the FLUSHes behind it.
+    // A waiting FLUSH becomes durable together with those behind it.
     if (job.state == <u32>JobState.WAITING) break;
     index++;
     if (job.state != <u32>JobState.NEW) continue;

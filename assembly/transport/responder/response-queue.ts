@@ -99,7 +99,7 @@ export function refuse(
   const unanswered = qp.jobTail;
   const held = qp.heldJobs;
   enterError(context, qp);
-  // What was executed before is answered before the NAK: the peer learns that it succeeded.
+  // Executed requests are acknowledged before the NAK: the peer learns that they succeeded.
   qp.jobTail = unanswered;
   qp.heldJobs = held;
   sendNak(context, qp, syndrome, psn);

@@ -37,7 +37,8 @@ export function receiveUnreliable(
   if (flags & PacketFlag.START) {
     if (qp.message != <u32>MessageKind.NONE) dropMessage(context, qp, WcStatus.SUCCESS);
   } else if (!inSequence(qp, flags)) {
-    // What is in progress lacks this packet's part: it must not be completed as if it were whole.
+    // The message in progress lacks this packet's part: it must not be completed as if it were
+    // whole.
     dropMessage(context, qp, WcStatus.SUCCESS);
     return;
   }

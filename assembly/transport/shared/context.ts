@@ -37,7 +37,7 @@ export const SEND_BUFFER_PACKETS: u32 = 128;
 /** Bytes of one send buffer: what fits in one UDP super-packet. */
 export const SEND_BUFFER_SIZE: u32 = 65536;
 
-/** What the host decides at open. */
+/** Configuration, which the host sets at open. */
 @unmanaged
 export class ContextConfig {
   localGid0: u64;
@@ -67,7 +67,7 @@ export class ContextConfig {
    */
   windowCharge: u32;
   receiveCharge: u32;
-  /** What a queue pair has under way at most, whatever the peer could hold. */
+  /** Bound of a queue pair's charge in flight, whatever the peer could hold. */
   windowChargeMax: u32;
   /** Packets in flight of a path, and of a path that nothing is known about. */
   windowPackets: u32;
@@ -240,7 +240,7 @@ export class Membership {
 }
 export const MEMBERSHIP_SIZE: u32 = 24;
 
-/** What `nextPackets` writes, one per packet. 16 bytes. */
+/** Entry that `nextPackets` writes, one per packet. 16 bytes. */
 @unmanaged
 export class SendDescriptor {
   address: u32;
@@ -251,7 +251,7 @@ export class SendDescriptor {
 }
 export const SEND_DESCRIPTOR_SIZE: u32 = 16;
 
-/** What the host writes, one per received packet. 48 bytes. */
+/** Entry that the host writes, one per received packet. 48 bytes. */
 @unmanaged
 export class ReceiveDescriptor {
   sourceGid0: u64;

@@ -1,5 +1,5 @@
 /**
- * What a context counts. Names that Linux rxe has are rxe's (`rdma statistic`); the others say why
+ * Counters of a context. Names that Linux rxe has are rxe's (`rdma statistic`); the others say why
  * a packet was dropped, or which rule let its ICRC pass. The host reads them in place.
  */
 @unmanaged

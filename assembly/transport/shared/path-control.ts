@@ -19,8 +19,8 @@ export const UNIT: u32 = 256;
 /** Never less, so that a lost packet is noticed by those behind it. */
 const WINDOW_LEAST: u32 = 4 * UNIT;
 /**
- * What begins on a path that nothing is known of: ten packets (RFC 6928), or more smaller ones that
- * carry as many bytes as ten of TCP on Ethernet.
+ * Initial window of an unknown path: ten packets (RFC 6928), or more smaller ones that carry as
+ * many bytes as ten of TCP on Ethernet.
  */
 const INITIAL_PACKETS: u32 = 10;
 const INITIAL_PACKETS_MAX: u32 = 16;
@@ -370,8 +370,8 @@ export function noteRoundTrip(context: Context, qp: QueuePair, micros: u32): voi
 }
 
 /**
- * What a queue adds at least to a round trip. On a short path other senders may never let the queue
- * get empty: there a queue is what makes round trips longer by half of what it ever does.
+ * Least time that a queue adds to a round trip. On a short path other senders may never let the
+ * queue get empty: there a queue is what makes round trips longer by half of what it ever does.
  */
 function slackOf(state: PathState): u32 {
   const least = state.roundTripLeast;
@@ -527,7 +527,7 @@ export function growPath(context: Context, qp: QueuePair, packets: u32): void {
   state.arrivedMicros = <u32>context.now;
   noteArrivals(state, packets);
   noteRate(state, <u32>context.now, packets);
-  // What is not used need not grow.
+  // A window that is not used need not grow.
   if (state.inFlight * UNIT * 2 < state.window) return;
   const most = mostOf(context);
   if (state.window >= most) return;
@@ -610,7 +610,7 @@ export function noteLosses(context: Context, qp: QueuePair, packets: u32, sentMi
   state.lateMicros -= state.lateMicros >> LATE_FADES;
   // A link with a window of its own has slowed down by itself.
   if (context.paced) return;
-  // What was sent before the last cut tells nothing of the window since.
+  // A loss of a packet sent before the last cut says nothing about the window since.
   if (state.cutMicros != 0 && <i32>(sentMicros - state.cutMicros) <= 0) return;
   if (!hasQueue(state)) {
     state.linkLossShare += share;
@@ -672,7 +672,7 @@ function noteMark(state: PathState, now: u32): bool {
 
 /** Packets were lost. `least`: the window keeps that much. */
 function cut(context: Context, state: PathState, least: u32): void {
-  // What was not used has not been tried.
+  // The unused part of the window has not been tried.
   state.window = min<u32>(state.window, max<u32>(state.inFlight * UNIT, WINDOW_LEAST));
   reduce(context, state, KEPT, least);
 }

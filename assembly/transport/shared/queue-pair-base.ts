@@ -1,4 +1,6 @@
-/** What requester and responder of a queue pair share: attributes, list links, rings, maps. */
+/**
+ * State that requester and responder of a queue pair share: attributes, list links, rings, maps.
+ */
 import { CompletionQueue, SharedReceiveQueue } from './queues';
 
 @unmanaged

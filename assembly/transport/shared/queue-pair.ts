@@ -43,7 +43,7 @@ export const QUEUE_PAIR_TIMER: u32 = 536;
 export const QUEUE_PAIR_PATH: u32 = 568;
 export const QUEUE_PAIR_SIZE: u32 = 704;
 
-/** What kind of message the responder is in the middle of. */
+/** Kind of the message that the responder is receiving. */
 export enum MessageKind {
   NONE = 0,
   SEND = 1,
@@ -217,7 +217,7 @@ export function chunkAt(qp: QueuePair, index: u32): ReadChunk {
   return changetype<ReadChunk>(qp.chunks + <usize>at);
 }
 
-/** What a queue pair is made with, written by the host. 76 bytes, then QPN candidates. */
+/** Parameters of a new queue pair, written by the host. 76 bytes, then QPN candidates. */
 @unmanaged
 export class QueuePairParameters {
   type: u32;
@@ -362,7 +362,7 @@ export class LastLook {
   psnUnacked: u32;
 }
 
-/** What the checks know of a queue pair's peer. Behind its path and `LastLook`; 20 bytes. */
+/** State of the answer checks of a queue pair. Behind its path and `LastLook`; 20 bytes. */
 @unmanaged
 export class AnswerChecks {
   /** The last MSN that was believed. */

@@ -29,7 +29,7 @@ export class WorkCompletion {
 }
 export const WORK_COMPLETION_SIZE: u32 = 64;
 
-/** What a completion queue is armed for. */
+/** Completions for which a queue is armed. */
 export enum CqNotify {
   NONE = 0,
   /** Solicited receives and errors. */

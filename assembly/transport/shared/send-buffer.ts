@@ -76,7 +76,7 @@ export function seal(
   source: usize,
 ): void {
   if (path.skipsIcrc || staysHere(context, path, bthTargetQp(packet))) {
-    // What waits for its ICRC lies in one row.
+    // Packets that wait for their ICRC are contiguous.
     if (context.unsealed != 0) sealRest(context);
     if (source != 0) memory.copy(packet + header, source, length - header - ICRC_SIZE);
     store<u32>(packet + length - ICRC_SIZE, 0);

@@ -1,4 +1,6 @@
-/** What all commands of `verbena` have: complaints, exit codes, the head of the command line. */
+/**
+ * Common part of all commands of `verbena`: complaints, exit codes, the head of the command line.
+ */
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError, type Option, type OutputConfiguration } from 'commander';
 import { Exit, complainOfWarnings, escapeInvisible, reportFailure, watchOutput } from './report.js';

@@ -1,6 +1,6 @@
 /** Faults of a wire, as a command line has them. */
 
-/** What a wire may be made to do to what we send; percent of packets. */
+/** Faults that a link injects into the packets that this side sends; percent of packets. */
 export interface FaultPercents {
   readonly loss?: number;
   readonly duplicate?: number;

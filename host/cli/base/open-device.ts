@@ -22,7 +22,7 @@ export async function openLocalDevice(
   { address, port, dscp = 0, faults = {}, pcap }: DeviceOptions,
   limits: { readonly memoryBytes: number; readonly rdAtomicMax?: number },
 ): Promise<Context> {
-  // What stands between a device and its link is ours to make: in this thread.
+  // A link with a capture or with faults is wrapped in this thread.
   const place = { address, port, dscp };
   if (pcap === undefined && !hasFaults(faults)) return openDevice({ ...place, ...limits });
   const { wrappedLink } = await import('./wrapped-link.js');

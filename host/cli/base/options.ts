@@ -97,7 +97,7 @@ export function addFaultOptions(command: Command): Command {
   return command.addHelpText('after', FAULT_HELP);
 }
 
-/** What of `options` makes faults. */
+/** Fault options among `options`. */
 export function faultsOf(options: FaultPercents): FaultPercents {
   const { loss, duplicate, reorder, corrupt, seed } = options;
   return {

@@ -13,7 +13,7 @@ export class Progress {
   readonly #totalBytes: number;
   readonly #startMillis = performance.now();
   readonly #bar: SingleBar | undefined;
-  /** What was there before we began says nothing about our speed. */
+  /** Bytes that the receiver had before this run; they do not count for the rate. */
   #firstBytes: number | undefined;
   #step = 0;
 

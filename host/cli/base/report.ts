@@ -90,7 +90,7 @@ export function complainOfWarnings(command: string): void {
 export function describeError(error: unknown): string {
   if (error instanceof VerbenaError) return error.message;
   const message = error instanceof Error ? error.message : String(error);
-  // What the system says (open, listen, …) is a sentence; anything else is our mistake.
+  // A message of the system (open, listen, …) is a sentence; any other error is a fault of Verbena.
   if (error instanceof Error && 'syscall' in error) return message;
   return `unexpected: ${message} (VERBENA_DEBUG=1 shows where)`;
 }

@@ -6,7 +6,7 @@ import { printLine } from '../base/report.js';
 import { PacketSentences, readableOf } from './packet-sentence.js';
 import type { Opened } from './packet-trailers.js';
 
-/** What was printed of a packet. */
+/** Printed form of a packet. */
 export interface PrintedPacket {
   readonly text: string;
   readonly verdict: IcrcVerdict;

@@ -61,7 +61,7 @@ function explainEncrypted(packet: Uint8Array): string {
   return `${title}, ${bytes} bytes encrypted; to queue pair 0x${qpn}, PSN ${psn}`;
 }
 
-/** What a datagram to queue pair 1 says. */
+/** Description of a datagram to queue pair 1. */
 function management(packet: Uint8Array): string {
   const target = (packet[5]! << 16) | (packet[6]! << 8) | packet[7]!;
   if (packet[0] !== Opcode.UD_SEND_ONLY || target !== GENERAL_SERVICES_QPN) return '';

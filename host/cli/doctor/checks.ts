@@ -1,4 +1,7 @@
-/** What the facts about a machine mean for Verbena, and the remedy for what is slow or missing. */
+/**
+ * Checks of the facts about a machine: their meaning for Verbena, and the remedy for what is slow
+ * or missing.
+ */
 import { formatBytes } from '../base/format.js';
 import type { Facts } from './facts.js';
 
@@ -13,15 +16,15 @@ export type State = 'fast' | 'slow' | 'missing' | 'failed';
 export interface Check {
   readonly name: string;
   readonly state: State;
-  /** What was found, and what that means. */
+  /** The fact, and its consequence. */
   readonly finding: string;
-  /** What to do; absent if nothing. */
+  /** Remedy; absent if the check has passed. */
   readonly remedy?: string;
 }
 
 const MIB = 2 ** 20;
 const NODE_MIN = [20, 15] as const;
-/** What the links ask for (host/link/udp/udp-options.ts). */
+/** Values that the links request (host/link/udp/udp-options.ts). */
 const RECEIVE_BUFFER_WANTED = 4 * MIB;
 const SHARED_MEMORY_WANTED = 256 * MIB;
 const OPEN_FILES_WANTED = 1024;

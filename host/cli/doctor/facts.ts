@@ -1,4 +1,4 @@
-/** What `verbena doctor` finds out about this machine. */
+/** Facts about this machine that `verbena doctor` checks. */
 import { readFileSync, statfsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, networkInterfaces } from 'node:os';
@@ -14,7 +14,7 @@ import { describeHolder, isPortTaken } from '../../link/udp/port-holder.js';
 export interface Facts {
   readonly node: string;
   readonly platform: string;
-  /** What calls the C library: `koffi` or `node:ffi`; undefined: neither. */
+  /** Package that calls the C library: `koffi` or `node:ffi`; undefined: neither. */
   readonly nativeCalls: string | undefined;
   /** Of the optional packages: undefined if the package loads, else why it does not. */
   readonly packages: Readonly<Record<string, string | undefined>>;

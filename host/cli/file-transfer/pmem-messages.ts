@@ -13,7 +13,7 @@ import { complain, describeError } from '../base/report.js';
 export const FLUSH_MESSAGES_MAX = 64;
 const { GPSPM_MESSAGE_BYTES: PLACE_BYTES } = rpma;
 
-/** What a connection needs that carries them. */
+/** Sets the queue sizes that a connection needs for these messages. */
 export function withMessages(cfg: rpma.ConnCfg): rpma.ConnCfg {
   cfg.setRqSize(FLUSH_MESSAGES_MAX);
   cfg.setRcqSize(FLUSH_MESSAGES_MAX);
@@ -117,8 +117,8 @@ export class FlushAsker {
   }
 
   /**
-   * What was written to these bytes before is durable when it resolves. Rejects with RefusalError
-   * EIO (the connection failed), EAGAIN (too many are under way).
+   * Makes earlier WRITEs to these bytes durable. Rejects with RefusalError EIO (the connection
+   * failed), EAGAIN (too many are under way).
    */
   flush(offset: number, length: number): Promise<void> {
     const place = this.#free.pop();

@@ -43,7 +43,7 @@ export function endRecord(sha256: Uint8Array): Uint8Array {
   return Uint8Array.of(END, ...sha256);
 }
 
-/** What of a log are whole files, with the checksum that they were ended with. */
+/** Complete files of a log, with the checksum of their end record. */
 export function filesIn(image: Uint8Array): StoredFile[] {
   const files: StoredFile[] = [];
   let name: string | undefined;

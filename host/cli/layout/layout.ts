@@ -27,7 +27,7 @@ interface Place {
   readonly length: number;
 }
 
-/** What a file holds: areas, and one of both lists. */
+/** Contents of a file: areas, and one of both lists. */
 interface Description {
   readonly areas: { readonly [name: string]: number };
   readonly sg?: readonly Place[];

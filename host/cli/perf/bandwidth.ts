@@ -150,7 +150,10 @@ export class Bandwidth {
     return (!sends || this.#done === this.#total) && (!receives || this.#received === this.#total);
   }
 
-  /** What the queues take; `isLast`: only what makes the last completion come. */
+  /**
+   * Posts as many requests as the queues have room for; `isLast`: only those for the last
+   * completion.
+   */
   #post(isLast: boolean): void {
     if (!this.#run.sends) return;
     const { txDepth, postList } = this.#plan;

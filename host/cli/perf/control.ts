@@ -1,6 +1,6 @@
 /**
- * What carries the exchange of two sides: a queue pair of the connection manager (perftest's -R), or
- * a TCP connection (perftest without). Either tells when the other side has gone.
+ * Carrier of the exchange of two sides: a queue pair of the connection manager (perftest's -R), or
+ * a TCP connection (perftest without). Either reports that the peer has gone.
  */
 import { once } from 'node:events';
 import { connect as connectTcp, createServer, type Socket } from 'node:net';
@@ -94,7 +94,7 @@ class Inbox {
     this.#wake?.();
   }
 
-  /** What came, put together by `take` as soon as that is possible. */
+  /** Received messages, joined by `take` as soon as they are complete. */
   async receive(take: (messages: Buffer[]) => Buffer | undefined, millis?: number) {
     const deadline = millis === undefined ? Infinity : performance.now() + millis;
     for (;;) {

@@ -21,7 +21,9 @@ export interface PerfDestination {
   readonly gid: Gid;
 }
 
-/** What a side measured (`struct bw_report_data`). Peaks and averages are in MiB or Gb a second. */
+/**
+ * Measurement of a side (`struct bw_report_data`). Peaks and averages are in MiB or Gb a second.
+ */
 export interface PerfBandwidthReport {
   readonly bytes: number;
   readonly iters: number;
@@ -42,7 +44,7 @@ export const NOTE_BYTES = 1024;
 export const DESTINATION_TEXT_BYTES = 108;
 export const DONE = Buffer.from('done\0', 'latin1');
 
-/** perftest looks at the number in front; what is behind the NUL tells our own kind. */
+/** perftest looks at the number in front; the text behind the NUL marks a Verbena peer. */
 const VERSION = '6.06\0verbena 1\0\0';
 /** Older ones say other things. */
 const VERSION_LEAST = 5.7;

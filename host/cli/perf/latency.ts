@@ -27,7 +27,7 @@ export interface LatencyRun {
   readonly progress?: (messages: number) => void;
 }
 
-/** What a duration keeps at most; what is beyond is counted and not kept. */
+/** Samples that a run by duration keeps at most; later ones are only counted. */
 const KEPT_MAX = 4_000_000;
 
 export class Latency {

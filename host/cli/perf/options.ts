@@ -21,7 +21,7 @@ const EXCHANGES = ['cm', 'tcp'] as const;
 export type PerfVerb = (typeof PERF_VERBS)[number];
 export type PerfTest = (typeof PERF_TESTS)[number];
 
-/** What commander makes of the command line. */
+/** Options as commander parses them. */
 export interface PerfOptions extends PskOptions {
   readonly size?: number;
   readonly all?: boolean;
@@ -340,7 +340,7 @@ export function opcodeOf({ verb, atomicType }: PerfPlan): number {
   }
 }
 
-/** What a side does while the other one works. */
+/** Does the passive side work, too? Otherwise it only waits for the end. */
 export function isTwoSided({ verb, test, bidirectional }: PerfPlan): boolean {
   return verb === 'send' || bidirectional || (verb === 'write' && test === 'lat');
 }

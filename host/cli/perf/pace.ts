@@ -14,7 +14,7 @@ const LOOKS = 63;
 /** After polling in vain for this time a side yields its core, which the peer may need. */
 const SPIN_MILLIS = 0.2;
 const NAP_MILLIS = 0.001;
-/** What the other side has said or done may be ahead of its last packets. */
+/** A control message may overtake the last packets by this time. */
 const LAST_PACKETS_MILLIS = 1000;
 const SILENCE_MILLIS = 30_000;
 const EVENT_MILLIS = 250;

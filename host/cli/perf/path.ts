@@ -1,6 +1,6 @@
 /**
- * What a side of `verbena perf` measures on: queue pairs and their buffers, and how they find those
- * of the other side: by the connection manager, or by hand.
+ * Path of a side of `verbena perf`: queue pairs and their buffers, and how they find those of the
+ * peer: by the connection manager, or by hand.
  */
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -40,7 +40,7 @@ import { authOption } from '../base/psk-file.js';
 import { within } from './control.js';
 import { PerfQueue } from './pace.js';
 
-/** What stands in front of a datagram where it arrives. */
+/** Headers before the payload of a received datagram (GRH). */
 const GRH_BYTES = 40;
 const LINE_BYTES = 64;
 /** Small messages walk over so much, as perftest's do (its cycle buffer). */
@@ -325,7 +325,7 @@ interface ConnectionEnd {
   readonly ud?: PerfConnection['ud'];
 }
 
-/** What all queue pairs share, and how one of them comes to be. */
+/** Objects that all queue pairs share, and the creation of a queue pair. */
 class PathBase {
   readonly pd: ProtectionDomain;
   readonly sendCq: CompletionQueue;

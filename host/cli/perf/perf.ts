@@ -65,7 +65,7 @@ class Run {
   async call(host: string): Promise<void> {
     const { port, peerUdpPort: udpPort, bind, exchange } = this.options;
     const server = await resolveServer({ host, port });
-    // Only the connection manager tells which UDP port is ours.
+    // Only the connection manager announces this side's UDP port.
     const towards = exchange === 'cm' ? localAddressTowards : addressBeside;
     const address = bind ?? (await towards(server.host));
     const context = await this.#openClient(address, server.host);

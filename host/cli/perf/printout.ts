@@ -1,4 +1,4 @@
-/** What a side of `verbena perf` prints, line by line, as perftest does. */
+/** Printout of a side of `verbena perf`, line by line, as perftest's. */
 import type { Context } from '../../index.js';
 import type { PerfOptions, PerfPlan } from './options.js';
 import * as report from './report.js';

@@ -1,4 +1,4 @@
-/** What `verbena perf` tells of its measurements: perftest's columns, and JSON. */
+/** Report of the measurements of `verbena perf`: perftest's columns, and JSON. */
 import type { BandwidthSample } from './bandwidth.js';
 import { numberOf, type PerfBandwidthReport } from './exchange.js';
 import type { LatencySample } from './latency.js';
@@ -37,7 +37,7 @@ export interface LatencyRow {
   readonly p999Micros: number;
 }
 
-/** What came of one size. */
+/** Results for one message size. */
 export interface PerfRow {
   readonly bytes: number;
   /** Bidirectional: both directions together. */
@@ -166,7 +166,7 @@ export function cpuLine(bytes: number, ours: PerfCpu, theirs: PerfCpu | undefine
   return `${left}    ${peerGb.padEnd(14)}  ${peerMillion}`;
 }
 
-/** What is about to be measured, one line each. */
+/** Description of the planned measurement, a line a fact. */
 export function planLines(plan: PerfPlan, where: string, mtuBytes: number): string[] {
   const { verb, test, qps, connection, txDepth, rxDepth, postList, recvPostList } = plan;
   const words = [

@@ -41,7 +41,7 @@ const LINE_BYTES = 64;
 /** Until the other side says what it has to say without measuring before. */
 const TIMEOUT_MILLIS = 30_000;
 const GOODBYE_MILLIS = 1000;
-/** What warms up at most. */
+/** Limits of the warm-up: messages, and bytes. */
 const WARM_UP_MESSAGES = 1000;
 const WARM_UP_BYTES = 64 * 2 ** 20;
 
@@ -369,7 +369,7 @@ export class PerfSession {
     };
   }
 
-  /** What follows the last size. */
+  /** Handshake and reports after the last size. */
   async #finish(): Promise<void> {
     const { verb, test, bidirectional } = this.#plan;
     // The last WRITE ends a latency run: no message reports it.

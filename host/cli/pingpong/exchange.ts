@@ -1,7 +1,7 @@
 /**
- * What ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong of rdma-core say to
- * each other over TCP before they start: each side its queue pairs, as text of a fixed length with
- * a NUL (LID:QPN:PSN:GID, hexadecimal), the client first, which then says "done".
+ * Exchange of ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong of rdma-core
+ * over TCP before they start: each side sends its queue pairs as text of a fixed length with a NUL
+ * (LID:QPN:PSN:GID, hexadecimal), the client first, which then sends "done".
  */
 import type { AuthOptions } from '../../index.js';
 import { Gid } from '../../link/endpoint.js';
@@ -86,8 +86,8 @@ export async function askPeer(
 /** A client that has come. */
 export interface Client {
   /**
-   * Hears its `count` destinations, has `connect` tell ours, and returns what that makes. Rejects as
-   * `askPeer`, and with what `connect` throws.
+   * Receives its `count` destinations, has `connect` tell ours, and returns what that makes.
+   * Rejects as `askPeer`, and with what `connect` throws.
    */
   answer<T>(count: number, connect: Connector<T>, auth?: AuthOptions): Promise<T>;
 }

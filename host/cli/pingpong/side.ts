@@ -174,8 +174,8 @@ export class PingpongSide {
   }
 
   /**
-   * What `-c` says about: zeros where a page begins. For the client, before it starts; its peer
-   * then sends them back.
+   * Zeros at the begin of each page, for the check of `-c`. The client calls it before it starts;
+   * its peer then sends them back.
    */
   mark(): void {
     for (let at = this.#overhead; at < this.#memory.length; at += PAGE_BYTES) this.#memory[at] = 0;
@@ -270,7 +270,7 @@ export class PingpongSide {
       let found = this.#cq.poll(COMPLETIONS_AT_ONCE);
       if (found.length === 0 && this.#options.events) {
         this.#cq.reqNotify();
-        // What came before it was armed is no event.
+        // A completion that arrived before the queue was armed raises no event.
         found = this.#cq.poll(COMPLETIONS_AT_ONCE);
       }
       if (found.length > 0) return found;

@@ -26,7 +26,7 @@ import { ConnectionLost } from '../../transfer/channel.js';
 import { SourceFile } from '../../transfer/source-file.js';
 import { Transfer, type TransferOptions, type TransferResult } from '../../transfer/transfer.js';
 
-/** What `--json` prints. */
+/** Output of `--json`. */
 export interface PutReport {
   readonly file: string;
   readonly name: string;

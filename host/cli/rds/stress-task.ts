@@ -40,7 +40,7 @@ export class StressTask {
   readonly #socket: rds.RdsSocket;
   readonly #peers: readonly rds.RdsAddress[];
   readonly #plan: StressPlan;
-  /** What must be sent as soon as that is possible, in order for each peer. */
+  /** Messages to send as soon as there is room, in order for each peer. */
   readonly #queues = new Map<string, Uint8Array[]>();
   readonly #numbers = new Map<string, number>();
   readonly #room: Uint8Array;

@@ -38,7 +38,7 @@ export interface RdsStressOptions extends PskOptions {
   readonly json?: boolean;
 }
 
-/** What the active side tells the passive one; both do the same from then on. */
+/** Parameters that the active side sends to the passive one; both use them. */
 interface Agreement {
   readonly verbenaRdsStress: 1;
   readonly port: number;

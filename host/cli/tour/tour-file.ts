@@ -13,7 +13,7 @@ const BYTES_MIN = 50e6;
 
 export interface TourFile {
   readonly path: string;
-  /** What it is, for people. */
+  /** Description for people. */
   readonly what: string;
 }
 

@@ -1,11 +1,11 @@
-/** What a button of the demo does, and what the page says about it. */
+/** Actions of the demo's buttons, and the sentences that the page shows about them. */
 import type { ChannelKind } from '../bare-channels.js';
 import type { EchoChannel } from '../echo-channel.js';
 import type { SharingContext, DomainShare } from '../second-context.js';
 import type { Session } from '../session.js';
 import type { DemoEndpoint } from '../endpoint.js';
 
-/** What the page draws while one of the three acts plays. */
+/** Drawing state of the page while one of the three acts plays. */
 export type Scene =
   /** A frame leaves on both lanes. */
   | { readonly kind: 'start' }
@@ -61,9 +61,9 @@ export interface Wire {
 
 /** Result of an act. */
 export interface Outcome {
-  /** What the page says, a sentence a line. */
+  /** Sentences that the page shows, a line each. */
   readonly sentences: readonly string[];
-  /** What was counted, or READ from the other's memory. */
+  /** Counters, or values READ from the peer's memory. */
   readonly figures: Readonly<Record<string, number>>;
 }
 

@@ -98,7 +98,7 @@ async function move(
   local: { readonly addr: bigint; readonly lkey: number },
 ): Promise<void> {
   const remoteAddr = BigInt(which * COLUMN_BYTES);
-  // What is READ goes to the same column of ours.
+  // A READ places the column at the same offset of the local picture.
   const addr = opcode === WrOpcode.RDMA_READ ? remoteAddr : local.addr;
   qp.postSend({
     opcode,

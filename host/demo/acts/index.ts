@@ -1,4 +1,4 @@
-/** What the buttons of the page itself do, beside painting. `inside.ts` has the others. */
+/** Acts of the buttons of the page itself, beside painting. `inside.ts` has the others. */
 import type { MainAct } from './act.js';
 import { plug } from './plug.js';
 import { race } from './race.js';

@@ -15,7 +15,7 @@ interface Opened {
   kill(): void;
 }
 
-/** What of Worker is used; the DOM's types are not here. */
+/** Part of Worker that is used; the DOM's types are not here. */
 interface Thread {
   onerror: ((event: { readonly message: string }) => void) | null;
   terminate(): void;

@@ -1,4 +1,4 @@
-/** What `demo.inspect()` of the page tells. */
+/** Result of `demo.inspect()` of the page. */
 export interface Inspection {
   readonly address: string;
   /** This side's whole memory, and the peer's as of the last READ. */

@@ -55,7 +55,7 @@ export class Losses {
     const { faults } = this.#opened.endpoint;
     const isOther = session !== this.#applied?.session;
     const isImpaired = loss > 0 || delay > 0;
-    // What is delayed are frames, by connections side by side.
+    // Delay applies to frames, over connections side by side.
     const connections = delay > 0 ? WIDE : 1;
     if (isOther || !isImpaired || connections !== this.#connections) await this.#leave();
     this.#connections = connections;

@@ -1,4 +1,4 @@
-/** What the counters say, as rates. */
+/** Rates from counters. */
 import type { Latencies } from '../latencies.js';
 import { Word, readWord } from '../memory-layout.js';
 import type { Session } from '../session.js';

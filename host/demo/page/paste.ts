@@ -3,7 +3,7 @@ import { element, show } from './element.js';
 
 export interface PasteActions {
   invite(): void;
-  /** What the other side sent. */
+  /** Text from the peer. */
   paste(text: string): void;
 }
 

@@ -3,7 +3,7 @@ import { LinkError } from '../../errors/errors.js';
 import type { DataChannelLink } from '../../link/channel/data-channel.js';
 import { PASTE_MILLIS, PasteSignalling, descriptionOf, textOf } from '../paste-signalling.js';
 
-/** What the page shows: a text for the other side, or a sentence for the person. */
+/** Output on the page: a text for the peer, or a sentence for the person. */
 export interface PasteView {
   send(text: string): void;
   say(sentence: string): void;

@@ -1,4 +1,4 @@
-/** What the page and its Worker say to each other. */
+/** Messages between the page and its Worker. */
 import type { Scene, Slider } from '../acts/act.js';
 import type { Kill } from '../wire-tap.js';
 import type { Inspection } from './inspection.js';
@@ -92,7 +92,7 @@ export interface StripRun {
 
 export type FromWorker =
   | { readonly kind: 'acts'; readonly acts: readonly ActCard[] }
-  /** What is missing, or what happens, for humans. */
+  /** Missing requirement, or progress, as a sentence for people. */
   | { readonly kind: 'note'; readonly sentence: string; readonly isTrouble: boolean }
   | {
       readonly kind: 'peers';

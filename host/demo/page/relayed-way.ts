@@ -66,7 +66,7 @@ export class RelayedWay {
     this.reliable.close();
     await this.impair({ loss: 0 });
     await this.#ways.lead((direct) => direct, 1);
-    // The other side hears by the relays that their connections are closed.
+    // The relays notify the other side that their connections are closed.
     setTimeout(() => {
       for (const { id } of this.#relays) endRelay(this.#url, id).catch(() => undefined);
     }, CLOSE_MILLIS);

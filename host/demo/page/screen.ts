@@ -41,10 +41,10 @@ function isSame(words: Uint32Array, others: Uint32Array): boolean {
 const NOTHING = new Uint8Array(PICTURE_BYTES);
 
 export class Screen {
-  /** What is drawn; nothing while it is undefined. */
+  /** Picture to draw; undefined: none. */
   ours: Uint8Array | undefined;
   theirs: Uint8Array | undefined;
-  /** What drawing both takes, smoothed over the frames in which something was drawn. */
+  /** Milliseconds to draw both pictures, smoothed over the frames in which something was drawn. */
   drawMillis = 0;
   /** How often the browser showed something, and in how many of them something was drawn. */
   frames = 0;

@@ -40,7 +40,7 @@ export class Strip {
     this.#strip.replaceChildren(...runs.map((run) => this.#item(run)));
   }
 
-  /** What the chosen packet says. */
+  /** Shows the description of the chosen packet. */
   explain(sentence: string, fields: string): void {
     show('sentence', sentence);
     show('fields', fields);

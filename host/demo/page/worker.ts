@@ -38,7 +38,7 @@ const QUIET_MILLIS_MAX = 15_000;
 /** Each peer that a stroke is WRITTEN to costs a share of this tab's time. */
 const PAINTED_MAX = 7;
 
-/** What of a Worker is used; the page's types have no Workers' inside. */
+/** Part of a Worker's global scope that is used; the page's types lack it. */
 declare const self: {
   onmessage: ((event: MessageEvent<ToWorker>) => void) | null;
   readonly location: { readonly href: string };

@@ -1,4 +1,4 @@
-/** What verbs are compared with, by whatever this browser has: channels without verbs to a peer. */
+/** Channels without verbs to a peer, with which verbs are compared; those that this browser has. */
 import { LinkError } from '../../errors/errors.js';
 import type { DataChannelLink } from '../../link/channel/data-channel.js';
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';

@@ -54,7 +54,7 @@ export class DurableExchange {
       exports.advanceFlush(context, queuePair, job, serial, failed ? 1 : 0);
   }
 
-  /** Tells the engine what is durable, or will never be. Returns how many answers there were. */
+  /** Reports durable and failed ranges to the engine. Returns the number of answers. */
   collect(): number {
     let count = 0;
     for (let index = 0; this.#lengthOf(index) !== 0; index++) {

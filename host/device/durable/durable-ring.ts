@@ -1,6 +1,6 @@
 /**
- * What is to become durable of one segment, between the thread that runs the engine and the one
- * that has the store; in memory that both have.
+ * Queue of ranges of one segment to make durable, from the thread that runs the engine to the one
+ * that has the store; in memory that both share.
  * ```
  *  0      4      8           12       16     20      24       28       32     64
  *  | head | done | collected | failed | stop | calls | wanted | sleeps | lost | entries, 32 bytes

@@ -6,7 +6,10 @@ export interface DurableRange {
   readonly length: number;
 }
 
-/** What makes bytes of one persistent segment durable. Offsets are relative to the segment. */
+/**
+ * Interface that makes bytes of one persistent segment durable. Offsets are relative to the
+ * segment.
+ */
 export interface DurableStore {
   /** Resolves once all ranges are durable; rejects with the system's error, and then for ever. */
   flush(ranges: readonly { offset: number; length: number }[]): Promise<void>;

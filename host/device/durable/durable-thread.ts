@@ -1,6 +1,6 @@
 /**
  * The thread of one durable store: sleeps until something is to become durable, has it done, and
- * tells the threads of the device. The store may block here; nothing else does.
+ * notifies the threads of the device. The store may block here; nothing else does.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { ControlBlock } from '../../engine/control-block.js';

@@ -36,7 +36,7 @@ export class InlineProgress implements Progress, LinkReceiver {
   // Packets that arrive before the engine runs are lost, as on any network.
   #engine: Engine<Endpoint> | undefined;
   #events: DeviceEvents | undefined;
-  /** What is due in time, and what may be a little late. */
+  /** Timers for deadlines that must be exact, and for delayed ACKs, which may be a little late. */
   #timer: Timer = NEVER;
   #delayedAckTimer: Timer = NEVER;
   readonly #durables: number;
@@ -253,7 +253,8 @@ export class InlineProgress implements Progress, LinkReceiver {
     const fire = (): void => {
       fired();
       if (this.#closed) return;
-      // What has come is no longer missing.
+      // Packets that have arrived are processed before the deadline: one may be the packet it waits
+      // for.
       if (this.#link.poll) this.#receive();
       this.#engine?.flushReceived();
       this.#engine?.advance();

@@ -1,6 +1,6 @@
 /**
  * Polls a link that delivers only in `poll` from the event loop, so that peers are served and the
- * connection manager hears its messages while the application polls no completion queue.
+ * connection manager receives its messages while the application polls no completion queue.
  */
 import { timerMillis } from '../../base/timer.js';
 import { nextTurn } from '../../link/next-turn.js';

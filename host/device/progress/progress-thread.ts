@@ -199,7 +199,7 @@ function run(context: number): void {
       }
     } else if (done === 0) spin.yield();
   }
-  // What was posted before the end leaves: the last word of a connection is often among it.
+  // Sends requests posted before the end: often they include the last message of a connection.
   turn(running, LAST_ATTEMPTS);
 }
 

@@ -8,7 +8,7 @@ import type { DurableRing } from '../durable/durable-ring.js';
 import type { DurableStoreModule } from '../durable/durable-store.js';
 import type { Spin } from './spin.js';
 
-/** What the device tells the layer above. */
+/** Events of the device for the layer above. */
 export interface DeviceEvents {
   /** An armed completion queue, by its address, has something. */
   completion(cq: number): void;

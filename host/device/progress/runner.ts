@@ -70,7 +70,7 @@ export class Runner {
     return this.#deadline;
   }
 
-  /** What the link hands its packets to; before there is a runner they are lost. */
+  /** Receiver for the link's packets; before there is a runner they are lost. */
   static receiver(
     runner: () => Runner | undefined,
     failed: (error: Error) => void,

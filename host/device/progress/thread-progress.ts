@@ -99,7 +99,7 @@ async function openedBy(
   return message;
 }
 
-/** What a thread says next. Rejects when it ends instead: memory may be short. */
+/** Next message of a thread. Rejects if it ends instead: memory may be short. */
 async function hear<Message>(worker: Worker): Promise<Message> {
   const heard = new AbortController();
   const ended = once(worker, 'exit', heard).then(() => {
@@ -342,7 +342,7 @@ export class ThreadProgress implements Progress {
       throw refusal;
     }
     const ring = new DurableRing(this.#arena.memory, task.ring);
-    // What the thread did not sync is not durable, and is not acknowledged.
+    // Ranges that the thread did not sync are not durable, and are not acknowledged.
     const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
     let stopping = false;
     worker.on('error', () => undefined);

@@ -42,7 +42,7 @@ const SLOTS = LOCKS + 16;
 const SLOTS_MAX = 256;
 /** Of the block count of a file (stat(2)). */
 const STAT_BLOCK_BYTES = 512;
-/** What the kernel has no room for now it may have at once. */
+/** The kernel may refuse a lock for want of memory, and grant it at once on a second attempt. */
 const LOCK_ATTEMPTS = 3;
 /** How long others may take to come or go. */
 /** Dozens of processes that start together come one after the other, on a busy machine as well. */
@@ -373,8 +373,8 @@ function refusalOf(error: NodeJS.ErrnoException, path: string): RefusalError {
 }
 
 /**
- * What the kernel says of the locks of a file. Throws RefusalError, mostly ENOLCK, when it keeps on
- * refusing to say.
+ * Answer of the kernel to a question about the locks of a file. Throws RefusalError, mostly ENOLCK,
+ * if every attempt is refused.
  */
 function asked<Answer>(path: string, question: () => Answer): Answer {
   for (let attempt = 1; ; attempt++) {

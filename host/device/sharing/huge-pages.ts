@@ -19,7 +19,7 @@ export interface HugePages {
   readonly isAdvised: boolean;
 }
 
-/** What the file system of a directory offers; a sentence if it offers none. */
+/** Huge pages of the file system of a directory; a sentence with the reason if it has none. */
 export function hugePagesOf(directory: string): HugePages | string {
   const { type, bsize } = statfsSync(directory);
   if (type === HUGETLBFS) return { kind: 'hugetlbfs', bytes: bsize, isAdvised: false };

@@ -226,7 +226,7 @@ export class Members {
   }
 }
 
-/** What is known of a slot; `slots`: address of the first one. */
+/** Structure of a slot. */
 export function slotAt(
   arena: ArenaMemory,
   slots: number,

@@ -55,7 +55,7 @@ export interface SharedOptions {
   readonly back?: BackMemory | undefined;
 }
 
-/** What the process that makes a device decides for all. */
+/** Sizes of a device, which the process that creates it fixes for all. */
 export interface SharedSizes {
   readonly memoryBytes: number;
   readonly regionsMax: number;
@@ -63,7 +63,7 @@ export interface SharedSizes {
   readonly poolUsersMax: number;
 }
 
-/** What a process asks for; what it leaves out is as the device has it. */
+/** Sizes that a process requests; absent ones are as the device has them. */
 type Asked = { readonly [Name in keyof SharedSizes]?: number | undefined };
 
 const PROCESSES_MAX = 32;
@@ -90,7 +90,7 @@ const LIMITS: { readonly [Name in keyof SharedLimits]: number } = {
   poolUsersMax: 65534,
 };
 
-/** What the file says, or is to say. */
+/** State of the device file, or the state to create it with. */
 interface Found {
   readonly limits: SharedLimits;
   /** Address of the shared memory in all processes, and its size. */
@@ -289,7 +289,7 @@ export class SharedDevice {
   }
 
   giveBackService(id: bigint): void {
-    // What is left goes with this process.
+    // Services that remain end with this process.
     if (this.members.active) this.locked(() => this.members.services.giveBack(id, this.slot));
   }
 

@@ -18,15 +18,15 @@ import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { ArenaLock, WordLock } from './arena-lock.js';
 import { checkObject } from '../../base/options.js';
 
-/** What a thread needs to have a context of the device; made for one, and to be posted to it. */
+/** Share with which one thread opens a context of the device; it can be posted to that thread. */
 export interface DeviceShare extends ArenaPart {
   readonly slot: number;
   readonly address: string;
-  /** Tells handles of shared domains that they are this device's. */
+  /** Identifies the device in handles of shared domains. */
   readonly deviceId: bigint;
 }
 
-/** What a thread gets of a device that threads share. */
+/** Options of a thread's share of a device. */
 export interface ShareOptions {
   /** Memory of that thread alone: queues, buffers, and what its `alloc` gives. Default 16 MiB. */
   readonly memoryBytes?: number;

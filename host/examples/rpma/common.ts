@@ -13,7 +13,7 @@ export const KILOBYTE = 1024;
 export const MSG_SIZE = 8;
 export const I_M_DONE = 2n ** 64n - 1n;
 
-/** What one program does: words of the command line behind the address and the port. */
+/** Body of one program. */
 export type Role = (addr: string, port: string, words: readonly string[]) => Promise<void>;
 
 /** `node NN-name.js server|client ADDR PORT …`, when it is that file which was started. */

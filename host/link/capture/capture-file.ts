@@ -1,4 +1,4 @@
-/** What both formats of capture files have: frames with a time, a length and a link type. */
+/** Common part of both formats of capture files: frames with a time, a length and a link type. */
 import { VerbenaError } from '../../errors/errors.js';
 
 /** The file is no capture, or ends in the middle. */

@@ -25,7 +25,7 @@ export interface ReadPcapOptions {
 export interface Capture extends Iterable<CapturedPacket> {
   /** LINKTYPE_ number of its frames; of a pcapng file: of its first interface, -1 without one. */
   readonly linkType: number;
-  /** What the last iteration passed over so far, in frames. */
+  /** Frames that the last iteration skipped so far, by reason. */
   readonly skipped: ReadonlyMap<SkipReason, number>;
 }
 

@@ -11,7 +11,7 @@ export interface PcapSink {
   close(): Promise<void>;
 }
 
-/** What became of the packets of a capture. */
+/** Counters of the packets of a capture. */
 export interface PcapCounters {
   /** Packets handed to the sink, or about to be. */
   captured: number;

@@ -1,4 +1,4 @@
-/** What `pcapLink` and `verbena sniff` need of a file format that they write. */
+/** Writer of a capture file format, for `pcapLink` and `verbena sniff`. */
 
 /** A record but for its frame. */
 export interface RecordFields {

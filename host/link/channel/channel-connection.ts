@@ -25,7 +25,10 @@ const SILENCE_MILLIS_MAX = 1600;
  * the window again.
  */
 const ASKS = 4;
-/** What a channel has buffered for longer is not for want of a turn of its own thread. */
+/**
+ * Age from which bytes that a channel has buffered count as backlog. Younger ones may wait only for
+ * a turn of their thread.
+ */
 const BACKLOG_MILLIS = 8;
 
 export class ChannelConnection {

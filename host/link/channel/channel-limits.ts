@@ -1,4 +1,4 @@
-/** What a link over messages allows, and what it counts. */
+/** Limits and counters of a link over messages. */
 
 /** How much, of one peer unless it says otherwise. */
 export interface ChannelLimits {
@@ -22,7 +22,7 @@ export interface ChannelLimits {
   readonly askMillis: number;
 }
 
-/** What a link over messages counts: packets, and where the name says so, messages. */
+/** Counters of a link over messages: packets, and where the name says so, messages. */
 export interface ChannelCounters {
   sent: number;
   received: number;

@@ -19,7 +19,7 @@ import {
 } from '../link.js';
 import { nextTurn } from '../next-turn.js';
 
-/** What may happen to a peer. */
+/** Kind of a change of a peer. */
 export type PeerEventKind =
   /** Packets travel. */
   | 'connected'
@@ -149,7 +149,7 @@ export abstract class ChannelLink implements Link {
         paced: true,
         queuePackets: Math.floor(queueSizeMax / (LENGTH_BYTES + this.#packetSizeMax)),
         // 2.1 s, and 17 s with all repetitions: what lies below may stand still for some seconds
-        // while it looks for its pace again, and tells when a peer is gone.
+        // while it looks for its pace again, and reports when a peer is gone.
         ackTimeout: 19,
       };
     } finally {
@@ -165,7 +165,7 @@ export abstract class ChannelLink implements Link {
         this.#sendOne(batch.bytesOf(index), batch.destinationOf(index));
       }
       if (this.#unflushed.length > 0 && !this.#isFlushing) {
-        // What is sent in the same breath shares messages.
+        // Packets sent in the same turn share messages.
         this.#isFlushing = true;
         queueMicrotask(() => this.#flushSends());
       }
@@ -325,7 +325,7 @@ export abstract class ChannelLink implements Link {
     this.#tell({ kind: old ? 'restored' : 'connected', peer: peer.endpoint });
   }
 
-  /** What is sent to that address goes through this channel from now on. */
+  /** Makes this channel carry all later packets to that address. */
   #carryBy(key: string, peer: ChannelPeer): void {
     this.#peers.set(key, peer);
     this.#lastDestination = undefined;
@@ -479,7 +479,7 @@ export abstract class ChannelLink implements Link {
     nextTurn(() => this.#turn());
   }
 
-  /** What came since is worked on together; one message carries all answers. */
+  /** Processes all messages since the last turn together; one message carries all answers. */
   #turn(): void {
     this.#isTurnDue = false;
     const touched = this.#touched;

@@ -185,9 +185,9 @@ export class ChannelPeer {
   }
 
   /**
-   * What is little goes by the first channel, so that it finds it awake; more spreads. A channel
-   * that stands still has its share under way, and gets no more; one with a backlog gets some only
-   * if no other has room. Undefined: there is no room.
+   * Channel for a packet of `length` bytes; undefined: none has room. Light load stays on the first
+   * channel, which is then awake; more load spreads. A stalled channel has its share in flight and
+   * gets no more. A channel with a backlog is used only if no other has room.
    */
   #roomiest(length: number): ChannelConnection | undefined {
     const { windowBytes } = this.#limits;

@@ -63,7 +63,7 @@ export interface ConnectOptions {
   readonly timeoutMillis?: number;
 }
 
-/** What fits into one datagram below DTLS and SCTP, in Chromium and in libdatachannel. */
+/** Payload of one datagram below DTLS and SCTP, in Chromium and in libdatachannel. */
 const MESSAGE_BYTES = 1150;
 /**
  * A reliable channel repeats each lost datagram of a message by itself, so a message has as many

@@ -30,7 +30,7 @@ export function pathOf({ url = '' }: IncomingMessage): string | undefined {
   return path.startsWith('/') ? path : undefined;
 }
 
-/** What follows the path of a request. */
+/** Query of a request's URL. */
 export function queryOf({ url = '' }: IncomingMessage): URLSearchParams {
   const at = url.indexOf('?');
   return new URLSearchParams(at < 0 ? '' : url.slice(at + 1));

@@ -26,7 +26,7 @@ export class MessageOrder {
   #next = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** What is delivered is only valid during the call. */
+  /** `deliver`: its bytes are valid only during the call. */
   constructor(deliver: (message: Uint8Array) => void) {
     this.#deliver = deliver;
   }
@@ -94,7 +94,7 @@ export class MessageOrder {
     }
   }
 
-  /** What is missing now is waited for no longer. There is something that waits for it. */
+  /** Stops waiting for the missing messages. Requires a message that waits behind them. */
   #skip(): void {
     while (!this.#at(this.#next)) this.#take();
     this.#deliverKept();

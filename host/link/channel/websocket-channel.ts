@@ -8,7 +8,7 @@ import { LinkError } from '../../errors/errors.js';
 import type { ChannelReceiver, DatagramChannel } from './datagram-channel.js';
 import { Gid } from '../endpoint.js';
 
-/** What of WebSocket is used: a browser's, Node's and that of ws have it. */
+/** Part of WebSocket that is used; a browser's, Node's and that of ws have it. */
 export interface Socket {
   binaryType: string;
   readonly readyState: number;

@@ -53,7 +53,7 @@ export type FaultChances = Pick<
   'loss' | 'duplication' | 'reordering' | 'corruption' | 'delay'
 >;
 
-/** What was done to packets. A packet can count in several. */
+/** Counters of injected faults. A packet can count in several. */
 export interface FaultCounters {
   /** Packets that `send` got. */
   offered: number;
@@ -92,7 +92,7 @@ export function faultLink(link: Link, options: FaultOptions = {}): FaultLink {
   return new Faults(link, options);
 }
 
-/** What happens to one packet. */
+/** Injected faults of one packet. */
 interface Fate {
   readonly lost: boolean;
   readonly duplicated: boolean;

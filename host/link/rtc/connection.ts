@@ -9,7 +9,7 @@ import type { Gid } from '../endpoint.js';
 /** Between two links. */
 export const CONNECTIONS_MAX = 8;
 
-/** What one side says, with all its candidates: there is one exchange, and no trickle behind it. */
+/** Session description of one side with all its candidates: one exchange, no trickle ICE. */
 export interface Description {
   readonly type: 'offer' | 'answer';
   readonly sdp: string;
@@ -34,7 +34,7 @@ export interface RtcConnection {
   readonly description: Description;
   /** Closing it ends the connection as well. */
   readonly channel: DatagramChannel;
-  /** What the other side answered to our offer. Rejects with LinkError EPROTO. */
+  /** Accepts the peer's answer to the local offer. Rejects with LinkError EPROTO. */
   accept(answer: Description): Promise<void>;
   /** Absent where the library has none: then a new connection takes the place of this one. */
   readonly restart?: RtcRestart;
@@ -48,7 +48,7 @@ export interface IceServer {
   readonly credential?: string;
 }
 
-/** What an RTCPeerConnection is made with. */
+/** Options of an RTCPeerConnection. */
 export interface RtcOptions {
   /**
    * STUN and TURN servers, `stun:host:port`, or with credentials. Default none: peers of one network

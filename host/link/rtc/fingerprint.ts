@@ -53,7 +53,10 @@ function gidOfSdp(sdp: string): Gid {
   return gidOfFingerprint(value);
 }
 
-/** What came from elsewhere is a description of this type. Throws LinkError EPROTO. */
+/**
+ * Returns `value`, from an untrusted source, if it is a description of this type. Throws LinkError
+ * EPROTO.
+ */
 export function checkDescription(value: unknown, type: Description['type']): Description {
   const { type: said, sdp, more } = (value ?? {}) as Record<keyof Description, unknown>;
   const others: unknown[] = Array.isArray(more) ? more : [];

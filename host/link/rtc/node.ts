@@ -181,7 +181,7 @@ async function connectionOf(
       try {
         connection.setRemoteDescription(sdp, 'answer');
       } catch (error) {
-        // It may have failed meanwhile, which the channel tells.
+        // It may have failed meanwhile, which the channel reports.
         if (connection.state() !== 'closed') throw refusal('answer', error);
       }
     },

@@ -15,7 +15,7 @@ import {
 import { checkDescription, gidOfDescription } from './fingerprint.js';
 import { RtcChannel, type RtcDataChannel } from './rtc-channel.js';
 
-/** What of RTCPeerConnection is used; the DOM's types are not here. */
+/** Part of RTCPeerConnection that is used; the DOM's types are not here. */
 export interface RtcPeerConnection {
   readonly connectionState: string;
   readonly iceGatheringState: string;
@@ -120,7 +120,7 @@ export class PageConnector implements RtcConnector {
       name: 'ECDSA',
       namedCurve: 'P-256',
     });
-    // Not every browser tells a certificate's fingerprint; an offer with it does.
+    // Not every browser exposes a certificate's fingerprint; an offer with it does.
     const { connection } = this.#make([certificate]);
     try {
       const { sdp = '' } = await connection.createOffer();
@@ -137,7 +137,7 @@ function wrap({ connection, channel }: PageConnection): RtcChannel {
   return wrapped;
 }
 
-/** Tells `channel` what happens to its connection. */
+/** Reports the state changes of its connection to `channel`. */
 export function watch(
   connection: RtcPeerConnection,
   channel: Pick<RtcChannel, 'interrupted' | 'end'>,

@@ -4,14 +4,14 @@
  */
 import type { ChannelReceiver, DatagramChannel } from '../channel/datagram-channel.js';
 
-/** What of MessagePort is used. */
+/** Part of MessagePort that is used. */
 export interface Port {
   onmessage: ((event: { readonly data: unknown }) => void) | null;
   postMessage(message: unknown, transfer?: readonly unknown[]): void;
   close(): void;
 }
 
-/** What the page says: bytes, or that the channel is open, or why it is over. */
+/** Message of the page: bytes, or that the channel is open, or the reason why it is closed. */
 export type PortMessage = ArrayBuffer | { readonly kind: 'opened' | 'closed' };
 
 export class PortChannel implements DatagramChannel {

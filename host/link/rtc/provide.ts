@@ -14,7 +14,7 @@ import type { Port } from './port-channel.js';
 import type { RtcDataChannel } from './rtc-channel.js';
 import type { RtcHello, RtcRequest, RtcResponse } from './worker.js';
 
-/** What of Worker is used. */
+/** Part of Worker that is used. */
 export interface WorkerLike {
   // Method syntax: the DOM's Worker takes Transferable[].
   postMessage(message: unknown, transfer: never[]): void;
@@ -26,7 +26,7 @@ function portPair(): [Port, Port] {
   return [port1, port2];
 }
 
-/** What a page lends its Worker, and with which certificates. */
+/** Options of the RTC service that a page provides to its Worker. */
 export interface ProvideOptions {
   /** Passes messages on in place of handing channels over, as where a browser cannot. */
   readonly forward?: boolean;

@@ -1,7 +1,7 @@
 /** An RTCDataChannel as a datagram channel: in a page, or handed to a Worker. */
 import type { ChannelReceiver, DatagramChannel } from '../channel/datagram-channel.js';
 
-/** What of RTCDataChannel is used; the DOM's types are not here. */
+/** Part of RTCDataChannel that is used; the DOM's types are not here. */
 export interface RtcDataChannel {
   binaryType: string;
   readonly readyState: string;

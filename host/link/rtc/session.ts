@@ -24,8 +24,8 @@ function sessionOf({ sdp }: Description): Session | undefined {
 }
 
 /**
- * What `said` is to a connection whose other side said `before` last: `other` has nothing to do
- * with it, `restart` leads it over another way, `old` came before: late, or a second time.
+ * Class of an offer `said` on a connection whose last description from the peer was `before`.
+ * `other`: another session. `restart`: an ICE restart. `old`: a late or duplicate description.
  */
 export function judgeOffer(before: Description, said: Description): 'other' | 'restart' | 'old' {
   const [was, is] = [sessionOf(before), sessionOf(said)];

@@ -9,7 +9,7 @@ import type { Description, RtcConnection, RtcConnector, RtcOptions } from './con
 import { PortChannel, type Port } from './port-channel.js';
 import { RtcChannel, type RtcDataChannel } from './rtc-channel.js';
 
-/** What a Worker asks its page for. `by`: the request for the address; `of`: for the connection. */
+/** Request of a Worker to its page. `by`: the request for the address; `of`: for the connection. */
 export type RtcRequest =
   | { readonly id: number; readonly kind: 'address'; readonly options: RtcOptions }
   | { readonly id: number; readonly kind: 'offer'; readonly by: number }
@@ -33,7 +33,7 @@ export type RtcRequest =
     }
   | { readonly id: number; readonly kind: 'close'; readonly of: number };
 
-/** What the page says, in several parts: `channel` or `port` comes before `description`. */
+/** Answer of the page, in several parts: `channel` or `port` comes before `description`. */
 export interface RtcResponse {
   /** Of the request. */
   readonly id: number;
@@ -44,7 +44,7 @@ export interface RtcResponse {
   readonly description?: Description;
   readonly isDone?: true;
   readonly error?: { readonly code: LinkError['code']; readonly message: string };
-  /** What happens to the connection of that request. */
+  /** State change of the connection of that request. */
   readonly interrupted?: boolean;
   readonly ended?: string;
   readonly isLost?: boolean;

@@ -3,7 +3,7 @@ import { LinkError } from '../../errors/errors.js';
 import type { Description } from '../rtc/connection.js';
 import type { Answerer, Signalling, SignallingRoom } from './signalling.js';
 
-/** What of BroadcastChannel is used. */
+/** Part of BroadcastChannel that is used. */
 interface Channel {
   onmessage: ((event: { readonly data: unknown }) => void) | null;
   postMessage(message: unknown): void;

@@ -32,7 +32,7 @@ const PEERS_PER_SOURCE = 32;
 /** A body is read up to this size, so that its sender receives the refusal; then it is cut off. */
 const BODY_BYTES_READ = 8 * 2 ** 20;
 
-/** What answers offers, and has peers. */
+/** A link that answers offers, with its peers. */
 export interface AnsweringLink {
   readonly answer: Answerer;
   /** Peers that are connected. Without, an answered offer counts for the time of one attempt. */

@@ -3,7 +3,7 @@ import { timerMillis } from '../../base/timer.js';
 import type { SignallingBus } from './signalling-bus.js';
 import { NAME_LENGTH_MAX, type ExchangeMessage, type ServerMessage } from './room-protocol.js';
 
-/** What the server needs of a member's connection. */
+/** Connection of a member, as the server uses it. */
 export interface MemberSocket {
   say(message: ServerMessage): void;
   end(): void;

@@ -47,7 +47,7 @@ export interface SignallingServerOptions extends SiteOptions {
   readonly bus?: SignallingBus;
 }
 
-/** What a signalling server counts. */
+/** Counters of a signalling server. */
 export interface SignallingCounters {
   /** Members that entered a room. */
   joined: number;

@@ -1,7 +1,7 @@
 /** How many connections the offers of each source have made, or may be making. */
 import { sourceOf } from '../source-shares.js';
 
-/** An answered offer has found a way by then, or finds none. */
+/** An answered offer is connected by then, or has failed. */
 const ATTEMPT_MILLIS = 15_000;
 /** Sources that are looked through when there are many: those without a connection are left out. */
 const SOURCES_KEPT = 1024;

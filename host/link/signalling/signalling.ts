@@ -25,7 +25,7 @@ export interface SignallingListener {
   listen(answer: Answerer): () => void;
 }
 
-/** What a room reports of its members besides newcomers, where the room can. */
+/** Events of a room besides newcomers, where the room can report them. */
 export interface RoomEvents {
   /** A member that was there before this one; it offers to this one by itself. */
   readonly present?: (signalling: Signalling, name: string) => void;

@@ -28,7 +28,7 @@ const GID = 2;
 /** Of one group, before the packets of others have their turn. */
 const PACKETS_MAX = 16;
 
-/** What the threads of a process share of a link's groups. */
+/** State of a link's groups that the threads of a process share. */
 export interface GroupShare {
   /** An epoll set of their sockets. */
   readonly set: number;

@@ -1,4 +1,4 @@
-/** What the UDP links have in common before there is a socket: options, address, refusals. */
+/** Common part of the UDP links before there is a socket: options, address, refusals. */
 import { checkKeys } from '../../base/options.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';

@@ -1,6 +1,6 @@
 /**
- * What sendmmsg and recvmmsg read and write, as 64-bit Linux lays it out (socket.h, uio.h): offsets
- * in 32-bit words, little-endian, pointers as low and high word.
+ * Structures of sendmmsg and recvmmsg, as 64-bit Linux lays them out (socket.h, uio.h): offsets in
+ * 32-bit words, little-endian, pointers as low and high word.
  *
  *     mmsghdr  name -> | namelen | iov -> | iovlen | control -> | controllen | flags | msg_len
  *     word     0         2         4        6        8            10           12      14

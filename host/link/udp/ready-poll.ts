@@ -59,7 +59,7 @@ export class ReadyPoll {
     this.#words[this.#at + 2 * index] = fd;
   }
 
-  /** What the last `wait` found of descriptor `index`: POLLIN, POLLOUT, and errors. */
+  /** Events of descriptor `index` at the last `wait`: POLLIN, POLLOUT, and errors. */
   found(index: number): number {
     return this.#words[this.#at + 2 * index + 1]! >>> 16;
   }

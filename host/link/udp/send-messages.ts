@@ -38,7 +38,7 @@ const SEND_BUFFER_WAIT_MICROS = 1000;
 /** Segments in places where they are not possible: a device without checksums, a tunnel. */
 const SEGMENT_ERRORS = new Set(['EIO', 'EINVAL', 'EMSGSIZE', 'EOPNOTSUPP']);
 
-/** What is known of a destination. */
+/** Cached facts about a destination. */
 interface Peer {
   /** Its socket address; undefined: of another family. */
   readonly address: Uint32Array | undefined;
@@ -86,7 +86,7 @@ export class SendMessages {
   readonly #buffer: ArrayBufferLike;
   readonly #words: Uint32Array;
   readonly #writable: ReadyPoll;
-  /** What this kernel takes, as far as is known. */
+  /** Segments per message that this kernel accepts; lowered after a refusal. */
   #segmentsMax = SEGMENTS_MAX;
   /** Of the messages that are being made: all leave by one socket. */
   #fd = -1;

@@ -56,7 +56,10 @@ const QUIET_CODES = new Set(['EAGAIN', 'EINTR']);
 /** An ICMP answer to something that we sent: says nothing about us. */
 const PEER_CODES = new Set(['ECONNRESET', 'ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH']);
 
-/** What another thread of the process needs to use the socket of an open link (`openShared`). */
+/**
+ * Parameters with which another thread of the process uses the socket of an open link
+ * (`openShared`).
+ */
 export interface LinkShare {
   readonly fd: number;
   readonly wakeDescriptor: number;
@@ -69,7 +72,7 @@ export interface LinkShare {
   readonly port: number;
 }
 
-/** What there is while the link is open. */
+/** State of an open link. */
 interface Opened {
   readonly posix: Posix;
   readonly fd: number;
@@ -491,7 +494,7 @@ export class UdpBatchLink implements Link {
     if (FATAL_CODES.has(code) || this.#receiveErrorsInRow === RECEIVE_ERRORS_MAX) this.#fail(code);
   }
 
-  /** Tells the receiver, once, that it will hear nothing more. `close` is still to be called. */
+  /** Reports a failure to the receiver, once. `close` is still to be called. */
   #fail(code: string): void {
     const receiver = this.#receiver;
     if (!receiver) return;
@@ -562,7 +565,7 @@ async function bindDescriptor(
   }
 }
 
-/** What moves many packets at once, and the mark of congestion. */
+/** Sets the socket options for batches of packets and for the congestion mark (ECN). */
 function setBatchOptions(posix: Posix, fd: number, isIpv4: boolean): SocketOption[] {
   const set = (
     name: string,

@@ -8,7 +8,10 @@ export interface UdpOptions {
   port?: number;
   /** Longest packet, BTH to ICRC. Default: what the interface's MTU leaves, at most 4160 bytes. */
   packetSizeMax?: number;
-  /** What we ask the kernel for, each way. Default 4 MiB; the kernel gives what it allows. */
+  /**
+   * Socket buffer requested of the kernel, each way, in bytes. Default 4 MiB; the kernel may grant
+   * less.
+   */
   socketBufferBytes?: number;
   /**
    * The peer's receive buffer as its kernel accounts it (what reading SO_RCVBUF gives). Default

@@ -105,7 +105,7 @@ async function adopt(posix: Posix, request: UdpSocketRequest): Promise<BoundSock
   return { socket, options };
 }
 
-/** What a plain socket can do. */
+/** Binds a socket of node:dgram, without the native options. */
 async function bindPlainly(request: UdpSocketRequest, reason: string): Promise<BoundSocket> {
   const { gid, zone, port, bufferBytes, dscp = 0 } = request;
   const address = gid.toString() + zone;
@@ -188,9 +188,10 @@ interface InteropOption {
 }
 
 /**
- * What Linux, which checks more than a datagram socket controls, asks of ours. PROBE, not DO: both
- * set DF, and with DO one forged ICMP message ("fragmentation needed", to a port that is known)
- * keeps packets above 552 bytes from a peer for ten minutes. The path MTU is agreed upon by peers.
+ * Socket options for Linux peers, which check more than a datagram socket controls. PROBE, not DO:
+ * both set DF, and with DO one forged ICMP message ("fragmentation needed", to a port that is
+ * known) keeps packets above 552 bytes from a peer for ten minutes. The path MTU is agreed upon by
+ * peers.
  */
 function interopOptions(isIpv4: boolean, dscp: number): readonly InteropOption[] {
   const trafficClass = {

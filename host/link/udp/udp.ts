@@ -1,7 +1,7 @@
 /**
  * RoCEv2 over `node:dgram`: the link that needs no optional package and runs wherever Node runs.
  *
- * One socket per local address. A datagram socket tells neither which address a datagram was sent
+ * One socket per local address. A datagram socket reports neither which address a datagram was sent
  * to nor which source address the kernel chose on a wildcard bind, and the ICRC covers both: so a
  * wildcard address is refused.
  *
@@ -135,7 +135,7 @@ export class UdpLink implements Link {
   }
 
   /**
-   * Rejects with LinkError: EADDRINUSE (names the holder where the system tells it),
+   * Rejects with LinkError: EADDRINUSE (names the holder where the system reports it),
    * EADDRNOTAVAIL (wildcard or foreign address: names ours), EACCES, EIO.
    */
   async open(receiver: LinkReceiver): Promise<LinkInfo> {
@@ -390,7 +390,7 @@ export class UdpLink implements Link {
     if (this.#socket === socket) this.#fail(new Error(sentence));
   }
 
-  /** Tells the receiver, once, that it will hear nothing more. `close` is still to be called. */
+  /** Reports a failure to the receiver, once. `close` is still to be called. */
   #fail(cause: Error): void {
     const receiver = this.#receiver;
     if (!receiver) return;

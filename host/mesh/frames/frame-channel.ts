@@ -126,7 +126,7 @@ function checkContext(operation: string, context: unknown): void {
   throw new MisuseError('context', `${operation}: must be an open device`);
 }
 
-/** What each side says about itself. */
+/** First message of each side: its limits and options. */
 interface Hello {
   readonly bytesMax: number;
   readonly frames: number;
@@ -456,7 +456,7 @@ function protocolError(): RemoteError {
 
 /** Listens for channels (`listenFrames`). */
 export class FrameListener {
-  /** What `connectFrames` connects to. */
+  /** URL for `connectFrames`. */
   readonly url: RdmaUrl;
   readonly #listener: RdmaListener;
   readonly #pd: ProtectionDomain;

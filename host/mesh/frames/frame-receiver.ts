@@ -32,7 +32,7 @@ export interface ReceiverOptions {
   readonly isLatest: boolean;
 }
 
-/** What a receiver of frames counts. */
+/** Counters of a receiver of frames. */
 export interface ReceiverCounters {
   frames: number;
   /** Slices that parity restored. */

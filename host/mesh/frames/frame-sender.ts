@@ -61,7 +61,7 @@ interface Outgoing extends Omit<Waiting, 'bytes'> {
   posted: number;
 }
 
-/** What a sender of frames counts. */
+/** Counters of a sender of frames. */
 export interface SenderCounters {
   frames: number;
   packets: number;

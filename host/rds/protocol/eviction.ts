@@ -4,7 +4,9 @@ import type { Path } from './path.js';
 /** Paths examined for each eviction: a refused peer costs its sender more than this node. */
 const LOOKS_MAX = 32;
 
-/** Evicts a path that was requested but never established. Returns false if it finds none. */
+/**
+ * Evicts a path that was requested but never established. Returns false if there is no such path.
+ */
 export function makeRoom(paths: Map<string, Path>, now: number): boolean {
   let looks = 0;
   for (const [key, path] of paths) {

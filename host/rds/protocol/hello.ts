@@ -1,4 +1,4 @@
-/** What a node tells a peer of its own kind about itself, over connection 0. */
+/** Messages about itself that a node sends to a Verbena peer, over connection 0. */
 import { CONTROL_PORTS_MAX, ControlKind, buildControl } from '../wire/peer-control.js';
 import type { Connection } from './connection.js';
 import type { PathNode } from './path-node.js';
@@ -25,13 +25,13 @@ function sendPorts(connection: Connection, kind: number, ports: readonly number[
   }
 }
 
-/** What the peer shows when its machine has another address. */
+/** Token that the peer presents after its machine has changed its address. */
 export function sendToken(connection: Connection, token: number): void {
   const kind = ControlKind.TOKEN;
   connection.say(buildControl({ kind, isSet: true, isReset: true, ports: [], token }));
 }
 
-/** What there is, to a peer that may be here. */
+/** Addresses, bound ports and stalled ports, for a peer that may be alive. */
 export function sendHello(connection: Connection, node: PathNode, home: number): void {
   if (node.addresses.length > 1) sendAddresses(connection, node, home);
   sendPorts(connection, ControlKind.PORTS, node.boundPorts());

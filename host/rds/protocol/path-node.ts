@@ -1,4 +1,4 @@
-/** What a path and its connections need of their node. */
+/** Node as its paths and connections see it. */
 import type { Deadlines, Due } from '../../cm/deadlines.js';
 import type { Endpoint } from '../../link/endpoint.js';
 import type { Transport } from './transport.js';
@@ -56,7 +56,7 @@ export interface PathRecords {
   path(peer: Endpoint, home: number): PathRecord | undefined;
 }
 
-/** What a path says of a message. */
+/** Verdict of a path on a message. */
 export type Judgement = 'go' | 'EFAULT' | 'EACCES' | 'EWOULDBLOCK';
 
 /** An object with a deadline. */

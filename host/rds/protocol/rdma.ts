@@ -13,7 +13,7 @@ export const RdmaFlag = Object.freeze({
   SILENT: 0x40,
 });
 
-/** What became of an operation. */
+/** Status of an RDMA operation. */
 export const RdmaStatus = Object.freeze({
   SUCCESS: 0,
   REMOTE_ERROR: 1,

@@ -36,7 +36,7 @@ export class ReceivedSequences {
 
   /** A message is whole. False: it has come before. */
   take({ sequence, flags }: RdsHeader, isOwnKind: boolean): boolean {
-    // Linux tells by the flag: a node that was started again counts from 1 again.
+    // Linux sets the flag: a node that was started again counts from 1 again.
     const isAgain = (flags & HeaderFlag.RETRANSMITTED) !== 0 || isOwnKind;
     if (isAgain && this.has(sequence)) {
       this.last = Math.max(sequence, this.last);
@@ -70,7 +70,7 @@ export class ReceivedSequences {
     this.#record?.begin(0);
   }
 
-  /** What the peer has given up, or counts anew, is not waited for. */
+  /** Ends the wait for sequence numbers that the peer has abandoned or restarted. */
   #skipTo(sequence: number): void {
     const record = this.#record;
     if (!record || sequence === this.expected) return;

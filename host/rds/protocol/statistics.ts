@@ -21,7 +21,7 @@ export interface RdsStatistics {
   rxCacheMiss: number;
   /** Stall messages for a port that was slow already, or is not bound. */
   stallEventsIgnored: number;
-  // What the seed's text does not have.
+  // Counters that the text of /proc/driver/rds/stats lacks.
   /** Messages sent again because their connection broke. */
   retransmitted: number;
   /** Messages that came twice. */
@@ -59,7 +59,7 @@ export function noStatistics(): RdsStatistics {
   };
 }
 
-/** What is so at this moment. */
+/** Current values. */
 export interface RdsGauges {
   readonly socketsOpen: number;
   readonly nodesConnected: number;

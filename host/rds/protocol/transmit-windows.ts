@@ -1,4 +1,4 @@
-/** What of a node is on its way to each port of a peer. */
+/** Messages in flight from a node to each port of a peer. */
 import { flowOf, type OutgoingMessage } from './message.js';
 
 /**

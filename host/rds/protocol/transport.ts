@@ -1,4 +1,4 @@
-/** What the protocol wants of a transport. The simulation has one, the verbs are another. */
+/** Transport as the protocol uses it. The simulation has one, the verbs are another. */
 import type { Endpoint } from '../../link/endpoint.js';
 import type { RdsHeader } from '../wire/header.js';
 import type { Bare } from '../wire/header-elision.js';

@@ -100,7 +100,7 @@ function headersBytes(length: number, fragmentBytes: number): number {
 }
 
 const SIZE_LEAST_LOG2 = 9;
-/** What is fetched at a time, or one place where that is more. */
+/** Bytes of a slab; a larger buffer has a slab of its own. */
 const SLAB_BYTES = 1 << 18;
 
 /**

@@ -5,10 +5,13 @@
 import { HeaderFlag } from './constants.js';
 import { noExtensions, type RdsHeader } from './header.js';
 
-/** What is left out of a header's place: all but the ports, or those as well. */
+/** Fields that a message without a header omits: all but the ports, or those as well. */
 export type Bare = 'but ports' | 'all';
 
-/** Immediate data of what begins with a header; else it is the ports. Port 0 sends nothing bare. */
+/**
+ * Immediate data of a message with a header; without one it is the ports. Port 0 sends nothing
+ * bare.
+ */
 export const HAS_HEADER = 0;
 /** Said by each message without a header: it is acknowledged, by itself if need be. */
 const FLAGS = HeaderFlag.ACK_REQUIRED;

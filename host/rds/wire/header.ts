@@ -15,7 +15,7 @@ export interface RdmaDestination {
   readonly offset: number;
 }
 
-/** What was sent before, over another connection. */
+/** Last message that this sender sent before over another connection. */
 export interface After {
   readonly connectionIndex: number;
   readonly sequence: number;

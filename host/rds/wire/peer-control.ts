@@ -1,7 +1,6 @@
 /**
- * What nodes of our own kind tell each other, in messages with HeaderFlag.CONTROL: a byte of kind,
- * one of flags, and ports of 16 bits each, big endian; of addresses 16 bytes each, and 16 bits of
- * UDP port.
+ * Control messages between Verbena nodes (HeaderFlag.CONTROL): a byte of kind, one of flags, and
+ * ports of 16 bits each, big endian; of addresses 16 bytes each, and 16 bits of UDP port.
  */
 import { Endpoint, Gid } from '../../link/endpoint.js';
 import { GROUPS_MAX, type Identity } from '../protocol/identity.js';

@@ -1,4 +1,4 @@
-/** What names of protection domains need: the processes that take part in one. */
+/** Names of protection domains: the processes that take part in one. */
 import { ATTACHMENT_SIZE, ArenaLayout, AttachmentLayout } from '#build/abi.js';
 import { structAt } from '../../engine/struct.js';
 import type { Context } from '../context.js';

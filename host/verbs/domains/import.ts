@@ -1,6 +1,6 @@
 /**
- * What another context of the device made: `ibv_import_pd`, `ibv_import_mr` (protection-domain.ts),
- * memory. Contexts of one device are those that named it alike.
+ * Import of objects of another context of the device: `ibv_import_pd`, `ibv_import_mr`
+ * (protection-domain.ts), memory. Contexts of one device are those that named it alike.
  */
 import { Errno } from '#build/abi.js';
 import { SharedHeap } from '../../engine/shared-heap.js';

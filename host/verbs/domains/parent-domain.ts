@@ -24,7 +24,7 @@ export interface ParentDomainInitAttributes {
     alignment: number,
     resourceType: ResourceType,
   ) => Uint8Array | undefined | null;
-  /** What `alloc` gave is not used any more. */
+  /** Releases a buffer that `alloc` returned. */
   readonly free?: (buffer: Uint8Array, resourceType: ResourceType) => void;
   /**
    * IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC: in a confidential guest, buffers may be
@@ -100,7 +100,7 @@ class AllocatorMemory implements QueueMemory {
  * (`context.allocParentDomain`).
  */
 export class ParentDomain extends ProtectionDomain {
-  /** What it stands on. */
+  /** Domain that this one extends. */
   readonly pd: ProtectionDomain;
   readonly td: ThreadDomain | undefined;
   readonly #memory: AllocatorMemory;

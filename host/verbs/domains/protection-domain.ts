@@ -316,7 +316,7 @@ export class ProtectionDomain {
     this.#gone = true;
   }
 
-  /** What dealloc does for this kind of domain. */
+  /** Deallocation of this kind of domain. */
   protected release(): void {
     const { device, siblings } = this.context;
     const end = (): number => device.arena.exports.deallocPd(device.engine.context, this.handle);

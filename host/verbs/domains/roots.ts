@@ -31,7 +31,7 @@ export const HEAP_BUDGET = 3;
 const NAME_BYTES = 64;
 const HANDLE_BYTES = 32;
 
-/** What `context.roots.put` stores. */
+/** Options of `context.roots.put`. */
 export interface RootOptions {
   /** The domain that the key belongs to. */
   readonly pd: ProtectionDomain;
@@ -47,7 +47,7 @@ export interface RootOptions {
   readonly common?: boolean;
 }
 
-/** What is stored under a name. */
+/** A stored name with its address and key. */
 export interface Root {
   readonly name: string;
   readonly address: number;
@@ -99,7 +99,7 @@ export class Roots {
     this.#context.device.waits.wakeAll();
   }
 
-  /** What is stored under the name; undefined: nothing is. Throws MisuseError. */
+  /** Root of this name; undefined: the name is not stored. Throws MisuseError. */
   find(name: string): Root | undefined {
     const found = this.entry(name, RootKind.HANDLE);
     return found && this.#read(found, name);

@@ -111,7 +111,7 @@ export function attachShpd(
   return pd;
 }
 
-/** What tells devices apart. */
+/** Identifier of the device. */
 function idOf({ device, siblings }: Context): bigint {
   return device.shared?.deviceId ?? siblings.id;
 }

@@ -40,7 +40,7 @@ import { SlabHeap } from './slab-heap.js';
 
 /** Options of `pd.heap`. */
 export interface HeapOptions {
-  /** Tells heaps of one domain apart: 1 to 64 bytes. Default `heap`. */
+  /** Name of the heap within its domain: 1 to 64 bytes. Default `heap`. */
   readonly name?: string;
   /**
    * Bytes that allocations may take in all, a multiple of 65536 after rounding up. The creator
@@ -228,7 +228,7 @@ export class DomainHeap {
     this.#slabs.assign(this.#addressOf(allocation), false);
   }
 
-  /** What each process and the common part have. Visits the whole table. */
+  /** Use per process and of the common part. Visits the whole table. */
   usage(): HeapUsage {
     this.#context.checkOpen();
     this.#slabs.sweepDead();
@@ -367,7 +367,7 @@ function pressureOf(pd: ProtectionDomain): PressureOptions {
     .entriesOf(RootKind.HEAP, pd.handle)
     .filter((one) => isLiveHeap(pd, one))
     .map((one) => tableOf(context, one));
-  // What dead processes had is free first.
+  // Objects of dead processes become free first.
   const commit = (): void => undefined;
   for (const table of tables) new SlabHeap({ table, members, commit }).sweepDead(true);
   return {

@@ -9,7 +9,7 @@ import { RefusalError } from '../../errors/errors.js';
 const SPINS = 200;
 const WAIT_MILLIS_MAX = 20_000;
 
-/** What a heap knows of the processes, or threads, that share the device. */
+/** Processes, or threads, that share the device, as a heap sees them. */
 export interface HeapMembers {
   /** Our own. */
   readonly slot: number;

@@ -46,7 +46,7 @@ function forSpans(
   }
 }
 
-/** What the slot holds and has cached becomes free. The hints are counted anew. */
+/** Frees the objects and the caches of the slot. The hints are counted anew. */
 export function sweepSlot(table: HeapTable, slot: number): void {
   const free = CLASS_UNITS.map(() => 0);
   forSpans(table, (span, kind, sizeClass) => {

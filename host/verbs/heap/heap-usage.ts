@@ -1,4 +1,4 @@
-/** What each process has of a heap; counted from the words of its objects, so it is exact. */
+/** Use of a heap per process; counted from the words of its objects, so it is exact. */
 import { storedSpans } from './heap-segments.js';
 import {
   Header,
@@ -27,7 +27,7 @@ export interface HeapUsage {
 /** Part of `HeapUsage`: one process. */
 export interface HeapProcessUsage {
   readonly slot: number;
-  /** What ends with the process. */
+  /** Bytes of objects that are freed when the process ends. */
   readonly heldBytes: number;
   /** Free bytes that the process keeps at hand; another one takes them if it finds no others. */
   readonly cachedBytes: number;

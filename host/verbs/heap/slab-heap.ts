@@ -198,7 +198,7 @@ export class SlabHeap {
     if (!this.table.swapUnit(unit!, word, next)) throw this.#unknown(address);
   }
 
-  /** What this process has cached is free for others. */
+  /** Returns this process's caches to the heap. */
   flush(): void {
     for (const cache of this.#caches) this.#flush(cache, cache.count);
   }

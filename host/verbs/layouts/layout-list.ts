@@ -1,4 +1,4 @@
-/** What a memory layout is made of, and how it is written for the engine. */
+/** Parts of a memory layout, and their encoding for the engine. */
 import {
   COMPOSITE_ENTRY_SIZE,
   INTERLEAVED_ENTRY_SIZE,

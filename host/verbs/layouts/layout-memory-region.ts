@@ -38,7 +38,7 @@ export interface MrSetLayout {
   readonly mr: LayoutMemoryRegion;
 }
 
-/** What becomes of a layout: how it is written, and how many entries it has. */
+/** Encoding of a layout: format, and number of entries. */
 interface List {
   readonly interleaved: boolean;
   readonly count: number;
@@ -147,7 +147,7 @@ export class LayoutMemoryRegion {
     this.pd.resources.delete(this);
   }
 
-  /** What peers have done with this region, whatever its layout was. */
+  /** Operations of peers on this region, under any layout. */
   counters(): RegionCounters {
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
     return this.#key.counters();

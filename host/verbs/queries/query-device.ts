@@ -1,6 +1,6 @@
 /**
- * What a device is: `ibv_query_device` and `ibv_query_device_ex`. Members of verbs.h that mean
- * nothing to a software adapter over UDP are left out.
+ * Attributes of a device: `ibv_query_device` and `ibv_query_device_ex`. Members of verbs.h that
+ * mean nothing to a software adapter over UDP are left out.
  */
 import {
   LAYOUT_DIMENSIONS_MAX,

@@ -1,4 +1,4 @@
-/** What a device's one port is (`ibv_query_port`), and in which order it brings what. */
+/** Attributes of a device's one port (`ibv_query_port`), and data ordering of its operations. */
 import { Mtu, WrOpcodeName } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { QueryQpDataInOrderFlag } from '../constants.js';

@@ -5,7 +5,7 @@
 import { AsyncEventName, WcStatusName, WrOpcodeName } from '#build/abi.js';
 import { NodeType, PortState } from '../constants.js';
 
-/** What the parts of C names stand for. */
+/** English words for the parts of C names. */
 const WORDS: { readonly [part: string]: string } = {
   ABORT: 'aborted',
   CA: 'channel adapter',

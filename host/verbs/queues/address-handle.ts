@@ -92,7 +92,7 @@ export function parseGid(argument: string, gid: Gid | string): Gid {
   }
 }
 
-/** What stands in front of a received datagram's payload. */
+/** Bytes of headers before the payload of a received datagram (GRH). */
 export const GRH_BYTES = 40;
 /** RoCEv2 spreads flows over source ports from here up (IBA Annex A17.4.5.2). */
 const FLOW_PORT_LEAST = 0xc000;
@@ -103,7 +103,7 @@ export function answerPort(sourcePort: number): number {
 }
 
 /**
- * `ibv_init_ah_from_wc`: where the datagram that `wc` tells of came from. `grh`: the first 40 bytes
+ * `ibv_init_ah_from_wc`: the sender of the datagram that `wc` completes. `grh`: the first 40 bytes
  * of the buffer that it was received into. Throws MisuseError.
  */
 export function addressOfSender(wc: WorkCompletion, grh: Uint8Array): AddressAttributes {

@@ -48,7 +48,7 @@ const NANOS_PER_MICRO = 1000n;
  * (`context.createCqEx`).
  */
 export class CompletionQueueEx extends CompletionQueue {
-  /** What it tells: bits of WcExWith. */
+  /** Fields of its completions: bits of WcExWith. */
   wcFlags = 0;
   readonly #words: Uint32Array = this.context.device.arena.memory.words;
   /** The completion that is read; -1: none. */

@@ -1,4 +1,4 @@
-/** What congestion control knows of the path to a peer: all queue pairs to it have one. */
+/** Congestion control state of the path to a peer, which all queue pairs to it share. */
 import { PathLayout, PathStateLayout, QUEUE_PAIR_PATH } from '#build/abi.js';
 import type { EngineMemory } from '../../engine/memory.js';
 import { structAt } from '../../engine/struct.js';

@@ -1,7 +1,7 @@
 /** Where the memory of queues comes from: the device's heap, or a parent domain's allocators. */
 import type { Heap } from '../../engine/heap.js';
 
-/** What the memory is for. */
+/** Purpose of an allocation. */
 export type ResourceType = 'QP' | 'CQ' | 'SRQ';
 
 export interface QueueMemory {

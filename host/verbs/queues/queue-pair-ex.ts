@@ -23,7 +23,7 @@ import type { AnyWorkRequest, Sge } from './work-request.js';
 /** `ibv_qp_init_attr_ex`. */
 export interface QpInitAttributesEx extends QpInitAttributes {
   readonly pd: ProtectionDomain;
-  /** What will be posted by `wr…`: bits of QpExWith. Others are misuse. */
+  /** Operations that `wr…` may post: bits of QpExWith. Others are misuse. */
   readonly sendOpsFlags: number;
 }
 
@@ -43,7 +43,7 @@ const RELIABLE =
   QpExWith.FLUSH |
   QpExWith.ATOMIC_WRITE;
 
-/** What can be posted by type of queue pair. */
+/** Operations that a queue pair can post, by its type. */
 const POSSIBLE: { readonly [type: number]: number } = {
   [QpType.RC]: RELIABLE,
   [QpType.UC]: UNRELIABLE,

@@ -89,7 +89,7 @@ export class QueuePair {
     readonly pd: ProtectionDomain,
     attributes: QpInitAttributes,
 
-    /** What was granted. */
+    /** Granted capabilities. */
     readonly cap: QpCapabilities,
     memory: number,
     made: Struct<typeof QueuePairParametersLayout>,
@@ -217,7 +217,8 @@ export class QueuePair {
     this.#check();
     checkNumbers(attributes);
     const { device } = this.pd.context;
-    // What was received is acknowledged: its sender would wait for one that is gone.
+    // Acknowledges received packets first: otherwise their requester would wait for a queue pair in
+    // reset.
     device.settle();
     const { arena, engine } = device;
     const address = arena.heap.alloc(QueuePairAttributesLayout.size);
@@ -311,7 +312,10 @@ export class QueuePair {
     return this.#struct.localPath !== 0;
   }
 
-  /** What congestion control knows of the path to the peer; undefined: the state has no path. */
+  /**
+   * Congestion control state of the path to the peer; undefined: the queue pair has no path in its
+   * state.
+   */
   pathState(): PathState | undefined {
     this.#check();
     return readPathState(this.#device.arena.memory, this.handle);

@@ -30,7 +30,7 @@ export interface Sge {
   readonly lkey: number;
 }
 
-/** What every request has. */
+/** Fields of every request. */
 interface Posted {
   /** Comes back in the completion, as a bigint. */
   readonly wrId?: number | bigint;
@@ -213,7 +213,7 @@ export function asWorkRequest(request: AnyWorkRequest): SendWorkRequest {
   return request as SendWorkRequest;
 }
 
-/** What BIND_MW, REG_MR and BIND_MR write into the ring (the engine's BindRequest). */
+/** Entry that BIND_MW, REG_MR and BIND_MR write into the ring (the engine's BindRequest). */
 export interface Binding {
   readonly target: number;
   readonly key: number;
@@ -325,7 +325,7 @@ function checkWords(opcode: number, sendFlags: number, immData: number): void {
   }
 }
 
-/** What the operation needs must be there: the ring's entry holds what was posted before. */
+/** Checks the operands of the opcode: the ring's entry still holds those of an earlier request. */
 function checkOperands(opcode: number, request: AnyWorkRequest): void {
   if (opcode <= WrOpcode.RDMA_WRITE_WITH_IMM && request.rdma) return;
   const { rdma, atomic } = request;

@@ -1,4 +1,6 @@
-/** What the application allocated of a device's memory, and how many regions stand on each. */
+/**
+ * Memory of a device that the application allocated, with the number of regions on each allocation.
+ */
 import type { Key } from './key.js';
 
 export interface Allocation {

@@ -147,7 +147,7 @@ export class FastMemoryRegion {
     );
   }
 
-  /** What peers have done with this region, whatever memory it had. */
+  /** Operations of peers on this region, on any memory that it had. */
   counters(): RegionCounters {
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
     return this.#key.counters();

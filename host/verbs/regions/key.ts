@@ -12,7 +12,7 @@ const KILL_TURNS = 100_000;
 /** Other threads leave the engine within microseconds; this many turns are seconds. */
 const RELEASE_TURNS = 50_000_000;
 
-/** What is written into the engine's RegionParameters; what is left out is 0. */
+/** Fields of the engine's RegionParameters; absent ones are 0. */
 export type KeyParameters = Partial<Struct<typeof RegionParametersLayout>>;
 
 /** `ibv_inc_rkey`: the same key with the next low byte. */
@@ -95,13 +95,13 @@ export class Key {
     return this.#state === 'gone';
   }
 
-  /** What peers have done with its key. */
+  /** Accesses of peers with this key. */
   counters() {
     const { reads, readBytes, writes, writeBytes, atomics } = this.#note;
     return { reads, readBytes, writes, writeBytes, atomics };
   }
 
-  /** What control verbs and counters read. */
+  /** Fields that control verbs and counters read. */
   get note(): Struct<typeof KeyNoteLayout> {
     return this.#note;
   }

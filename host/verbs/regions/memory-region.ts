@@ -101,7 +101,7 @@ export class MemoryRegion {
     return this.#pd;
   }
 
-  /** What `pd.importMr` of another context takes. */
+  /** Handle for `pd.importMr` of another context. */
   get handle(): number {
     return this.lkey;
   }
@@ -178,7 +178,7 @@ export class MemoryRegion {
     this.#pd.resources.delete(this);
   }
 
-  /** What peers have done with this region. */
+  /** Operations of peers on this region. */
   counters(): RegionCounters {
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
     return this.#key.counters();
@@ -188,7 +188,7 @@ export class MemoryRegion {
     if (!this.#key.gone) this.dereg();
   }
 
-  /** What is to be, checked as far as it can be here. */
+  /** Target state of a `rereg`, checked as far as the host can. */
   #wanted(
     flags: number,
     newPd: ProtectionDomain | undefined,

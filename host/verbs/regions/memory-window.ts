@@ -92,7 +92,7 @@ export class MemoryWindow {
     this.pd.resources.delete(this);
   }
 
-  /** What peers have done with this window, whatever it was bound to. */
+  /** Operations of peers on this window, on any memory that it was bound to. */
   counters(): RegionCounters {
     this.#check();
     return this.#key.counters();

@@ -1,4 +1,4 @@
-/** What a context makes of persistent memory: an allocation that ends with `pmem.close`. */
+/** Persistent memory of a context: an allocation that ends with `pmem.close`. */
 import { checkKeys } from '../../base/options.js';
 import type { KeptSegment } from '../../device/durable/durables.js';
 import { RefusalError } from '../../errors/errors.js';

@@ -1,4 +1,4 @@
-/* What a program finds beside the verbs: a child's view of the device, sysfs, interfaces. */
+/* System of a program beside the verbs: a child's view of the device, sysfs, interfaces. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>

@@ -14,7 +14,7 @@ import { createPlayers, traffic } from './player.js';
 import { everywhere } from './world.js';
 
 const makeCq = (context: Context) => context.createCqEx({ cqe: 200, wcFlags: WC_STANDARD_FLAGS });
-/** What this device cannot tell: VLANs, flow tags and hardware tag matching are not there. */
+/** Fields that this device lacks: VLANs, flow tags and hardware tag matching. */
 const ABSENT: number[] = [WcExWith.CVLAN, WcExWith.FLOW_TAG, WcExWith.TM_INFO];
 
 everywhere('ud_traffic_cq_ex', 'datagrams, completions read field by field', async (world) => {

@@ -282,7 +282,7 @@ async function bind(player: Player, mw: MemoryWindow, length: number): Promise<v
   assert.is(mw.bound, length > 0);
 }
 
-/** What WRITEs to a window that is no more come to, and what they leave alone. */
+/** Checks that WRITEs to a window that no longer exists fail and change nothing. */
 async function writeRefused({ client, server }: Windowed): Promise<void> {
   const before = server.message.slice();
   client.message.fill(0x77);

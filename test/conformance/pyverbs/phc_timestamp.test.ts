@@ -36,7 +36,7 @@ async function times(world: World, flag: number, read: Read): Promise<Map<Player
 
 everywhere(
   'timestamp_free_running_rc_traffic',
-  'a completion tells when it was, by the device’s clock',
+  'a completion has a timestamp of the device’s clock',
   async (world) => {
     const flag = WcExWith.COMPLETION_TIMESTAMP;
     const found = await times(world, flag, (cq) => cq.wcReadCompletionTs());
@@ -54,7 +54,7 @@ everywhere(
 
 everywhere(
   'timestamp_real_time_rc_traffic',
-  'a completion tells when it was, by the clock on the wall',
+  'a completion has a timestamp of the wall clock',
   async (world) => {
     const flag = WcExWith.COMPLETION_TIMESTAMP_WALLCLOCK;
     const found = await times(world, flag, (cq) => cq.wcReadCompletionWallclockNs());

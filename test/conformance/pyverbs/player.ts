@@ -35,7 +35,7 @@ const DATAGRAM_ATTEMPTS = 10;
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
 export const ALL_ACCESS = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 
-/** What a player is made of; everything has a default. */
+/** Options of a player; all have a default. */
 export interface PlayerOptions {
   readonly qpType?: number;
   readonly msgSize?: number;
@@ -54,7 +54,7 @@ export interface PlayerOptions {
   readonly makeMr?: (pd: ProtectionDomain, bytes: number, access: number) => MemoryRegion;
 }
 
-/** What a completion told, by either way of polling. */
+/** Fields of a completion, by either way of polling. */
 export interface Told {
   readonly wrId: bigint;
   readonly status: number;
@@ -76,7 +76,7 @@ export class Player {
   readonly mr: MemoryRegion;
   readonly options: PlayerOptions;
   msgSize: number;
-  /** What the peer offers to WRITE, READ and atomics. */
+  /** Address that the peer offers to WRITE, READ and atomics. */
   raddr = 0n;
   rkey = 0;
   peer!: Player;

@@ -69,7 +69,7 @@ for (const [name, type] of [
   }
   everywhere(
     `query_${name.toLowerCase()}_qp`,
-    `${name}: query tells state and room`,
+    `${name}: query returns state and capabilities`,
     async (world) => {
       const context = await world.open();
       for (const ex of [false, true]) {
@@ -92,7 +92,7 @@ for (const [upstream, cap] of [
   const name = Object.keys(cap)[0]!;
   everywhere(
     `create_raw_qp_ex_with_illegal_caps_${upstream}`,
-    `${name} beyond the device's limit makes no queue pair, and takes none`,
+    `${name} beyond the device's limit makes no queue pair, and uses no slot`,
     async (world) => {
       const context = await world.open({ queuePairsMax: 1 });
       const limits = context.queryDevice();

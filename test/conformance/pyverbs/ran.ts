@@ -1,4 +1,7 @@
-/** What ran, where: each test file leaves word, and the runner reads it (report.ts). */
+/**
+ * Record of the tests that ran, per world: each test file writes it, and the runner reads it
+ * (report.ts).
+ */
 import { root } from '../../support/paths.js';
 
 export type WorldName = 'loopback' | 'udp' | 'loss';

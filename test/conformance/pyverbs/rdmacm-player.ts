@@ -28,7 +28,7 @@ const DATAGRAM_ATTEMPTS = 10;
 /** As upstream's: one receive at a time. */
 export const SMALL = { cap: { maxSendWr: 4, maxRecvWr: 1 } };
 
-/** What `promise` comes to, with the world going on. */
+/** Result of `promise`, while the world makes progress. */
 export async function settled<T>(world: World, promise: Promise<T>, what: string): Promise<T> {
   let outcome: (() => T) | undefined;
   promise.then(
@@ -47,7 +47,7 @@ export class CmPlayer {
   readonly world: World;
   readonly context: Context;
   readonly channel: EventChannel;
-  /** What talks: the child of a listener, on the passive side. */
+  /** Connected id: the child of a listener, on the passive side. */
   id: CmId;
   mr!: MemoryRegion;
   /** Datagrams: the address handle of their destination. */

@@ -147,7 +147,7 @@ class UdpWorld extends World {
   }
 }
 
-/** What ran to its end, by the upstream test it stands for: report.ts reads it. */
+/** Tests that ran to their end, by the upstream test they stand for: report.ts reads it. */
 const ran = new Map<string, Ran>();
 
 /**

@@ -62,7 +62,7 @@ export interface Pair {
   readonly mayMissLastAck?: boolean;
   /** Exit codes of the server besides 0. */
   readonly serverCodes?: readonly number[];
-  /** What the client prints. */
+  /** Expected output of the client. */
   readonly prints?: RegExp;
   /** Standard error of a client that has done all and ends with a code besides 0. */
   readonly endsWith?: RegExp;
@@ -95,10 +95,10 @@ export async function bounded(program: Program, seconds = SECONDS_MAX): Promise<
   }
 }
 
-/** What a server of rdma-core says if its last message is not acknowledged. */
+/** Output of a server of rdma-core if its last message is not acknowledged. */
 const NO_LAST_ACK = /transport retry counter exceeded \(12\)/;
 
-/** What a client says to a REJ for an invalid service id. */
+/** Output of a client after a REJ for an invalid service id. */
 const NOT_LISTENING = /RDMA_CM_EVENT_REJECTED[;,] error:? 8\b/;
 const ATTEMPTS_MAX = 5;
 
@@ -115,7 +115,7 @@ export async function runPair(pair: Pair, env: readonly string[] = []): Promise<
   }
 }
 
-/** What failed; undefined: nothing. */
+/** Failure of the run; undefined: it passed. */
 async function runOnce(pair: Pair, env: readonly string[]): Promise<string | undefined> {
   const addresses = nextAddresses();
   const { options = [], isOneDevice, mayMissLastAck, serverCodes = [] } = pair;

@@ -1,4 +1,4 @@
-/** What unittest prints is counted right. */
+/** Parser of unittest's output. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { parsePyverbs } from './pyverbs.js';

@@ -34,7 +34,7 @@ export function unpackTests(folder: string): string {
   return join(folder, 'run_tests.py');
 }
 
-/** What unittest -v printed. Throws if the tests did not run to their end. */
+/** Counts in the output of unittest -v. Throws if the tests did not run to their end. */
 export function parsePyverbs(text: string): PyverbsCounts {
   const ran = /^Ran (\d+) tests? in/m.exec(text);
   if (!ran) throw new Error(`the tests did not run to their end:\n${text.slice(-2000)}`);

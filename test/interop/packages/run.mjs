@@ -25,7 +25,7 @@ if (role === 'serve') {
     await sleep(pause);
     await ask(address, say);
   }
-  // What is on its way leaves.
+  // Packets in flight leave.
   await sleep(100);
   process.exit();
 }

@@ -11,7 +11,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$1
 root=$folder/root
-# What Debian does not start by itself is not missed.
+# Services that Debian does not start by itself are not needed.
 packages=(
   busybox-static dash iproute2 kmod nftables tcpdump ndctl
   ibverbs-providers ibverbs-utils rdmacm-utils perftest

@@ -96,7 +96,7 @@ export class Mailbox {
     }
   }
 
-  /** What came there, with what lies before it. */
+  /** Received bytes of that index, with the headers before them. */
   received(index: number): Uint8Array {
     const at = index * this.#bytesReceived;
     return this.#memory.subarray(at, at + this.#bytesReceived);

@@ -13,7 +13,7 @@ import { Mailbox, inTime } from './cm-peer.js';
 const SMALL = { cap: { maxSendWr: 2, maxRecvWr: 2 } };
 /** Of a listener's program. */
 export const PORT = 7175;
-/** What `connections refuse` says, and what we say. */
+/** Text of the refusal, which both `connections refuse` and Verbena send. */
 export const REFUSAL = 'not today';
 
 export type Role = 'listen' | 'refuse' | 'connect';

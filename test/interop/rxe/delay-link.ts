@@ -31,7 +31,7 @@ export class DelayLink implements Link {
           receiver.flush();
         });
       },
-      // What waits is worked on when its time has come.
+      // Delayed packets are processed when their time has come.
       flush: () => undefined,
       failed: (reason) => receiver.failed(reason),
     });

@@ -45,7 +45,7 @@ export class GuestProgram {
       this.#text += text;
       this.#wake();
     });
-    // What failed shows in what came, or did not.
+    // A failure shows in the data that came, or did not.
     this.#socket.on('error', () => undefined);
     const closed = new Promise((resolve) => this.#socket.on('close', resolve));
     this.ended = closed.then(() => {
@@ -56,7 +56,7 @@ export class GuestProgram {
     });
   }
 
-  /** What it has printed so far. */
+  /** Output so far. */
   get output(): string {
     const start = this.#text.indexOf('\n') + 1;
     const end = this.#text.lastIndexOf('\0');
@@ -123,7 +123,7 @@ export class GuestProgram {
 export interface GuestOptions {
   /** Its wire. */
   readonly tap: string;
-  /** What it sees as /host. */
+  /** Folder that the guest mounts as /host. */
   readonly share: string;
   /** For its log. */
   readonly folder: string;
@@ -204,7 +204,7 @@ export class Guest {
     return pid === undefined || exitCode !== null || signalCode !== null;
   }
 
-  /** What its kernel said at the end of its life. */
+  /** Last messages of its kernel. */
   get lastWords(): string {
     const { console } = this;
     const fault = console.search(/BUG:|Oops|general protection|Kernel panic/);

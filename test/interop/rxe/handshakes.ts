@@ -24,7 +24,7 @@ const CONNECTIONS_SOURCE = fileURLToPath(new URL('test/interop/rxe/connections.c
 const MANY = 1000;
 const MESSAGE_BYTES = 64;
 const SECONDS_MAX = 120;
-/** What is remembered of a connection with Linux that we took: four of its intervals of 4.3 s. */
+/** Time for which a closed connection with Linux is remembered: four of its intervals of 4.3 s. */
 const TIME_WAIT_SECONDS = 40;
 
 /** Attribute ids of the messages (IBA 12.6, 12.11, table of management attributes). */
@@ -52,7 +52,7 @@ export function firstOf(message: Handshake, source: string): string {
   return `${matchAll(message, source)} numgen inc mod 1000000000 < 1 counter drop`;
 }
 
-/** What a device has, in numbers: of ours, and of the guest's. */
+/** Sizes of a device's tables: Verbena's, and the guest's. */
 async function holdings(context: Context, lab: Lab): Promise<unknown> {
   return {
     heapBytesFree: context.device.arena.heap.bytesFree,
@@ -152,7 +152,7 @@ interface Loss {
   readonly role: Role;
   /** We refuse, when Linux connects. */
   readonly refuses?: boolean;
-  /** What the program in the guest hears. */
+  /** Events that the program in the guest receives. */
   readonly events: readonly string[];
 }
 

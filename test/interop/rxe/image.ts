@@ -32,7 +32,7 @@ function program(name: string, aptPackage: string, command: readonly [string, ..
   return { name, aptPackage, version };
 }
 
-/** What every group that has guests needs. */
+/** Tools of every group that has guests. */
 export const guestTools: readonly Tool[] = [
   program('qemu', 'qemu-system-x86', ['qemu-system-x86_64', '--version']),
   program('gcc', 'gcc libc6-dev', ['gcc', '--version']),
@@ -42,5 +42,5 @@ export const guestTools: readonly Tool[] = [
   guestImage,
 ];
 
-/** What groups need that make disks for a guest. */
+/** Tool of groups that make disks for a guest. */
 export const diskTool: Tool = program('mke2fs', 'e2fsprogs', ['mke2fs', '-V']);

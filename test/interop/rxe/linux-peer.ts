@@ -30,7 +30,7 @@ const ACCESS =
   AccessFlag.REMOTE_READ |
   AccessFlag.REMOTE_ATOMIC |
   AccessFlag.MW_BIND;
-/** What rxe gives its port: a link-local address first, then ours in the order they were added. */
+/** GIDs of rxe's port: a link-local address first, then the test's in the order they were added. */
 const GID_INDEX_IPV4 = 1;
 const GID_INDEX_IPV6 = 2;
 /** Words of a completion in the answer to `poll`. */

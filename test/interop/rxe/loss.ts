@@ -43,7 +43,7 @@ interface Step {
   readonly seed: number;
 }
 
-/** What it does is the same in every run. */
+/** Steps of a batch, the same in every run. */
 function steps(batch: number, mtuBytes: number): Step[] {
   const random = noise(2 * BATCH, batch + 1);
   return Array.from({ length: BATCH }, (_, slot) => ({
@@ -110,7 +110,9 @@ export async function reliable(pair: Pair, batches: number): Promise<number> {
   return 0;
 }
 
-/** What the batch wrote lies where it should; `before` is the counter when it began. */
+/**
+ * Checks that the bytes of the batch lie where they should; `before` is the counter when it began.
+ */
 async function placed(
   all: readonly Step[],
   got: readonly Completion[],

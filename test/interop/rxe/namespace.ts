@@ -11,7 +11,7 @@ import { Lab } from './lab.js';
 /** Longer than everything takes on a machine that is busy. */
 const SECONDS_MAX = 3600;
 
-/** What the process in the namespace says at its end. */
+/** Last message of the process in the namespace. */
 interface Counts {
   readonly passed: number;
   readonly failed: number;

@@ -19,7 +19,7 @@ export interface Region {
   readonly rkey: number;
 }
 
-/** What matters of an `ibv_wc`. */
+/** Fields of an `ibv_wc` that the scenarios compare. */
 export interface Completion {
   readonly wrId: bigint;
   readonly status: number;

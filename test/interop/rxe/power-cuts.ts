@@ -34,9 +34,9 @@ const START_SECONDS = 1800;
 const CUTS = 2;
 /** Appends are under way: the next write is near. */
 const CACHES_MILLIS = 500;
-/** What `serve` loads. */
+/** Packages that `serve` loads. */
 const PACKAGES = ['commander', 'cli-progress', 'koffi', '@koromix/koffi-linux-x64'];
-/** What the fault that must be found takes away: every sync. */
+/** Calls that the injected fault removes: every sync. The check must find it. */
 const SYNCS = /fdatasyncSync\(task\.fd\)|posix\.syncMemory\([^;]*\)/g;
 const LOADER = '/lib64/ld-linux-x86-64.so.2';
 

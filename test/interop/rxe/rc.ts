@@ -1,4 +1,4 @@
-/** What a reliable connection does. */
+/** Scenarios of a reliable connection. */
 import assert from 'node:assert/strict';
 import { AccessFlag, QpState, SendFlag, WcFlag, WcOpcode, WrOpcode } from '../../../host/index.js';
 import type { Peer, Region, Request } from './peer.js';

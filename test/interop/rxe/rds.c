@@ -200,7 +200,7 @@ static void lend(int fd, const struct sockaddr_in *to, size_t length)
 	sleep(600);
 }
 
-/* What became of one operation on the peer's memory. */
+/* Result of one operation on the peer's memory. */
 static int operate(int fd, const struct sockaddr_in *to, struct rds_rdma_args *args)
 {
 	struct rds_rdma_notify told = { .user_token = 0, .status = -1 };
@@ -267,7 +267,7 @@ int main(int count_of, char **words)
 		}
 		printf("sent %u, refused %d\n", wanted, refused);
 		fflush(stdout);
-		/* What is on its way goes with the socket. */
+		/* Messages in flight end with the socket. */
 		sleep(600);
 	}
 	if (!strcmp(mode, "count") && count_of == 5) {

@@ -1,4 +1,4 @@
-/** What a scenario is, and what all of them use. */
+/** Type of a scenario, and functions that all of them use. */
 import assert from 'node:assert/strict';
 import { SendFlag, WcStatusName, type Sge } from '../../../host/index.js';
 import type { Completion, Peer, Region, Request } from './peer.js';

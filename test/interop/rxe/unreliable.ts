@@ -1,4 +1,4 @@
-/** What UC and UD do. */
+/** Scenarios of UC and UD. */
 import assert from 'node:assert/strict';
 import { QpState, QpType, WcFlag, WcOpcode, WrOpcode } from '../../../host/index.js';
 import { Gid } from '../../../host/link/endpoint.js';

@@ -29,7 +29,7 @@ const LENGTH_MAX = 64 * 2 ** 20;
 export class VolatileDisk {
   /** The number of flushes. */
   flushes = 0;
-  /** What its power would leave, and what is read. */
+  /** Contents after a loss of power, and contents that are read. */
   readonly #kept: Buffer;
   readonly #seen: Buffer;
   readonly #cached = new Set<number>();

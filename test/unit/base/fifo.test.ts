@@ -4,7 +4,7 @@ import * as assert from 'uvu/assert';
 import { Fifo } from '../../../host/base/fifo.js';
 import { Random } from '../../simulation/random.js';
 
-test('it does what an array does, however long it becomes', () => {
+test('a queue of any length behaves as an array', () => {
   const random = new Random(3);
   const fifo = new Fifo<number>();
   const model: number[] = [];

@@ -18,7 +18,7 @@ const CALLS_BETWEEN = 4000;
 type Exports = Record<string, Call>;
 type Make = (bytes: Uint8Array) => Exports;
 
-/** What the calls of a run were: a sum over names, arguments, results and memory. */
+/** Checksum of a run's calls: names, arguments, results and memory. */
 class Recorder {
   sum = 0;
   calls = 0;

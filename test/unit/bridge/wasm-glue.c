@@ -1,4 +1,4 @@
-/* What the engine's C needs of the process that it is in, for tests: traps end a call. */
+/* Glue of the engine's C in a test process: traps end a call. */
 #include <setjmp.h>
 #include <stdlib.h>
 #include "wasm-memory.h"

@@ -19,7 +19,7 @@ function hasCompiler(): boolean {
   return existsSync('/usr/bin/gcc') && existsSync('/usr/include/stdio.h');
 }
 
-/** What windows.c answers to each `place`: a window, or -1. */
+/** Result of windows.c for each `place`: a window, or -1. */
 async function answers(lines: readonly Line[]): Promise<number[]> {
   let found: number[] = [];
   await Workspace.use(async (space) => {

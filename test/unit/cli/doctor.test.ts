@@ -40,12 +40,12 @@ test('a machine with everything has only fast checks, and no remedy', () => {
   }
 });
 
-test('what makes the system calls is named', () => {
+test('the package that makes the system calls is named', () => {
   assert.match(named({}, 'koffi').finding, 'link udp-batch by koffi');
   assert.match(named({ nativeCalls: 'node:ffi' }, 'koffi').finding, 'link udp-batch by node:ffi');
 });
 
-test('what is slow or missing is named with its remedy', () => {
+test('a slow or missing part is named with its remedy', () => {
   const none = 'koffi is not installed: npm install koffi';
   const small = { ...GOOD.link, receiveBufferBytes: 425984 };
   const options = [{ name: 'UDP_GRO', effect: 'x', granted: false, reason: 'ENOPROTOOPT' }];

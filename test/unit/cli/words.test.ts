@@ -1,4 +1,4 @@
-/** What people and peers write: addresses and names; and what we print. */
+/** Parsing of text from people and peers (addresses, names), and formatting of output. */
 import { stat } from 'node:fs/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -84,7 +84,7 @@ test('where the node binary is small, the tour strings installed files together'
     assert.ok((await stat(path)).size >= 50e6);
   }));
 
-test('what a peer says of a failure does not control the terminal', () => {
+test("a peer's failure text does not control the terminal", () => {
   const { write } = process.stderr;
   let text = '';
   process.stderr.write = (chunk) => (text += String(chunk)) !== '';

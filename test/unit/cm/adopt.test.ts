@@ -50,7 +50,7 @@ function connected(fate: CmWorld['fate'] = () => 'pass'): {
   return { world, table, end: world.b.requests[0]?.end };
 }
 
-test('the peer of a dead process hears of the end; the DREQ is repeated until it does', () => {
+test('the peer of a dead process receives a DREQ, which is repeated until it answers', () => {
   const { world, table, end } = connected();
   const successor = coreAt(world, table, 1);
   let dropped = 0;

@@ -1,4 +1,7 @@
-/** What messages mean for queue pairs, by what Linux did after it had sent them. */
+/**
+ * Attributes of queue pairs from messages, checked against those that Linux set after it had sent
+ * them.
+ */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';

@@ -424,7 +424,7 @@ test('an option auth that is no key is refused, and the key is in no error', () 
   }
 });
 
-test('explain tells both messages', () => {
+test('explain describes both messages', () => {
   const mad = buildMad('AUTH_REQ', 1n, { localCommId: 5, keyId: 0x1234n, encrypts: 1 });
   const message = parseMad(mad);
   assert.ok(typeof message !== 'string' && message.name === 'AUTH_REQ');

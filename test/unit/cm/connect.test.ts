@@ -72,7 +72,7 @@ function buffer({ context, pd }: { context: Context; pd: QueuePair['pd'] }, byte
   return { memory, mr, sge, release };
 }
 
-/** What the handshake says of the round trip, in microseconds; 0: nothing. */
+/** Round trip that the handshake measured, in microseconds; 0: none. */
 function seedOf({ qp, context }: RdmaConnection): number {
   const { memory } = context.device.arena;
   const { state } = structAt(memory, PathLayout, qp.handle + QUEUE_PAIR_PATH);
@@ -147,7 +147,7 @@ test('the passive side may send first: the active side posts receives before it 
   await listener.close();
 });
 
-test('what is refused is refused with a reason, and with what the application says', async (world) => {
+test('a REJ carries a reason, and the private data of the application', async (world) => {
   const failure = async (going: Promise<unknown>): Promise<ConnectError> => {
     try {
       await going;
@@ -445,7 +445,7 @@ test('closing a device disconnects its connections, and their peers are notified
   await b.close();
 });
 
-test('what a peer of our kind tells of itself is used: its port, its buffer, selective repeat', async (world) => {
+test('the port, buffer and selective repeat that a Verbena peer announces are used', async (world) => {
   const listener = await listen('127.0.0.2:6', { context: world.b });
   const qp = { cap: { ...small.cap, reorderPackets: 16 } };
   const going = connect('127.0.0.2:6', { context: world.a, qp });
@@ -468,7 +468,7 @@ test('the handshake seeds the timers of both sides', async (world) => {
   assert.ok(seedOf(active) > 0 && seedOf(passive) > 0);
 });
 
-test('a handshake whose REQ was sent twice says nothing of the round trip (Karn)', async (world) => {
+test('a handshake whose REQ was sent twice gives no sample of the round trip (Karn)', async (world) => {
   const [link] = world.links;
   const send = link!.send.bind(link);
   let count = 0;

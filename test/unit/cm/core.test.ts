@@ -31,7 +31,7 @@ class Watched extends CmWorld {
     super.carry(mad, from, to);
   }
 
-  /** What was sent since the last look, but not what the nodes say to each other. */
+  /** Messages sent since the last call, without those between the nodes. */
   toStrangers(): Message[] {
     const found = this.mads.filter(({ to }) => !this.nodes.some((n) => n.endpoint.equals(to)));
     this.mads.length = 0;
@@ -370,7 +370,7 @@ test('more connections than there may be are refused with ENOMEM', () => {
   );
 });
 
-test('what is remembered of ended connections has a limit; the oldest is forgotten first', () => {
+test('the table of ended connections has a limit; the oldest entry is evicted first', () => {
   const world = new Watched(2, { timeWaitMax: 5 });
   world.b.listen();
   for (let turn = 0; turn < 20; turn++) {
@@ -385,7 +385,7 @@ test('what is remembered of ended connections has a limit; the oldest is forgott
   assert.equal(world.leaks(), []);
 });
 
-test('whatever a stranger says, in whatever order, nothing is thrown and nothing is left', () => {
+test('messages of an unknown sender in any order throw nothing and leave no state', () => {
   const body = fc.uint8Array({ minLength: MAD_BYTES - 24, maxLength: MAD_BYTES - 24 });
   const said = fc.tuple(fc.constantFrom(...MESSAGE_NAMES), body, fc.boolean(), fc.nat(3));
   fc.assert(

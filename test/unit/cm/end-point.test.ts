@@ -1,4 +1,4 @@
-/** What ids have besides their connections: short verbs, queue pairs of others, groups, names. */
+/** Members of ids besides their connections: short verbs, queue pairs of others, groups, names. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -254,7 +254,7 @@ test('queue pair attributes for a caller’s own queue pair follow the negotiati
       ],
     );
     assert.equal([receives[0]!.rqPsn, receives[1]!.rqPsn], [sends[1]!.sqPsn, sends[0]!.sqPsn]);
-    // What was said early still counts.
+    // A message received early still counts.
     assert.is(early.sqPsn, sends[1]!.sqPsn);
     id.channel.destroy();
     listening.destroy();
@@ -360,7 +360,7 @@ test('on a link without multicast a send-only join is refused too', async () => 
   expectRefusal(() => id.joinMulticastEx({ addr: '239.1.1.1', joinFlags }), 'EOPNOTSUPP');
 });
 
-test('hosts are found by name, or it is said that they are not', () =>
+test('a host name is resolved, or its failure is reported', () =>
   inWorld({}, async ({ a }) => {
     const channel = createEventChannel(a);
     const id = channel.createId();

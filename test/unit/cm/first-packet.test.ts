@@ -1,4 +1,4 @@
-/** What the peer's first packet may do before the peer has said that it is ready. */
+/** Effect of the peer's first packet before its RTU. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -63,7 +63,7 @@ test('a first message that is longer than its receive ends the queue pair, and n
   await close();
 });
 
-test('it may end the queue pair in the very moment in which it is made ready to send', async () => {
+test('the first packet may end the queue pair while it is being moved to RTS', async () => {
   const { a, b, close } = await twoDevices();
   const listener = await listen('127.0.0.2:7', { context: b });
   const asked = connect('127.0.0.2:7', { context: a });

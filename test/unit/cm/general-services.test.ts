@@ -110,7 +110,7 @@ test('where there is no room nothing is taken', async () => {
   }
 });
 
-test('an application may have all address handles: what finds none is lost, and counted', async () => {
+test('an application may use all address handles: a message without one is lost, and counted', async () => {
   const { a, b } = createLoopbackPair();
   const from = await open(a, { addressHandlesMax: 1 });
   const to = await open(b);
@@ -133,7 +133,7 @@ test('an application may have all address handles: what finds none is lost, and 
   await to.close();
 });
 
-test('every sender with the right Q_Key is heard, with its source port', async () => {
+test('a datagram with the right Q_Key is received, with its source port', async () => {
   const { a, b } = createLoopbackPair();
   const from = await open(a);
   const to = await open(b);

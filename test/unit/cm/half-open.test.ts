@@ -31,7 +31,7 @@ test('a REQ triggers three REPs and nothing more to an address that never answer
   }
 });
 
-test('a device that closes before the RTU arrives tells the peer that it had accepted', () => {
+test('a device that closes before the RTU arrives disconnects the accepted peer', () => {
   const world = new CmWorld();
   world.fate = (_, name) => (name === 'RTU' ? 'late' : 'pass');
   world.b.listen();

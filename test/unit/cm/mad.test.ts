@@ -55,7 +55,7 @@ function only<Name extends MessageName>(capture: string, name: Name): Message<Na
   return found as unknown as Message<Name>;
 }
 
-test('what Linux wrote is parsed, and built again byte for byte', () => {
+test('messages of Linux are parsed, and built again byte for byte', () => {
   const counts = new Map<string, number>();
   for (const { name, mad } of recorded()) {
     const message = parseMad(mad);
@@ -138,7 +138,7 @@ test('private data arrive with the length that they were sent with', () => {
   for (const name of MESSAGE_NAMES) {
     const most = privateDataMax(name);
     for (const length of [0, 1, 36, most - 1, most]) {
-      // The last bytes are zeros, which only a length tells from filling.
+      // The last bytes are zeros, which only a length distinguishes from padding.
       const privateData = new Uint8Array(length).fill(7, 0, length >> 1);
       const message = parseMad(buildMad(name, 0n, { privateData } as never)) as Message;
       assert.equal(message.privateData, privateData, `${name} ${length}`);
@@ -227,7 +227,7 @@ test('a datagram is put in words', () => {
   assert.is(explainMad(mad), 'connect reject: remoteCommId 0x1234, reason 8');
 });
 
-test('our own kind tells its port, its buffer and what it keeps; any other peer is as Linux', () => {
+test('a Verbena peer announces port, buffer and reorder limit; any other peer is treated as Linux', () => {
   const info = {
     name: 'udp',
     pseudoHeader: 'ip',

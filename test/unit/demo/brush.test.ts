@@ -12,7 +12,7 @@ import {
   columnOf,
 } from '../../../host/demo/memory-layout.js';
 
-test('what is written is all that was painted, and little else', () => {
+test('the written columns are those painted, and few others', () => {
   const ours = new Uint8Array(PICTURE_BYTES);
   const theirs = new Uint8Array(PICTURE_BYTES);
   const touched = new TouchedRows();
@@ -54,7 +54,7 @@ test('a colour gets no darker, covers other colours, and is erased', () => {
   assert.is(picture[middle], 0);
 });
 
-test('what a stranger tells is heard only when it has the form', () => {
+test('a message of an unknown sender is processed only in the right format', () => {
   const told = {
     role: 2,
     kind: 'node',

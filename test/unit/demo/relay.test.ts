@@ -47,7 +47,7 @@ async function inWorld(
   }
 }
 
-test('what one side sends comes from where the other is believed to be', () =>
+test('a forwarded datagram comes from the address that the receiver expects', () =>
   inWorld(async (relay, [a, b]) => {
     await a!.say('too early', relay.offerer);
     await b!.say('one', relay.answerer);
@@ -59,7 +59,7 @@ test('what one side sends comes from where the other is believed to be', () =>
     assert.equal(relay.counters, { forwarded: 2, dropped: 0 });
   }));
 
-test('a stranger is not heard while the peer is there', () =>
+test('datagrams of an unknown sender are dropped while the peer is there', () =>
   inWorld(async (relay, [a, b, stranger]) => {
     await a!.say('here', relay.offerer);
     await b!.say('one', relay.answerer);

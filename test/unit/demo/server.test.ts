@@ -72,7 +72,8 @@ test('the echo stops reading from a peer that does not read', async ({ server })
   while (back === 0) await new Promise((resolve) => setTimeout(resolve, 10));
   socket.pause();
   const before = process.memoryUsage().rss;
-  // What the echo does not read stays here, in this process as well: so only what goes on is sent.
+  // Bytes that the echo does not read stay buffered, in this process as well: so send only while
+  // they drain.
   const message = Buffer.alloc(4096);
   let sent = 0;
   let idle = 0;

@@ -37,7 +37,7 @@ async function inWorld(
   await b.close();
 }
 
-test('what passes is kept, with what it is', () =>
+test('passing packets are kept, with their kind', () =>
   inWorld(async (tap, send) => {
     const ack = Opcode.RC_ACKNOWLEDGE;
     const sent = [packet(Opcode.RC_RDMA_WRITE_ONLY, 1), packet(ack, 2, 0x1f), packet(ack, 3, 0x60)];
@@ -77,7 +77,7 @@ test('noise is named, not understood', () =>
     );
   }));
 
-test('it remembers no more than it says', () =>
+test('the tap keeps at most its limit of packets', () =>
   inWorld(async (tap, send) => {
     for (let round = 0; round < 30; round++) {
       await send(...Array.from({ length: 50 }, () => packet(Opcode.RC_SEND_ONLY, round)));

@@ -11,7 +11,7 @@ import { inspect } from 'node:util';
 export type Dgram = typeof nodeDgram;
 export type Socket = nodeDgram.Socket;
 
-/** What a case gets. */
+/** Arguments of a case. */
 export interface Stage {
   readonly dgram: Dgram;
   /** Two addresses. */

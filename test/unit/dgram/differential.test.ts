@@ -26,7 +26,7 @@ async function reachable(address: string, port: number): Promise<void> {
   await eventually(() => LocalNode.at(from).canReach(destination));
 }
 
-/** What a case writes down. */
+/** Lines that a case records. */
 async function run(dgram: Dgram, body: Case[1], hasPath = false): Promise<string[]> {
   const lines: string[] = [];
   const note = (...what: unknown[]): void => {

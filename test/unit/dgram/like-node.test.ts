@@ -89,7 +89,7 @@ for (const [name, dgram] of [
     await closed(one, other);
   });
 
-  test('what is sent before the socket is bound goes when it is', async () => {
+  test('datagrams sent before the bind leave after it', async () => {
     const other = await bound(dgram, THEIRS);
     const one = dgram.createSocket('udp4');
     expectCode(() => one.address(), 'EBADF');
@@ -103,7 +103,7 @@ for (const [name, dgram] of [
     await closed(one, other);
   });
 
-  test('a connected socket hears its peer alone, and needs no address', async () => {
+  test('a connected socket receives from its peer alone, and sends without an address', async () => {
     const [one, other] = [await bound(dgram, OURS), await bound(dgram, THEIRS)];
     const stranger = await bound(dgram, THEIRS);
     expectCode(() => one.remoteAddress(), 'ERR_SOCKET_DGRAM_NOT_CONNECTED');
@@ -149,7 +149,7 @@ for (const [name, dgram] of [
     await closed(one, other);
   });
 
-  test('what is wrong is refused with the codes of Node', async () => {
+  test('invalid arguments are refused with the codes of Node', async () => {
     const socket = await bound(dgram, OURS);
     const send = (...args: unknown[]) =>
       codeOf(() => (socket.send as (...a: unknown[]) => void)(...args));

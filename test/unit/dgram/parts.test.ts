@@ -159,7 +159,7 @@ test('a route that is missing is no rejection by the peer, and ends no program',
   );
 });
 
-test('what a socket asks of rdp is known, and a number', () => {
+test('the options of a socket for RDP are known, and numbers', () => {
   assert.is(settingsOf({ queueBytes: 3 })?.queueBytes, 3);
   assert.is(settingsOf(false), undefined);
   for (const wrong of [{ queueBytes: -1 }, { retryMillis: NaN }, { loss: 1 }, { events: 1 }]) {
@@ -174,7 +174,7 @@ test('what a socket asks of rdp is known, and a number', () => {
 interface Desk {
   readonly outbox: Outbox;
   readonly log: string[];
-  /** What happens to the next datagrams to a port. */
+  /** Outcomes of the next datagrams, by port. */
   readonly fates: Map<number, Outcome>;
   readonly destination: (port: number) => Destination;
   readonly add: (port: number, text: string, isHeard?: boolean) => void;

@@ -492,7 +492,7 @@ test('addresses that are blocked are blocked for RDP as well', async () => {
   const refusal = await new Promise<Error | null>((resolve) =>
     other.send('x', stranger.address().port, '127.0.115.32', resolve),
   );
-  // What Node does: it refuses, or has never heard of such lists.
+  // Behaviour of Node: it refuses, or does not know such lists.
   const plain = nodeDgram.createSocket({ type, sendBlockList: list } as nodeDgram.SocketOptions);
   const expected = await new Promise<Error | null>((resolve) =>
     plain.send('x', stranger.address().port, '127.0.115.32', resolve),

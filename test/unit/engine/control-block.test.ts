@@ -1,4 +1,4 @@
-/** What two threads of a device share beside the engine's memory. */
+/** State that two threads of a device share beside the engine's memory. */
 import { once } from 'node:events';
 import { Worker, isMainThread, workerData } from 'node:worker_threads';
 import { test } from 'uvu';
@@ -82,7 +82,7 @@ function startWorker(task: keyof typeof TASKS, buffer: SharedArrayBuffer): Worke
 }
 
 if (isMainThread) {
-  test('what a process held that has ended is taken back, and not while it lives', () => {
+  test('locks of an ended process are reclaimed, and not while it lives', () => {
     const buffer = new SharedArrayBuffer(CONTROL_BLOCK_BYTES + 4);
     const [, words] = blockOn(buffer);
     let looks = 0;

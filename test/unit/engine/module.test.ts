@@ -1,4 +1,4 @@
-/** What the engine's two modules are made of, and the structs that they share with the host. */
+/** Contents of the engine's two modules, and the structs that they share with the host. */
 import { readFileSync } from 'node:fs';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -140,7 +140,7 @@ test('a queue pair has its timer and its path behind its fields', () => {
   }
 });
 
-test('what lies in arrays keeps 64-bit fields aligned', () => {
+test('structs in arrays keep 64-bit fields aligned', () => {
   const arrays = [
     ['QueuePair', abi.QUEUE_PAIR_SIZE],
     ['CompletionQueue', abi.COMPLETION_QUEUE_SIZE],
@@ -155,7 +155,7 @@ test('what lies in arrays keeps 64-bit fields aligned', () => {
     ['ReceiveDescriptor', abi.RECEIVE_DESCRIPTOR_SIZE],
   ] as const;
   for (const [name, size] of arrays) assert.is(size % 8, 0, name);
-  // What threads write often does not share a cache line.
+  // Words that different threads write often do not share a cache line.
   for (const size of [abi.CONTEXT_SLOT_SIZE, abi.RING_HEADER_SIZE]) assert.is(size % 64, 0);
 });
 

@@ -1,4 +1,4 @@
-/** What stands in for as-bind in a page. */
+/** The replacement of as-bind in a page. */
 import { readFileSync } from 'node:fs';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';

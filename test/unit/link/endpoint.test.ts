@@ -34,7 +34,7 @@ test('a zone is no part of a GID', () => {
   assert.ok(Gid.parse('fe80::1%eth0').equals(Gid.parse('fe80::1')));
 });
 
-test('what is no address is refused with its text', () => {
+test('an invalid address is refused with its text', () => {
   for (const text of ['', 'localhost', '1.2.3', '1.2.3.256', ':::', 'fe80::1::2', '1.2.3.4%eth0']) {
     assert.throws(
       () => Gid.parse(text),

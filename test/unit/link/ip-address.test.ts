@@ -52,11 +52,11 @@ function agree(text: string): void {
   assert.is(isIP(text), net.isIP(text), `"${text}"`);
 }
 
-test('says of odd texts what node:net says', () => {
+test('odd texts get the verdict of node:net', () => {
   for (const text of ODD) agree(text);
 });
 
-test('says of addresses, and of what is nearly one, what node:net says', () => {
+test('addresses, and texts that resemble one, get the verdict of node:net', () => {
   const part = fc.constantFrom('', '0', '1', 'ff', 'abcd', '12345', ':', '.', '1.2.3.4', 'g', '%1');
   fc.assert(
     fc.property(fc.array(part, { maxLength: 12 }), (parts) => agree(parts.join(':'))),

@@ -16,7 +16,7 @@ async function openPair(receiver = new RecordingReceiver()) {
   return { network, a, b, sender, receiver, batch };
 }
 
-test('delivers only when told, where auto is off', async () => {
+test('a network without `auto` delivers only on request', async () => {
   const { network, a, receiver, batch } = await openPair();
   const first = batch(1);
   a.send(first);

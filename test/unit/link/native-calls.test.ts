@@ -49,7 +49,10 @@ if (calls && posix) {
   test('without both the reason names the package', () => assert.ok(reason));
 }
 
-/** What serves in a process with these options for Node, without a warning on standard error. */
+/**
+ * Package that serves in a process with these options for Node, without a warning on standard
+ * error.
+ */
 function served(options: readonly string[]): string {
   const module = new URL('build/host/link/native-calls.js', root).href;
   const program = `

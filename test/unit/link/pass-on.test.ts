@@ -55,7 +55,7 @@ for (const [name, wrap] of Object.entries(WRAPPERS)) {
 }
 
 for (const [name, wrap] of Object.entries(RECEIVING)) {
-  test(`${name} tells all that its link tells`, async () => {
+  test(`${name} passes on every report of its link`, async () => {
     const peer = Endpoint.parse('127.0.0.1', 1);
     const bytes = Uint8Array.of(1, 2, 3);
     const reason = new Error('no more');

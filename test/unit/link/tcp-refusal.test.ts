@@ -1,4 +1,4 @@
-/** What the system says of ports and ways, as refusals with what helps. */
+/** Refusals by the system of ports and routes, with remedies. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LinkError, RefusalError } from '../../../host/errors/errors.js';
@@ -55,7 +55,7 @@ test('a refused connect names the host, the cause, and a remedy', () => {
   }
 });
 
-test('what the system did not say stays as it is', () => {
+test("an error that is not the system's stays as it is", () => {
   const silence = new RefusalError('ETIMEDOUT', 'it said nothing for 5 s');
   const aborted = Object.assign(new Error('aborted'), { code: 'ABORT_ERR' });
   assert.is(connectRefusal(silence, 'here:1', 'verbena it'), silence);

@@ -19,7 +19,7 @@ interface Block {
   readonly mark: number;
 }
 
-/** What the heap promises, kept by hand: blocks, and the byte that each was filled with. */
+/** Model of the heap: blocks, and the byte with which each was filled. */
 class Model {
   readonly bytes = new Uint8Array(END + 200).fill(0xff).fill(0, FIRST, FIRST + SIZE);
   readonly heap = new Heap(this.bytes, START, END);
@@ -134,7 +134,7 @@ test('free ranges are joined again, in whatever order they were freed', () => {
   );
 });
 
-test('only what was allocated can be freed, and only once', () => {
+test('only an allocated block can be freed, and only once', () => {
   const heap = new Heap(new Uint8Array(4096), 0, 4096);
   const address = heap.alloc(256);
   for (const wrong of [address + 64, address + 1, address - 64, 4096, -1, NaN]) {

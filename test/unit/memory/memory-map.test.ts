@@ -337,7 +337,7 @@ for (const [reorderPackets, flightPackets, sgeMax] of [
   });
 }
 
-test('what a process has of a shared arena for itself follows each other', () => {
+test('private parts of a process in a shared arena are contiguous', () => {
   const world = new World();
   const { at } = world.struct(ArenaConfigLayout, { ...SHARED, heapEnd: HEAP });
   world.exports.arenaBytes(at);

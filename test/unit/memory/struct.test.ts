@@ -55,7 +55,7 @@ test('fields of the engine’s structs lie apart, inside, and where their size d
   }
 });
 
-test('what is written to a field is read back, little-endian, and no other byte changes', () => {
+test('a value written to a field is read back, little-endian, and no other byte changes', () => {
   for (const [name, layout] of [...layouts, ['awkward', AWKWARD as Layout] as const]) {
     fc.assert(
       fc.property(fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), fc.nat(500), (seed, unit) => {

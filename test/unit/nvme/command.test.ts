@@ -105,7 +105,7 @@ test('every command of Linux’s initiator is known', () => {
   }
 });
 
-test('what is parsed is built again, byte for byte', () => {
+test('a parsed command is built again, byte for byte', () => {
   for (const { frame: number, bytes } of capsules) {
     const command = parsed(number);
     const { name, cid, sgl, ...fields } = command;
@@ -195,7 +195,7 @@ test('an eavesdropper decodes the commands of a capture', () => {
   assert.is(ear.hear(new Uint8Array(3), '', ''), '');
 });
 
-test('what Linux’s target says of itself is read where it stands', () => {
+test('the identity of Linux’s target is parsed at its offsets', () => {
   const controller = IdentifyController.read(frame(36).bytes);
   assert.is(controller.mn, 'Linux');
   assert.is(controller.fr, '6.12.117');
@@ -273,7 +273,7 @@ test('hostile entries get a status or a command, and never more than they have',
   assert.ok(refused > 5000 && refused < 19_000, `${refused}`);
 });
 
-test('what is not known, or not meant for such a queue, is refused with its status', () => {
+test('an unknown command, or one of another queue type, is refused with its status', () => {
   const entry = buildCommand('READ', 1, { nsid: 1 });
   const status = (change: (entry: Uint8Array) => void, isAdmin = false): number | undefined => {
     const copy = entry.slice();

@@ -41,7 +41,7 @@ test('a host discovers the subsystem, connects it, and learns what it is', () =>
     assert.equal(story.slice(2, 4), [`connected 0 ${HOST}`, `connected 1 ${HOST}`]);
   }));
 
-test('what is written is read, whatever way it travels', () =>
+test('a written block is read back over every data path', () =>
   inNvmeWorld({}, async ({ host, connect, target }) => {
     const volume = await connect();
     const source = host.alloc(300 * 1024);
@@ -231,7 +231,7 @@ test('a silent host is let go', () =>
     assert.is(target.stats.controllers, 0);
   }));
 
-test('one that sends keep alives is kept', () =>
+test('a host that sends keep-alives stays connected', () =>
   inNvmeWorld({}, async ({ connect, events, host }) => {
     const volume = await connect({ keepAliveMillis: 1000 });
     await new Promise((resolve) => setTimeout(resolve, 2500));

@@ -140,7 +140,7 @@ test('a volume that reconnects is authenticated again', () =>
     checkTags(hostSent, targetSent);
   }));
 
-test('what is no key is a mistake of the caller, on both sides', async () => {
+test('an invalid key is misuse on both sides', async () => {
   for (const auth of [null, {}, { psk: new Uint8Array(15) }, { psk: [] }]) {
     const wrong = auth as unknown as AuthOptions;
     const isMisuse = (error: unknown): boolean => error instanceof MisuseError;

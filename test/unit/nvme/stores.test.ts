@@ -260,7 +260,7 @@ for (const kind of ['memory', 'a file'] as const) {
     ));
 }
 
-test('what is only said of blocks changes nothing, and a list has to be there', () =>
+test('dataset management changes no block, and requires its list', () =>
   inNvmeWorld({}, async ({ host, connect, target }) => {
     const volume = await connect();
     const { ask, association } = await ioQueue(host, volume.pool.createUser(1));
@@ -304,7 +304,7 @@ test('persistent memory under a target is durable when a flush says so', () =>
     });
   }));
 
-test('what a target is made with is checked', () =>
+test('the options of a target are checked', () =>
   withDevice(async (context) => {
     const store = new NvmeRamStore(context, 65536);
     const wrong = [

@@ -11,7 +11,7 @@ function storeOf(memory: Uint8Array, seed: number, more = {}): CrashStore {
   return new CrashStore(memory, { random: () => random.u32() / 2 ** 32, ...more });
 }
 
-test('what was flushed is there after every cut', async () => {
+test('flushed bytes survive every cut', async () => {
   for (let seed = 1; seed < 50; seed++) {
     const memory = new Uint8Array(8 * LINE);
     const store = storeOf(memory, seed);
@@ -23,7 +23,7 @@ test('what was flushed is there after every cut', async () => {
   }
 });
 
-test('what was not flushed is lost in the memory of a Buffer as well', () => {
+test('unflushed bytes are lost in the memory of a Buffer as well', () => {
   const memory = Buffer.alloc(LINE);
   const store = storeOf(memory, 3);
   memory.fill(9);
@@ -31,7 +31,7 @@ test('what was not flushed is lost in the memory of a Buffer as well', () => {
   assert.equal([...new Set(cuts)].sort(), [0, 9]);
 });
 
-test('what was not flushed is lost in every subset of its lines, and a line as a whole', () => {
+test('unflushed bytes are lost in every subset of their lines, and a line as a whole', () => {
   const memory = new Uint8Array(3 * LINE);
   const seen = new Set<string>();
   const store = storeOf(memory, 7);
@@ -68,7 +68,7 @@ test('a flush that has not ended protects nothing, and one that ends what it beg
   assert.not.ok(kept.includes(0));
 });
 
-test('what was written back early stays, though it was overwritten', () => {
+test('bytes written back early stay, though they were overwritten', () => {
   const memory = new Uint8Array(2 * LINE);
   const store = storeOf(memory, 5);
   memory.fill(1);

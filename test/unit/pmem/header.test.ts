@@ -38,7 +38,7 @@ function refused(bytes: Uint8Array, fileBytes = WHOLE): string {
   return 'none';
 }
 
-test('what was written is read, and of two copies the newer one', () => {
+test('a written header is read back, and of two copies the newer one', () => {
   assert.equal(decodeHeader(beginning(FIRST), WHOLE, 'x'), FIRST);
   assert.equal(decodeHeader(beginning(FIRST, SECOND), WHOLE, 'x'), SECOND);
   assert.equal(

@@ -16,7 +16,7 @@ function fault(name: string): Error {
 
 interface Stored {
   bytes: Uint8Array;
-  /** What is there after a cut, whatever else. */
+  /** Bytes that survive any cut. */
   durable: Uint8Array;
   isOpen: boolean;
 }
@@ -52,7 +52,7 @@ class Disk {
     if (++this.steps > this.stopsAt) throw fault('PowerCut');
   }
 
-  /** What is found after a power cut: of what was not flushed any sectors; `kept` chooses. */
+  /** Disk after a power cut: any sectors of the unflushed bytes survive; `kept` chooses. */
   cut(kept: (sector: number) => boolean): Disk {
     const found = new Disk();
     for (const [name, { bytes, durable }] of this.files) {
@@ -221,7 +221,7 @@ test('a cut while it is written leaves what was flushed before', async () => {
   );
 });
 
-test('what has no room is refused, and leaves nothing', async () => {
+test('a region without room is refused, and leaves no file', async () => {
   const disk = new Disk();
   disk.quota = 100_000;
   assert.is(await codeOfOpening(disk, 50_000), 'ENOSPC');
@@ -234,7 +234,7 @@ test('what has no room is refused, and leaves nothing', async () => {
   assert.is(codeOf(fault('InvalidStateError')), 'EIO');
 });
 
-test('what is open, is being made, foreign, truncated or damaged is refused and left alone', async () => {
+test('a file that is open, incomplete, foreign, truncated or damaged is refused and unchanged', async () => {
   const disk = new Disk();
   const file = await open(disk, 10_000);
   assert.is(await codeOfOpening(disk), 'EBUSY');

@@ -100,7 +100,7 @@ test('a region grows, keeps its bytes and its id, and is never made smaller', ()
     });
   }));
 
-test('what is registered, or is not free’s to end, stays', () =>
+test('registered memory, and memory that free does not own, stays', () =>
   Workspace.use(async (workspace) => {
     await using(true, async (context) => {
       const pmem = await context.openPmem(workspace.path('a.pmem'), { bytes: 4096 });
@@ -218,7 +218,7 @@ test('another process has it until it is killed, and then it is free at once', (
     }
   }));
 
-test('killed at any time, it has every value that was said to be durable', () =>
+test('after a kill at any time the file has every value reported as durable', () =>
   Workspace.use(async (workspace) => {
     const path = workspace.path('a.pmem');
     let last = 0n;
@@ -228,7 +228,7 @@ test('killed at any time, it has every value that was said to be durable', () =>
       await process_.printed('stdout', new RegExp(`\n${last + 20n}\n`));
       process_.kill('SIGKILL');
       const { stdout } = await process_.ended;
-      // What was cut off while it was printed was not said.
+      // A line cut off while it was printed does not count.
       const said = stdout.slice(0, stdout.lastIndexOf('\n')).split('\n').at(-1)!;
       await using(true, async (context) => {
         const { buffer } = await context.openPmem(path);
@@ -290,7 +290,7 @@ if (posix) {
     ));
 }
 
-test('what a flush cannot write is never called durable, nor anything after it', () =>
+test('bytes that a flush cannot write are never reported as durable, nor later ones', () =>
   Workspace.use(async (workspace) => {
     const path = workspace.path('a.pmem');
     await using(true, async (context) => {

@@ -1,6 +1,6 @@
 /**
- * What a sync that the system refuses means. The refusals are real ones: nothing can be synced to
- * /dev/null (EINVAL), and nothing where nothing is mapped (ENOMEM).
+ * Consequences of a sync that the system refuses. The refusals are real ones: nothing can be synced
+ * to /dev/null (EINVAL), and nothing where nothing is mapped (ENOMEM).
  */
 import { once } from 'node:events';
 import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs';
@@ -64,7 +64,7 @@ function withNull(use: (fd: number) => void): void {
   }
 }
 
-test('what was written but not synced is an error, and so is everything after it', () =>
+test('a failed sync rejects its flush, and all later ones', () =>
   withFile((file) =>
     withNull((fd) => {
       const task = taskOf(fd);

@@ -170,7 +170,7 @@ test('the regions of an idle bucket return to the pool', () =>
     assert.equal([pool.stats.inBuckets, pool.stats.free], [0, 16]);
   }));
 
-test('nothing to do: no timer', () =>
+test('an idle pool has no timer', () =>
   withPool({ mrsMax: 64, mrsMin: 16, idleMicros: 10_000 }, ({ pool, pass, clock }) => {
     const user = pool.createUser(4);
     putAll(user, take(user, 10));
@@ -201,7 +201,7 @@ test('under pressure users lend what they do not need, and get it back', () =>
     assert.ok(rich.stats.lent > 0 && rich.stats.lent <= 6);
     descs.push(...take(poor, rich.stats.lent));
     assert.is(descs.length, 16 + rich.stats.lent);
-    // What is its own is there still, without those.
+    // Its own regions are still there, without the lent ones.
     const own = take(rich, 32 - rich.stats.lent);
     assert.is(rich.stats.hitsL1, 32 - rich.stats.lent);
     putAll(rich, own);
@@ -324,7 +324,7 @@ test('regions come and go by hand; what does not fit is refused', () =>
     assert.is(pool.stats.total, 15);
   }));
 
-test('where the device has no more regions, it is said and counted, and what there is works on', () =>
+test('a device without free regions reports and counts it, and existing regions work on', () =>
   withPool(
     { mrsMax: 200, mrsMin: 16, lowWater: 8 },
     ({ pool, events, pass }) => {

@@ -220,7 +220,7 @@ class World {
   }
 }
 
-/** What one member does next. */
+/** Next step of a random member. */
 async function randomStep(world: World): Promise<void> {
   const { random, counts, members, holders } = world;
   const member = members[random.below(members.length)]!;

@@ -111,7 +111,7 @@ test('a peer whose user may not be here gets nothing through, and others do', ()
   nodes.run(30 * SECOND);
   assert.equal(there!.read, [1, 4, 4]);
   assert.is(codes[0], 'OK');
-  // What it took it must say that it lost, and then it says so at once.
+  // A message that it accepted must be reported as lost, which it does at once.
   for (const socket of senders.slice(1)) {
     assert.is(socket.port.sending, 0);
     assert.not.equal(socket.sendSoon(address(0), PORT, 5), 'OK');
@@ -187,7 +187,7 @@ test('RdsDbgLvl lets through what it names, and nothing else', async () => {
   assert.equal(await levelsOf(0), new Set());
 });
 
-test('what goes wrong is an error where something is lost, else a warning', () => {
+test('a failure is logged as an error if data are lost, else as a warning', () => {
   const lines: string[] = [];
   const nodes = new RdsNodes();
   const here = nodes.bind(nodes.start(0, { log: (line) => lines.push(line) }), PORT);

@@ -48,7 +48,7 @@ test('a node answers with its texts, and takes one parameter', () =>
     }
   }));
 
-test('what is no question ends the connection, and the node goes on', () =>
+test('an invalid request ends the connection, and the node goes on', () =>
   withNode(async (_node, folder) => {
     const [name] = readdirSync(folder);
     for (const words of ['x'.repeat(1000), '\n', 'stats\nstats\nset Heartbeat=0\n', '\0\n']) {

@@ -91,7 +91,7 @@ Socket Info:
 Port  Rx pending    State
 `;
 
-test('config is the seed’s, but for whose it is', () => {
+test('config is the seed’s, except its owner', () => {
   const lines = configText(PARAMETERS, '1.2.3', 'Node v24').split('\n');
   assert.equal(lines.slice(0, 3), [
     'rds debug version 1.2.3',
@@ -149,7 +149,7 @@ test('info is the seed’s; sockets stand below their titles', () => {
   assert.is(infoText(sessions, sockets), `${INFO}65535 375           STALLED\n`);
 });
 
-test('what can be set can be set, one at a time, and all else is refused', () => {
+test('each writable parameter can be set, one at a time, and all others are refused', () => {
   const parameters = { ...PARAMETERS };
   for (const [line, name, value] of [
     ['RdsDbgLvl=0xffffffff', 'RdsDbgLvl', 0xffffffff],
@@ -200,7 +200,7 @@ test('what can be set can be set, one at a time, and all else is refused', () =>
   assert.equal(parameters, before);
 });
 
-test('what a node is started with is checked as well', () => {
+test('the options of a node are checked as well', () => {
   const given = { MaxDataRecvBuffers: 8, RdsDbgLvl: 0, UserBufferSize: 4096 };
   assert.equal(parametersOf(given), { ...PARAMETERS, ...given });
   for (const wrong of [

@@ -25,7 +25,7 @@ import { sample } from '../../support/sample.js';
 
 const ROUNDS = sample(3000, 6000);
 const SECONDS_MAX = 8;
-/** What a busy machine gets through in that time all the same. */
+/** Rounds that even a busy machine completes in that time. */
 const ROUNDS_MIN = 100;
 /** Few slots, so that they are used again and again. */
 const REGIONS_MAX = 8;

@@ -1,4 +1,4 @@
-/** What a death leaves in the tables that processes share, and what its reap makes of that. */
+/** State that a death leaves in the tables that processes share, before and after its reap. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -202,7 +202,7 @@ function draw(random: Random, hasPools: boolean): Key {
   return { ...none, state, base, stale, open: state === LIVE || (half && random.chance(0.5)) };
 }
 
-/** What each key slot is after the reap of DEAD. */
+/** Expected state of each key slot after the reap of DEAD. */
 function reaped(keys: readonly Key[]): Key[] {
   const isDead = (key: Key): boolean =>
     key.owner === DEAD || (key.owner === POOL_HOLDER && key.pool === LOST);
@@ -446,7 +446,7 @@ test('a context that takes part in a pool gets the limits that it was made with'
   assert.equal({ maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs }, limits);
   assert.equal([pool, isNew], [0, 0]);
   assert.is(open(other!.context, others), Errno.EBUSY, 'twice');
-  // What it takes and gives changes no slot but its own.
+  // Its operations change no slot but its own.
   const slots = [0, 1, 2].map((slot) => ({ ...arena.slot(slot) }));
   for (const { context } of [one!, other!]) arena.exports.poolTake(context, 0, 0, 0, -1);
   arena.exports.poolDrain(other!.context, 0, 0, -1);

@@ -28,7 +28,7 @@ function refused(bytes: Uint8Array, what: string): void {
   );
 }
 
-test('what was built is parsed', () => {
+test('a built hello is parsed', () => {
   const hello: Hello = {
     id: 0xffff_ffff_ffff_ffffn,
     messageBytesMax: 2 ** 31,

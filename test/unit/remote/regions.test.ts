@@ -1,4 +1,4 @@
-/** What can be shared: sizes, typed arrays, files, layouts, regions of the application. */
+/** Objects that can be shared: sizes, typed arrays, files, layouts, regions of the application. */
 import { statSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -132,7 +132,7 @@ test('a region of the application is shared with its protection domain', async (
   assert.is((await remote.memory['own']!.read(5, 1))[0], 42);
   await remote.close();
   await server.close();
-  // What belongs to the application is still there.
+  // Objects of the application are still there.
   assert.is(registered.counters().reads, 1);
   await context.close();
 });

@@ -18,7 +18,7 @@ const BYTES = 1_000_000;
 const CALLS = sample(500, 1500);
 const LOSSY_CALLS = sample(100, 200);
 
-/** What the region must hold, since calls are executed in the order in which they are made. */
+/** Expected contents of the region: calls are executed in the order in which they are made. */
 class Model {
   readonly #bytes = new Uint8Array(BYTES);
   readonly #view = new DataView(this.#bytes.buffer);

@@ -27,7 +27,7 @@ const ICRC = 4;
 const IP_CM = 36;
 const HELLO = 1024;
 
-/** What a connection message says that is not chance, or an address. */
+/** Fields of a connection message that are neither random nor an address. */
 const SAID = [
   'responderResources',
   'initiatorDepth',
@@ -180,7 +180,7 @@ function commonData(dataOffset: number, mr: Uint8Array, pcfg?: Uint8Array): Uint
   return bytes;
 }
 
-test('01: a connection, and what is said with it', async () => {
+test('01: a connection, and its private data', async () => {
   const said = await play(async ({ connect }) => {
     const { server, client } = await connect({
       said: text('Hello client!'),
@@ -246,7 +246,7 @@ test('07: words behind a tail that moves by a fenced inline write', async () => 
     }
     await end(conn.client, conn.server);
   });
-  // What the appliance method reads is whatever lies there.
+  // A READ of the appliance method returns arbitrary bytes.
   assert.equal(said.map(withoutRead), recorded.map(withoutRead));
 });
 

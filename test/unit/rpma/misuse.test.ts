@@ -1,4 +1,4 @@
-/** What librpma refuses, and what a stranger may send. */
+/** Refusals of librpma, and messages of hostile peers. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError, createLoopbackPair, openDevice } from '../../../host/index.js';

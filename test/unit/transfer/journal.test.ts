@@ -15,7 +15,7 @@ const entries = [
 ];
 const whole = Buffer.from(formatJournalHeader(version) + entries.map(formatJournalEntry).join(''));
 
-test('what is written is read', () => {
+test('a written journal is parsed back', () => {
   const journal = { version, entries, validBytes: whole.length };
   assert.equal(parseJournal(whole), { ...journal, isClosed: false });
   const closed = Buffer.concat([whole, Buffer.from(CLOSED_LINE)]);

@@ -32,7 +32,7 @@ const MESSAGES: readonly Message[] = [
   },
 ];
 
-test('what is said is understood', () => {
+test('an encoded message is decoded', () => {
   for (const message of MESSAGES) {
     const bytes = encodeMessage(message);
     assert.ok(bytes.length <= MESSAGE_BYTES_MAX);

@@ -111,7 +111,7 @@ test('left without a word, it goes on from what was synced; a torn line is cut o
     await first.close();
   }));
 
-test('another version, another cut or a lost part begins anew and says why', () =>
+test('another version, another piece size or a lost part starts anew with a reason', () =>
   Workspace.use(async (space) => {
     const { directory } = space;
     const cases = [

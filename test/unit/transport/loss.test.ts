@@ -129,7 +129,7 @@ class RandomWork {
       sgList: split(a.mr.addr + BigInt(from), length, a.mr.lkey, below),
     };
     if (kind === 1) {
-      // What B holds there when the READ is executed: everything posted before it.
+      // Contents at B when the READ is executed: everything posted before it.
       const then = this.#model.slice(to, to + length);
       const at = this.#land(length);
       const check = (): void => assert.equal(a.buffer.slice(at, at + length), then, `READ ${wrId}`);

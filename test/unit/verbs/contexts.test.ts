@@ -52,7 +52,7 @@ async function world() {
   return { first, peer, link, write, close };
 }
 
-test('each has queues, domains and events of its own, and one address', async () => {
+test('contexts of a device have queues, domains and events of their own, and one address', async () => {
   const { first, peer, link, write, close } = await world();
   const second = first.openDevice();
   assert.equal(second.local, first.local);
@@ -76,7 +76,7 @@ test('each has queues, domains and events of its own, and one address', async ()
   await second.close();
 });
 
-test('what is made from one ends with it; the others and their peers go on', async () => {
+test('objects of a context end with it; other contexts and their peers go on', async () => {
   const { first, peer, link, write, close } = await world();
   const second = first.openDevice();
   const [one, two] = [sideOf(first), sideOf(second)];

@@ -27,7 +27,7 @@ interface Scene {
   readonly own: readonly number[];
 }
 
-/** What the victim does when it dies. */
+/** Calls of the victim in which it dies. */
 const CALLS: Readonly<Record<string, (scene: Scene) => void>> = {
   'allocates from its cache': ({ victim }) => void victim.malloc(SIZE),
   'makes a slab': ({ victim }) => void victim.malloc(9000),
@@ -110,7 +110,7 @@ function judge({ world, other, kept, own }: Scene): void {
   world.bury(3);
   other.sweepDead();
   world.table.set(Header.BUDGET, 0);
-  // What is common stays.
+  // Common objects stay.
   for (const each of [kept, own[0]!]) if (other.sizeOf(each) > 0) other.free(each);
   assert.is(world.used, 0);
   const all = other.malloc(SPANS * SPAN_BYTES);
@@ -189,7 +189,7 @@ for (const [name, call] of Object.entries(CALLS)) {
             },
           );
         } catch (error) {
-          // What the other one freed was not the first one's to free any more.
+          // Objects that the other process freed were no longer the first one's to free.
           assert.match((error as Error).message, /is not allocated in this heap/);
         }
         assert.is(new Set(mine).size, mine.length);

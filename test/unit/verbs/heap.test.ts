@@ -114,7 +114,7 @@ test('an address that is not allocated is refused, and so is a second free', () 
   }
 });
 
-test('what a dead process held and cached is free, what it made common stays', () => {
+test('held and cached objects of a dead process become free, common ones stay', () => {
   const world = new HeapWorld(16);
   const [dead, other] = [world.join(0), world.join(1)];
   const common = dead.malloc(1000);
@@ -145,7 +145,7 @@ test('a process in the slot of a dead one does not inherit its memory', () => {
   assert.is(world.used, 0);
 });
 
-test('the heap grows segment by segment, and says what it cannot grow to', () => {
+test('the heap grows segment by segment, and refuses more than its table holds', () => {
   const world = new HeapWorld(40);
   const heap = world.join(0);
   heap.malloc(64);

@@ -1,4 +1,4 @@
-/** What `openDevice` makes of its options. */
+/** Options of `openDevice`. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { openDevice } from '../../../host/index.js';

@@ -1,6 +1,6 @@
 /**
- * What the types accept and refuse. The compiler checks it: a `@ts-expect-error` without an error
- * is an error of `tsc`. At run time the same objects are posted where that is possible.
+ * Objects that the types accept and refuse. The compiler checks it: a `@ts-expect-error` without an
+ * error is an error of `tsc`. At run time the same objects are posted where that is possible.
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';

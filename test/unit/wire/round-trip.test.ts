@@ -45,7 +45,7 @@ const anyFlow: fc.Arbitrary<Flow> = fc
     });
   });
 
-/** What the parser has to find: of the given fields those that this opcode has. */
+/** Fields that the parser must find: those of `given` that this opcode has. */
 function carried(given: Fields, row: OpcodeSpecification): Partial<Fields> {
   const names = fieldNamesOf(row);
   const found = Object.entries(given).filter(([name]) => names.has(name as keyof Fields));

@@ -113,7 +113,7 @@ test('a side without a key is recognised, whichever side sends first', async () 
   const { server, up, down } = sides();
   up.push(Buffer.from('0000:000011'));
   await expectRejected(agreeOnKeys({ psk: PSK }, false, server), 'EACCES', /has no pre-shared key/);
-  // What such a client expects has this length at most.
+  // The message that such a client expects has this length at most.
   expectRefusal(() => checkNoHello(Buffer.from('{"verbena":1')), 'EACCES');
   checkNoHello(Buffer.from('6.06'));
   assert.is((await down.take(500)).length, 500);
@@ -126,7 +126,7 @@ test('a side without a key is recognised, whichever side sends first', async () 
   );
 });
 
-test('what is no hello is refused', async () => {
+test('an invalid hello is refused', async () => {
   for (const text of ['{', '{"verbena":2}', '{"verbena":1,"keyId":7}', '{}']) {
     const { server, up } = sides();
     up.push(Buffer.from(text.padEnd(192)));

@@ -83,7 +83,7 @@ test('our own kind is known by what is behind the version, which perftest does n
   assert.is(ours.subarray(0, ours.indexOf(0)).toString('latin1'), '6.06');
 });
 
-test('what is no version, too old, no MTU, no destination and no note is refused in words', () => {
+test('an invalid version, MTU, destination or note is refused in words', () => {
   const version = (text: string): Buffer => Buffer.from(text.padEnd(16, '\0'), 'latin1');
   assert.is(wire.decodeVersion(version('25.10.0-0.128')).version, '25.10');
   expectRefusal(
@@ -124,7 +124,7 @@ test('what is no version, too old, no MTU, no destination and no note is refused
   );
 });
 
-test('nothing that a peer says reaches a terminal as it is', () => {
+test('text of a peer is escaped before it reaches a terminal', () => {
   assert.is(wire.quoted('\x1b[31m\u202e"'), '"\\u001b[31m?\\""');
   assert.ok(wire.quoted('x'.repeat(1000)).length < 50);
 });

@@ -31,7 +31,7 @@ const OPTIONS: PerfOptions = {
 };
 const MTU_1024 = 3;
 
-/** What a loop looks at while the other side works. */
+/** State that a loop polls while the other side works. */
 interface Words {
   pending: boolean;
   ended: Error | undefined;

@@ -1,4 +1,4 @@
-/** What is computed of times and counts, and the columns that scripts read. */
+/** Figures from times and counts, and the columns that scripts read. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { planOf, termsOf, type PerfOptions } from '../../../../host/cli/perf/options.js';
@@ -95,7 +95,7 @@ test('JSON has MiB whatever is printed', () => {
   assert.is(averageMibPerSecond, (4 * 125e6) / 2 ** 20);
 });
 
-test('a row that the other side says is made of numbers, whatever it says', () => {
+test('a row from the peer is made of numbers, for any input', () => {
   for (const said of [undefined, null, 7, 'x', [], { latency: null }, { latency: 'x' }, {}]) {
     const { row, messages } = report.readRow(said, 64);
     assert.is(row.bytes, 64);
@@ -126,7 +126,7 @@ test('defaults are perftest’s', () => {
   assert.equal(planOf('send', 'bw', { ...OPTIONS, iters: 7 }).rxDepth, 7);
 });
 
-test('what does not go together is named', () => {
+test('conflicting options are named', () => {
   const cases: [Parameters<typeof planOf>[0], 'bw' | 'lat', Partial<PerfOptions>, string][] = [
     ['atomic', 'bw', { size: 16 }, '--size'],
     ['atomic', 'lat', { all: true }, '--all'],

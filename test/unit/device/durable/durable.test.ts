@@ -102,7 +102,7 @@ function names(list: readonly WorkCompletion[]): string[] {
   return list.map(({ opcode, status }) => `${WcOpcodeName[opcode]} ${WcStatusName[status]}`);
 }
 
-test('what a FLUSH reported is in the file', () =>
+test('bytes that a FLUSH acknowledged are in the file', () =>
   kept({}, async (world) => {
     const { a, path } = world;
     for (let round = 1; round <= 20; round++) {

@@ -1,4 +1,4 @@
-/** A queue pair ends right after it has received something: the sender hears that it arrived. */
+/** A queue pair ends right after it has received something: its acknowledgement still leaves. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { QpState, SendFlag, WcStatus, WrOpcode, openDevice } from '../../../../host/index.js';

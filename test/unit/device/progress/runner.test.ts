@@ -1,4 +1,4 @@
-/** What a runner says of its last turn, to a thread that has to know whether it is in the way. */
+/** Report of a runner's last turn, for a thread that must know whether it may sleep. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {

@@ -20,7 +20,7 @@ test.before.each((world) => {
 });
 test.after.each(({ place }) => rmSync(place, { recursive: true, force: true }));
 
-test('it is created once, for its user alone', ({ place }) => {
+test('the directory is created once, for its user alone', ({ place }) => {
   assert.is(findDeviceDirectory(user, place), undefined);
   const path = deviceDirectory(user, place);
   assert.is(path, join(place, `verbena-${user}`));

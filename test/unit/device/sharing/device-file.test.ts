@@ -59,7 +59,7 @@ test('a lock that the kernel refuses for a moment is requested again', () =>
     await refusing('isLocked', 2, () => assert.not(file.isShared));
   }));
 
-test('what it refuses for long is a refusal, and the lock is not thought to be held', () =>
+test('a lock that the kernel refuses for long is a refusal, and not counted as held', () =>
   opened('long', async (file) => {
     const memory = EngineMemory.create(65536, true);
     const never = (): never => assert.unreachable() as never;

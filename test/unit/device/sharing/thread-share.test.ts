@@ -101,7 +101,7 @@ test('a thread has the memory, the domains and the keys of the device that anoth
   await partner.end();
 });
 
-test('what a thread that ended had is taken back, whenever it ended', async () => {
+test('resources of an ended thread are reclaimed, whenever it ended', async () => {
   await using device = await openDevice({ ...INLINE, threadsMax: 2, memoryBytes: 48 * 2 ** 20 });
   await using client = await openDevice(INLINE);
   const free = device.device.arena.heap.bytesFree;
@@ -128,7 +128,7 @@ test('what a thread that ended had is taken back, whenever it ended', async () =
   }
 });
 
-test('a device that was not told of threads has none to give, and a share is for one', async () => {
+test('a device without `threadsMax` has no thread shares, and a share is for one thread', async () => {
   const alone = await openDevice(INLINE);
   expectRefusal(() => alone.share(), 'EOPNOTSUPP');
   await alone.close();

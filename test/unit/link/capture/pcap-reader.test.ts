@@ -249,7 +249,7 @@ test('a packet that the capture cut short is passed over', () => {
   }
 });
 
-test('looks for other ports when told', () => {
+test('captures of other ports are read with the option `port`', () => {
   const file = pcap([ipv4(), ipv4({ port: 5000 }), ipv4({ port: 5001 })]);
   const ports = (port?: number | number[]): number[] =>
     collect(readPcap(file, port === undefined ? {} : { port })).map((p) => p.destination.port);

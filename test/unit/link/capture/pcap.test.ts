@@ -67,7 +67,7 @@ function packetWithIcrc(from: Endpoint, to: Endpoint): Uint8Array {
   return Buffer.concat([bytes, word]);
 }
 
-test('what a UDP link sends and receives is captured with ICRCs that match', async () => {
+test('packets of a UDP link are captured with ICRCs that match', async () => {
   const sinks = [new MemorySink(), new MemorySink()];
   const [a, b] = sinks.map((sink) =>
     pcapLink(new UdpLink({ address: '127.0.0.1', port: 0 }), sink, { nowMicros: () => 1.5e15 + 3 }),

@@ -86,7 +86,7 @@ function asPcapng(little = true): Uint8Array {
   return blocks.file;
 }
 
-/** What both formats tell of a packet. */
+/** Fields of a packet that both formats have. */
 function content({ frameNumber, timestampMicros, payload, source, ipId }: CapturedPacket) {
   return [frameNumber, timestampMicros, Buffer.from(payload).toString('hex'), `${source}`, ipId];
 }

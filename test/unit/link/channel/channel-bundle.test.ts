@@ -54,7 +54,7 @@ const orderOf = (message: Uint8Array): number => {
   return message[at]! | (message[at + 1]! << 8);
 };
 
-test('what is little goes by the first channel, more spreads', async () => {
+test('a light load uses the first channel, a heavier one spreads', async () => {
   const { link, channels } = await open(3);
   await send(link, 1);
   assert.equal(counts(channels), [1, 0, 0]);
@@ -111,7 +111,7 @@ test('packets of several channels are delivered in the order in which they were 
   await link.close();
 });
 
-test('what waits for a message that got lost is handed on, and flushed', async () => {
+test('messages behind a lost one are delivered, and flushed', async () => {
   const from = await open(2);
   await send(from.link, 4);
   const { link, receiver, channels } = await open(2);
@@ -139,7 +139,7 @@ test('a channel that ends, or stands still, takes nothing with it but what was o
   await link.close();
 });
 
-test('the first one is whose end is the end of all', async () => {
+test('the end of the first connection ends all of them', async () => {
   const { link, receiver, channels } = await open(3);
   channels[0]!.receiver!.closed('the other side closed it', false);
   assert.ok(channels.every(({ isClosed }) => isClosed));

@@ -117,7 +117,7 @@ test('where many small messages close the window the last one asks', async () =>
   await link.close();
 });
 
-test('what was never sent cannot be seen, and what was seen is not seen again', async () => {
+test('an acknowledgement of an unsent or already acknowledged message is ignored', async () => {
   const { link, channel } = await open();
   send(link, ...new Array<number>(40).fill(1056));
   await Promise.resolve();
@@ -196,7 +196,7 @@ test('messages that come late count as seen no more, but their packets come', as
   await link.close();
 });
 
-test('what is no message is counted and dropped; of a broken one the whole packets come', async () => {
+test('an invalid message is counted and dropped; the whole packets of a truncated one arrive', async () => {
   const { link, receiver, channel } = await open();
   const whole = message(undefined, 0, pattern(10, 1), pattern(10, 2));
   const noise = [
@@ -220,7 +220,7 @@ test('what is no message is counted and dropped; of a broken one the whole packe
   await link.close();
 });
 
-test('what waits is bounded: beyond, packets are dropped and counted', async () => {
+test('the send backlog is bounded: beyond, packets are dropped and counted', async () => {
   const { link, channel } = await open({ queueBytes: 10_000 });
   send(link, ...new Array<number>(60).fill(1056));
   await Promise.resolve();
@@ -286,13 +286,13 @@ test('a connection takes an address over when it opens, not when it is requested
   await link.close();
 });
 
-test('a connection is known before the other side hears that it is accepted', async () => {
+test('a connection is registered before its acceptance is sent', async () => {
   const { link, channel, receiver } = await open();
   const next = new FakeChannel();
   let accepted = (): void => {};
   const accepting = new Promise<void>((resolve) => (accepted = resolve));
   const adding = link.add(PEER, next, () => accepting);
-  // The other side has it open, and drops the old one, while we are still being told.
+  // The other side has it open, and drops the old one, before the acceptance arrives.
   channel.receiver!.closed('the other side closed it', false);
   await settle(20);
   next.receiver!.opened();
@@ -304,7 +304,7 @@ test('a connection is known before the other side hears that it is accepted', as
   await link.close();
 });
 
-test('a connection whose answer is refused never was', async () => {
+test('a connection whose answer is refused leaves no peer', async () => {
   const { link, receiver } = await open({ peersMax: 2 });
   for (let again = 0; again < 2; again++) {
     const channel = new FakeChannel();
@@ -328,7 +328,7 @@ test('the smaller address closes the older connection, the larger one waits for 
   link.send(new TestBatch([{ bytes: pattern(12, 1), to }]));
   await Promise.resolve();
   assert.equal([followed.sent.length, newer.sent.length], [0, 1]);
-  // What the peer sends by the older one, as it has no other, arrives, and is answered there.
+  // A message of the peer over the older channel, its only one, arrives, and is answered there.
   followed.receiver!.message(message(undefined, 0, pattern(10, 1)));
   await receiver.until(1);
   link.send(new TestBatch([{ bytes: pattern(12, 2), to }]));

@@ -101,7 +101,7 @@ class World {
     return [...ends];
   }
 
-  /** What may happen now. */
+  /** Steps that are possible now. */
   steps(): Step[] {
     const steps: Step[] = [];
     for (const { name, end } of this.#ends) {
@@ -111,10 +111,10 @@ class World {
         steps.push({ name: `${name} opens`, act: () => end.open() });
       }
       if (!end.other.isClosed) continue;
-      steps.push({ name: `${name} hears of the close`, act: () => end.hearClosed() });
+      steps.push({ name: `${name} sees the close`, act: () => end.hearClosed() });
       // That word may get lost, as any.
       const lose = (): void => void (end.isTold = true);
-      if (this.#mayLose && end.isOpen) steps.push({ name: `${name} never hears`, act: lose });
+      if (this.#mayLose && end.isOpen) steps.push({ name: `${name} never sees it`, act: lose });
     }
     return steps;
   }
@@ -128,7 +128,7 @@ class World {
     }
     const [one, two] = this.sides as [Side, Side];
     for (let turn = 0; turn < TURNS_MAX && !(one.got(100) && two.got(200)); turn++) {
-      // What gets lost is sent again, as queue pairs do.
+      // Lost packets are retransmitted, as queue pairs do.
       one.send(200);
       two.send(100);
       await settle(1);
@@ -171,7 +171,7 @@ test('in every order of what opens and closes both sides go on', async () => {
   assert.ok((await everyOrder(false)) > 100);
 });
 
-test('so they do when one does not hear that the other has closed a connection', async () => {
+test('the links reconnect when one misses that the other has closed a connection', async () => {
   assert.ok((await everyOrder(true)) > 500);
 });
 

@@ -110,7 +110,7 @@ for (const [ours, theirs, agreed] of [
   });
 }
 
-test('nothing is sent again where nothing is lost: what overtakes waits', async () => {
+test('reordered messages wait, and cause no retransmission without loss', async () => {
   const a = await device(4);
   const b = await device(4);
   await connectLinks(a.link, b.link);

@@ -254,7 +254,7 @@ test('when a peer goes its queue pairs flush and its connections end, the others
   for (const { context } of [here, one, two]) await context.close();
 });
 
-test('queue pairs over it wait for a channel that stands still, unless told otherwise', async () => {
+test('queue pairs over data channels wait for a stalled channel by default', async () => {
   const [a, b] = [await device(), await device()];
   await connectLinks(a.link, b.link);
   const address = `${b.context.local.gid}`;
@@ -273,7 +273,7 @@ test('queue pairs over it wait for a channel that stands still, unless told othe
   for (const { context } of [a, b]) await context.close();
 });
 
-/** Tells only after a while that it has accepted: a busy page, by way of a Worker. */
+/** Reports its acceptance only after a while: a busy page, by way of a Worker. */
 class SlowConnector extends NodeConnector {
   override async offer(): Promise<RtcConnection> {
     const connection = await super.offer();

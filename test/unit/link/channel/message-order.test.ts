@@ -5,7 +5,7 @@ import { MessageOrder } from '../../../../host/link/channel/message-order.js';
 import { Random } from '../../../simulation/random.js';
 import { eventually, settle } from '../../../support/receiver.js';
 
-/** What was delivered, by the numbers in it. */
+/** Delivered messages, by the numbers in them. */
 function made(): {
   order: MessageOrder;
   got: number[];
@@ -22,7 +22,7 @@ function made(): {
   return { order, got, come };
 }
 
-test('what one channel brings early waits for what another one has yet to bring', () => {
+test('a message that arrives early waits for its predecessors on another channel', () => {
   const { order, got, come } = made();
   come(1);
   come(2, 1);
@@ -102,7 +102,7 @@ test('places that are made up keep few messages', () => {
   order.stop();
 });
 
-test('nothing comes once it is stopped', async () => {
+test('a stopped order delivers no message', async () => {
   const { order, got, come } = made();
   come(1);
   order.stop();
@@ -156,7 +156,7 @@ test('without loss everything comes in the order in which it was sent', () => {
 test('with loss everything that was not lost comes once', () => {
   for (let seed = 1; seed <= 50; seed++) {
     const { sent, got } = play(new Random(seed), 2000, 20);
-    // What waits for a timer at the end is not there.
+    // Messages that still wait for a timer at the end are not delivered.
     const rest = new Set(sent.slice(-64));
     const before = (numbers: number[]): number[] => numbers.filter((number) => !rest.has(number));
     assert.equal(

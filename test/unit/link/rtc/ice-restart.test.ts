@@ -235,7 +235,7 @@ test('an offer of another session is a connection of its own, whatever it says o
   assert.is(connector.channels.length, 3);
 });
 
-/** What `said` says of itself, and the same of one more connection. */
+/** Description of `said`, with one more connection. */
 function describeTwo(said: Said): Description {
   const { session = said.of } = said;
   return { ...describe(said), more: [describe({ ...said, session: session + 100 }).sdp] };
@@ -262,7 +262,7 @@ test('connections side by side are offered a restart together', async () => {
   assert.not.ok(connector.channels.some(({ isClosed }) => isClosed));
 });
 
-test('so they are answered, but not when it is one fewer', async () => {
+test('a restart of all connections is answered, one with fewer is not', async () => {
   const connector = new FakeConnector(1);
   const link = await linkWith(connector, 2);
   assert.is((await link.answer(describeTwo({ of: 2 }))).more!.length, 1);
@@ -275,7 +275,7 @@ test('so they are answered, but not when it is one fewer', async () => {
   assert.is(connector.channels.length, 2);
 });
 
-test('what one side offers more than the other answers is closed', async () => {
+test('connections that are offered and not answered are closed', async () => {
   const connector = new FakeConnector(1);
   const link = await linkWith(connector, 3);
   await link.connect(new Other(describeTwo({ of: 2, type: 'answer' })));

@@ -147,7 +147,7 @@ async function passOn(port: number): Promise<{ readonly url: string; cut(): void
   return { url: `ws://127.0.0.1:${(server.address() as AddressInfo).port}/rooms`, cut };
 }
 
-test('a member whose WebSocket is lost comes back unnoticed, and one that does not has left', async () => {
+test('a member that loses its WebSocket may rejoin unnoticed; otherwise it leaves', async () => {
   const { server, rooms } = await serve({ returnMillis: 600 });
   const { port } = server.address() as AddressInfo;
   const { url, cut } = await passOn(port);
@@ -228,7 +228,7 @@ test('a page of another origin is refused, and so is another path', async () => 
   assert.is(await statusOf(`${url}/no`), 404);
 });
 
-/** What a WebSocket receives until the server ends it. */
+/** Messages that a WebSocket receives until the server ends it. */
 async function until(
   url: string,
   messages: readonly (string | Buffer)[],

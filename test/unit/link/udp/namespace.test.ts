@@ -1,6 +1,6 @@
 /**
- * What a real kernel does to links: interfaces that go down, away and come back, a packet filter, a
- * smaller MTU. In a network namespace of the test's own, which this file runs itself in.
+ * Links on a real kernel: interfaces that go down, away and come back, a packet filter, a smaller
+ * MTU. In a network namespace of the test's own, in which this file runs itself.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -206,7 +206,7 @@ for (const Made of LINKS) {
     forgeFragmentationNeeded({ address: ours, port: local.port }, { address: peer, port: 4791 });
     const path = (): string => execFileSync('ip', ['route', 'get', peer, 'from', ours]).toString();
     await eventually(() => path().includes(`mtu ${LEAST_PATH_MTU}`));
-    assert.match(path(), `mtu ${LEAST_PATH_MTU}`, 'the kernel believes it');
+    assert.match(path(), `mtu ${LEAST_PATH_MTU}`, 'the kernel uses it');
     await send(link, to, [4000]);
     assert.equal([...link.counters.sendErrors], []);
     ip('route', 'flush', 'cache');

@@ -84,7 +84,7 @@ function send(answers: Answer[], lengths: number[], segments = false, ready = 1)
   return { kernel, calls, counters, again, errors: [...counters.sendErrors] };
 }
 
-test('what the kernel did not take at once is handed to it again', () => {
+test('messages that the kernel did not accept are passed to it again', () => {
   const { calls, counters, errors } = send([2, 1], [10, 20, 30, 40, 50]);
   assert.equal(calls, [
     [0, 5],

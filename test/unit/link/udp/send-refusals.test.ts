@@ -35,7 +35,7 @@ test.before.each(() => {
 test.after.each(async () => {
   process.removeListener('warning', hear);
   if (posix) {
-    // What a test put over the methods of the class.
+    // Removes the test's overrides of the class's methods.
     delete (posix as Partial<sys.Posix>).sendMessages;
     delete (posix as Partial<sys.Posix>).receiveMessages;
     delete (posix as Partial<sys.Posix>).receiveMessage;
@@ -63,7 +63,7 @@ async function writes({ a, b }: UdpPair, length = 200_000): Promise<void> {
   }
 }
 
-test('what a refusal means is said once per link and errno', async () => {
+test('a refusal is explained once per link and errno', async () => {
   const [one, other] = [new Refusals('192.0.2.1'), new Refusals('192.0.2.2')];
   for (let packet = 0; packet < 3; packet++) {
     for (const code of ['EPERM', 'ENETUNREACH', 'EINVAL', 'EAGAIN']) one.tell(code);
@@ -171,7 +171,7 @@ test('a device that cannot cut up runs for want of checksums gets packets one by
   assert.is(counters.sentMessages - counters.sent, before, 'none since');
 });
 
-test('what a peer answers to a packet is no end of the link; errors in a row are, once', async () => {
+test('an ICMP error of a peer does not fail the link; errors in a row do, once', async () => {
   const { link, receiver } = await ends.open();
   let code: 'ECONNREFUSED' | 'EHOSTUNREACH' | 'EINTR' | 'ENOMEM' = 'ECONNREFUSED';
   posix!.receiveMessages = posix!.receiveMessage = () => -errno[code];
@@ -192,7 +192,7 @@ test('what a peer answers to a packet is no end of the link; errors in a row are
   assert.match(receiver.failures[0]!.message, /ENOMEM/);
 });
 
-test('without koffi a device falls back to node:dgram, says so once, and works', () => {
+test('without koffi a device falls back to node:dgram, warns once, and carries packets', () => {
   const { stdout, stderr } = spawnSync(
     process.execPath,
     [

@@ -23,7 +23,7 @@ const ends = new LinkEnds();
 
 test.after.each(() => ends.close());
 
-/** What is left open of a socket or an eventfd. */
+/** Open descriptors of the process: a leaked socket or eventfd shows here. */
 function descriptors(): number {
   return readdirSync('/proc/self/fd').length;
 }

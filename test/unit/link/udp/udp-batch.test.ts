@@ -410,7 +410,7 @@ test('without memory, or without a taker of runs, packets come one by one', asyn
   );
 });
 
-test('what is not possible is said: options, addresses, states', async () => {
+test('invalid options, addresses and states are refused with a reason', async () => {
   const { link, local } = await ends.open();
   const names = link.info.socketOptions!.map(({ name, granted }) => `${name} ${granted}`);
   assert.equal(names.slice(-3), ['UDP_SEGMENT true', 'UDP_GRO true', 'IP_RECVTOS true']);
@@ -427,7 +427,7 @@ test('what is not possible is said: options, addresses, states', async () => {
   }
 });
 
-test('without koffi the link says what to install', () => {
+test("without koffi the link's refusal names the package", () => {
   const { stdout, stderr } = spawnSync(
     process.execPath,
     [

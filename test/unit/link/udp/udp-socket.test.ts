@@ -73,7 +73,7 @@ async function describe(address: string) {
   return { socketOptions: options, names: options.map(({ name }) => name) };
 }
 
-test('without koffi a device opens all the same, and one line says once what is missing', async () => {
+test('without koffi a device opens, and one line names the missing package once', async () => {
   if (!isLinux) return;
   const args = [...WITHOUT_KOFFI, '--input-type=module', '--eval', PROGRAM];
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });

@@ -259,7 +259,7 @@ test('close waits for the callbacks of everything that was sent', async () => {
   assert.is(link.counters.sendErrors.get('ECANCELED'), 1);
 });
 
-test('tells the receiver once when other code closes the socket', async () => {
+test('a socket closed by other code is reported to the receiver once', async () => {
   const { link, receiver, socket } = await openWithSocket();
   socket.close();
   await eventually(() => receiver.failures.length > 0);

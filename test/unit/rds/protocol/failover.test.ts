@@ -18,7 +18,7 @@ const { AF_INET_OFFLOAD, SOCK_DGRAM } = rds;
 const PORT = 4000;
 const MESSAGES = 20;
 
-test('what was under way arrives over the other device, in order, whole and once', async () => {
+test('messages in flight arrive over the other device, in order, whole and once', async () => {
   const network = new LoopbackNetwork();
   const device = (wire: number, side: number): Promise<Context> =>
     openDevice({ link: network.link(Endpoint.parse(`10.${wire}.0.${side + 1}`, 4791)) });
@@ -160,7 +160,7 @@ test('a peer at an address that it has not named is the peer that has its token'
   const { core } = new Victim(true);
   const [path] = core.paths;
   const { peer, token } = path!;
-  assert.not(token === 0, 'the peer has been given one');
+  assert.not(token === 0, 'the peer has a token');
   const elsewhere = Endpoint.parse('198.51.100.7', 4791);
   const asks = (source: Endpoint, shown: number, target = core.local): unknown => {
     const own = { connectionIndex: 0, incarnation: 7, generation: 0, token: shown };

@@ -1,4 +1,4 @@
-/** What a hostile node sends costs it the connection at most: no throw, no memory, no peer. */
+/** Messages of a hostile node cost at most its connection: no throw, no memory, no other peer. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../../host/link/endpoint.js';
@@ -16,7 +16,7 @@ function tell(victim: Victim, kind: number, isSet: boolean, ports: number[]): vo
   victim.send(bytes);
 }
 
-test('what is out of the rules ends the connection', () => {
+test('a message that violates the protocol ends the connection', () => {
   const rows: readonly [string, boolean, readonly Uint8Array[]][] = [
     ['nothing', false, [new Uint8Array(0)]],
     ['a header cut short', false, [packet({}).subarray(0, 47)]],
@@ -138,7 +138,7 @@ test('a peer that names a missing message holds its own receives only, while it 
   assert.is(victim.packetsHeld, 0);
 });
 
-test('what a peer says before it is known to be there is not forgotten when it is', () => {
+test('control messages of a peer before its path is up are kept', () => {
   const victim = new Victim(true, false);
   const peer = Endpoint.parse('10.0.0.9', 4791);
   const send = (): unknown => {
@@ -160,7 +160,7 @@ test('what a peer says before it is known to be there is not forgotten when it i
   victim.end();
 });
 
-test('what waits for others goes some time after its path failed, whatever connection was up', () => {
+test('queued messages of a failed path are dropped after a time, on any connection', () => {
   const victim = new Victim(true);
   victim.send(packet({ length: 3, extensions: { after: { connectionIndex: 1, sequence: 10 } } }));
   tell(victim, ControlKind.PORTS, true, [5]);

@@ -1,4 +1,6 @@
-/** What the seed asks of a path and of ports, in virtual time (seed 003, design notes). */
+/**
+ * Semantics of paths and ports that the seed requires, in virtual time (seed 003, design notes).
+ */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { monitorBit } from '../../../../host/rds/protocol/remote-ports.js';
@@ -154,7 +156,7 @@ test('unread messages of all sockets of a node are counted, and their maximum', 
   assert.is(core.statistics.recvPendingMost, 5);
 });
 
-test('what one reader lets lie is never more than what is free for the others', () => {
+test('unread messages of one reader never exceed the memory free for the others', () => {
   const { nodes, here, there } = twoNodes();
   const { transport } = there;
   transport.receiveBytesMax = 1 << 20;
@@ -244,7 +246,7 @@ test('the death of a node wakes senders that were stalled on its ports', () => {
   assert.not(path!.stalls.has(PORT));
 });
 
-test('a node that comes again is heard of on another connection: the old one beats no more', () => {
+test('a node that restarts uses another connection: the old one has no heartbeat', () => {
   const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 4 } });
   there.isAsleep = true;
   const { core } = here.transport;
@@ -268,7 +270,7 @@ test('a node that comes again is heard of on another connection: the old one bea
   assert.equal(again.read, [3]);
 });
 
-test('a monitor hears of ports that are slow no longer, and of others not', () => {
+test('a monitor is notified of ports that are no longer slow, and of no others', () => {
   const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 4 } });
   there.isAsleep = true;
   let bits = 0n;
@@ -282,7 +284,7 @@ test('a monitor hears of ports that are slow no longer, and of others not', () =
   assert.is(monitorBit(PORT), monitorBit(PORT + 64));
 });
 
-test('what is canceled does not arrive, what is behind it does, in order', () => {
+test('a canceled message does not arrive, those behind it do, in order', () => {
   const { nodes, here, there } = twoNodes();
   here.sendSoon(THERE, PORT, 0);
   nodes.run(SECOND);
@@ -298,14 +300,14 @@ test('what is canceled does not arrive, what is behind it does, in order', () =>
   here.send(THERE, PORT, 41);
   nodes.run(SECOND);
   assert.equal(other.read, [1, 2, 3, 4, 5]);
-  // What was under way is there, and nothing twice.
+  // Messages in flight have arrived, and nothing twice.
   assert.equal(there.read, [...Array.from({ length: 25 }, (_, index) => index), 41]);
   assert.is(here.port.sending, 0);
   assert.is(here.transport.buffersUsed, 0);
   assert.is(here.cancel(THERE, PORT), 0);
 });
 
-test('what was canceled is not sent again when the connection breaks', () => {
+test('a canceled message is not retransmitted after the connection breaks', () => {
   const { nodes, here, there } = twoNodes();
   here.sendSoon(THERE, PORT, 0);
   nodes.run(SECOND);
@@ -345,7 +347,7 @@ test('a device fails: messages under way and later ones use the other device', (
   }
 });
 
-test('one device here and the other one there: a way across is found', () => {
+test('a path between different local and remote devices is found', () => {
   const { nodes, here, there } = twoNodes({ devices: 2 });
   here.sendSoon(THERE, PORT, 0);
   nodes.run(SECOND);

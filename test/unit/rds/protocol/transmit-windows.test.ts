@@ -1,4 +1,4 @@
-/** What a node has on its way to a peer: by port, and by pair of ports. */
+/** Messages in flight to a peer: by port, and by pair of ports. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { OutgoingMessage, toSendAgain } from '../../../../host/rds/protocol/message.js';
@@ -49,7 +49,7 @@ test('a message names the one before it on another connection, unless the peer h
   assert.equal(flows.numbered(0, message(1, 2, 60)), { connectionIndex: 2, sequence: 50 });
 });
 
-test('pairs of ports that nothing is on its way between know nothing of each other', () => {
+test('pairs of ports without messages in flight are independent of each other', () => {
   const flows = new Flows();
   for (let port = 1; port <= 5; port++) {
     const one = message(port, 9, port);

@@ -1,4 +1,4 @@
-/** What the process that carries a node and those that do not tell each other of what is lost. */
+/** Reports of losses between the process that owns a node and the others. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { AREA_BYTES, Area, SendState } from '../../../../host/rds/sharing/area.js';
@@ -45,7 +45,7 @@ class TestLine implements IpcChannel {
   }
 }
 
-test('another process hears of a loss once, also where it asks for another port', () => {
+test('a loss is reported to another process once, also if that requests another port', () => {
   const { nodes, here } = twoNodes();
   nodes.bind(nodes.network.transports[1]!, PORT + 1);
   const { transport } = here;

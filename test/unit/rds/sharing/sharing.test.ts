@@ -1,4 +1,4 @@
-/** What the processes of one node have in memory: queues, and the numbers that order depends on. */
+/** Shared memory of the processes of one node: queues, and the numbers on which order depends. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../../host/link/endpoint.js';
@@ -174,7 +174,7 @@ test('safe messages are acknowledged, and the next reader of the record sees the
   assert.is(next.safe, 102);
 });
 
-test('what a peer gives up is not waited for, and what is too far ahead is sent again', () => {
+test('an abandoned message is not waited for, and one too far ahead is retransmitted', () => {
   const record = bookOf();
   const receivedSequences = new ReceivedSequences(record);
   assert.ok(receivedSequences.take(header(10), true));

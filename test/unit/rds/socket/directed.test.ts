@@ -17,7 +17,7 @@ interface World {
   readonly other: rds.RdsSocket;
   readonly to: rds.RdsAddress;
   readonly back: rds.RdsAddress;
-  /** What leaves `here` can be lost. */
+  /** Link on which packets of `here` can be lost. */
   readonly wire: FaultLink;
 }
 
@@ -229,7 +229,7 @@ test('zero copy: sent from where it lies and read where it came, no byte copied'
     held.release();
     assert.ok(other.node.core.receiveBytesFree > receiveBytesFree);
     here.free(memory);
-    // What is small is copied, and the memory is free at once.
+    // A small message is copied, and its memory is free at once.
     const small = here.alloc(100);
     await sent(one, { name: to, iov: [small], control, flags: MessageFlag.ZEROCOPY });
     here.free(small);

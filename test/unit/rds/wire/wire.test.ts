@@ -74,7 +74,7 @@ test('every header that Linux sent is read and built again, byte for byte', () =
   assert.is(count, 66);
 });
 
-test('what Linux sent is said in words', () => {
+test('packets of Linux are explained in words', () => {
   const sentences = CAPTURES.flatMap(({ packets }) =>
     packets.map(({ payload }) => explainPacketMessage(payload)).filter((text) => text !== ''),
   );
@@ -181,7 +181,7 @@ test('a header that is left out is known to the other end', () => {
     if (bare) {
       const known = there.next(header.length, bare === 'all' ? undefined : portsOf(header));
       assert.equal(known, { ...header, flags: ACK_REQUIRED });
-      // What says that there is a header is no pair of ports.
+      // The immediate value for a header differs from any pair of ports.
       assert.is.not(portsOf(header), HAS_HEADER);
     }
     there.hear(header);
@@ -192,7 +192,7 @@ test('a header that is left out is known to the other end', () => {
   );
 });
 
-test('what we say of ourselves is read again, over IPv4 and IPv6', () => {
+test('the identity of a node is parsed back, over IPv4 and IPv6', () => {
   for (const [one, other] of [
     ['10.0.0.1', '10.0.0.2'],
     ['fd77::1', 'fd77::2'],

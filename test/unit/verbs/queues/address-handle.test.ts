@@ -73,7 +73,7 @@ test('the address is in the header, IPv4 or IPv6; the port is the one it was sen
   }
 });
 
-test('what is no datagram, half a header and another port than the one there is are misuse', async () => {
+test('a completion without datagram, half a header, and a wrong port are misuse', async () => {
   await using context = await openDevice({ link: createLoopbackPair().a, memoryBytes: 2 ** 24 });
   expectMisuse(() => context.initAhFromWc(1, { ...DATAGRAM, wcFlags: 0 }, IPV4));
   expectMisuse(() => context.initAhFromWc(1, DATAGRAM, IPV4.subarray(1)));

@@ -111,7 +111,7 @@ test('on a wire that loses and doubles packets everything is counted once', asyn
   await pair.close();
 });
 
-test('what fails and what is flushed counts as errors', async () => {
+test('failed and flushed requests count as errors', async () => {
   const { pair, a, b } = await open(CompCntrType.WRS);
   pair.b.qp.postRecv([{}, {}]);
   const rdma = { remoteAddr: 0, rkey: 1 };

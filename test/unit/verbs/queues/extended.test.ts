@@ -104,7 +104,7 @@ test('inline bytes and SGE lists are copied when they are set', async () => {
   await pair.close();
 });
 
-test('what is wrong with one request keeps the whole batch back', async () => {
+test('one invalid request of a batch posts none of the batch', async () => {
   const { pair, qp } = await openEx();
   const breaks: [() => void, RegExp, number][] = [
     [() => qp.wrSetInlineData(new Uint8Array(65)), /inline: has 65 bytes/, 1],
@@ -205,7 +205,7 @@ test('invalidating by wrSendInv and wrLocalInv', async () => {
   await pair.close();
 });
 
-test('what a type of queue pair cannot send is refused when it is made', async () => {
+test('an operation that a type of queue pair lacks is refused at creation', async () => {
   const pair = await makePair({ connect: false });
   const { context, pd, cq } = pair.a;
   const make = (qpType: number, sendOpsFlags: number) => () =>
@@ -322,7 +322,7 @@ test('events are not moderated: asking for none is fine, for any is refused', as
   await pair.close();
 });
 
-/** What an allocator may give wrongly, and what is said. */
+/** Invalid results of an allocator, and the refusals. */
 const BAD_GIFTS: [string, (context: Context, size: number) => Uint8Array | null, RegExp][] = [
   ['nothing', () => null, /ENOMEM/],
   ['foreign memory', (_, size) => new Uint8Array(size + 64), /must return memory of context.alloc/],
