@@ -1,7 +1,7 @@
 /** `rdma_event_channel`: what happens to its ids, in order. */
 import { MisuseError } from '../errors/errors.js';
 import { EventDescriptor } from '../link/event-descriptor.js';
-import type { AddressAttributes } from '../verbs/queues/address-handle.js';
+import type { AddressAttributes } from '../verbs/queues/address-attributes.js';
 import { checkContext, type Context } from '../verbs/context.js';
 import { CmId } from './cm-id.js';
 import { CmEventType, PortSpace, type CmEventName } from './enums.js';

@@ -1,7 +1,7 @@
 /** What each message of a peer does. Everything here is hostile until it has been matched. */
 import { Mtu } from '#build/abi.js';
 import { Endpoint } from '../link/endpoint.js';
-import { answerPort } from '../verbs/queues/address-handle.js';
+import { answerPort } from '../verbs/queues/address-attributes.js';
 import {
   isAuthentic,
   receiveAuthReply,

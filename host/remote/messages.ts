@@ -13,7 +13,7 @@ import type { WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { HELLO_BYTES_MAX } from './hello.js';
 import { Operation } from './operation.js';

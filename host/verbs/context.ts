@@ -13,14 +13,15 @@ import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
 import { CompletionChannel } from './queues/completion-channel.js';
-import { addressOfSender, type AddressAttributes } from './queues/address-handle.js';
+import { addressOfSender, type AddressAttributes } from './queues/address-attributes.js';
 import {
   CompletionCounter,
   queryCompCntrCaps,
   type CompCntrCaps,
   type CompCntrInitAttributes,
 } from './queues/completion-counter.js';
-import { CompletionQueue, type WorkCompletion } from './queues/completion-queue.js';
+import { CompletionQueue } from './queues/completion-queue.js';
+import type { WorkCompletion } from './queues/work-completion.js';
 import { CompletionQueueEx, type CqInitAttributesEx } from './queues/completion-queue-ex.js';
 import { DmaHandle, type DmahInitAttributes } from './regions/dma-handle.js';
 import { DeviceMemory, type AllocDmAttributes } from './regions/device-memory.js';

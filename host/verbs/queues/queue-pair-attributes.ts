@@ -6,7 +6,7 @@ import { checkKeys, checkObject } from '../../base/options.js';
 import type { Struct } from '../../engine/struct.js';
 import { MisuseError } from '../../errors/errors.js';
 import type { QpInitAttributes } from './queue-pair.js';
-import { fillAddress, type AddressAttributes } from './address-handle.js';
+import { fillAddress, type AddressAttributes } from './address-attributes.js';
 
 /** `ibv_qp_attr`. What is present is what the mask names. */
 export interface QpAttributes {

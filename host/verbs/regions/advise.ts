@@ -8,7 +8,7 @@ import { checkArray } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { AdviseMrAdvice, AdviseMrFlag } from '../constants.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
-import type { Sge } from '../queues/work-request.js';
+import type { Sge } from '../queues/sge.js';
 
 const PAGE_BYTES = 4096;
 
