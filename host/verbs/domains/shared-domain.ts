@@ -13,8 +13,7 @@ import {
 } from '#build/abi.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
-import type { Context } from '../context.js';
-import type { ProtectionDomain } from './protection-domain.js';
+import type { ContextInternals, DomainInternals } from '../internals.js';
 import { randomId, refuse } from '../refuse.js';
 
 const SHPD_BYTES = 32;
@@ -22,7 +21,7 @@ const MAGIC = 0x64706873;
 
 /** @internal */
 export function allocShpd(
-  pd: ProtectionDomain,
+  pd: DomainInternals,
   shareKey: bigint | number,
   area: Uint8Array = new Uint8Array(SHPD_BYTES),
 ): Uint8Array {
@@ -49,7 +48,7 @@ export function allocShpd(
  */
 export function publicHandle(
   verb: string,
-  pd: ProtectionDomain,
+  pd: DomainInternals,
   shareKey: bigint | number,
 ): Uint8Array {
   const key = checkKey(shareKey);
@@ -63,7 +62,7 @@ export function publicHandle(
   throw new RefusalError('EINVAL', `${verb}: ${rule}; use the shareKey of the first call`);
 }
 
-function writeHandle(pd: ProtectionDomain, nonce: bigint, area: Uint8Array): Uint8Array {
+function writeHandle(pd: DomainInternals, nonce: bigint, area: Uint8Array): Uint8Array {
   const view = new DataView(area.buffer, area.byteOffset, area.length);
   view.setBigUint64(0, idOf(pd.context), true);
   view.setBigUint64(8, nonce, true);
@@ -79,7 +78,7 @@ function writeHandle(pd: ProtectionDomain, nonce: bigint, area: Uint8Array): Uin
  */
 export function attachShpd(
   verb: string,
-  context: Context,
+  context: ContextInternals,
   shpd: Uint8Array,
   shareKey: bigint | number,
 ): number {
@@ -109,12 +108,12 @@ export function attachShpd(
 }
 
 /** What tells devices apart. */
-function idOf({ device, siblings }: Context): bigint {
+function idOf({ device, siblings }: ContextInternals): bigint {
   return device.shared?.deviceId ?? siblings.id;
 }
 
 function withParameters(
-  context: Context,
+  context: ContextInternals,
   values: Struct<typeof ShareParametersLayout>,
   call: (address: number) => number,
 ): number {
