@@ -88,7 +88,8 @@ export type { DeviceShare, ShareOptions } from '../device/sharing/thread-share.j
 export * from '../engine/explain.js';
 export * from '../cm/enums.js';
 export { createEventChannel } from '../cm/event-channel.js';
-export type { CmEvent, ConnParam, EventChannel } from '../cm/event-channel.js';
+export type { CmEvent, EventChannel } from '../cm/event-channel.js';
+export type { ConnParam } from '../cm/event-details.js';
 export type { CmId } from '../cm/cm-id.js';
 export { ConnectError } from '../cm/connect-error.js';
 export { connect, listen } from '../cm/connect.js';

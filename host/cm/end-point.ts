@@ -21,7 +21,7 @@ import { checkAuth, type AuthRule } from './auth-option.js';
 import { parseAddress } from './address.js';
 import { getaddrinfo, numericInfo, type AddressHints, type AddressInfo } from './address-info.js';
 import { CmEventType, McJoinFlag, PortSpace, RDMA_UDP_QKEY } from './enums.js';
-import type { CmEventFields } from './event-channel.js';
+import type { CmEventDetails } from './event-details.js';
 import { Manager, type ManagedId } from './manager.js';
 import { initialize } from './queue-pair-states.js';
 import { checkBytes } from '../errors/check-bytes.js';
@@ -34,6 +34,12 @@ const ENOENT = 2;
 export interface EpInitAttributes extends Partial<QpInitAttributes> {
   /** Entries of the completion queues that are made. Default: as many as requests. */
   readonly cqe?: number;
+}
+
+/** What the queue pairs of a listener's requests are made with. */
+export interface RequestTemplate {
+  readonly pd: ProtectionDomain | undefined;
+  readonly attributes: EpInitAttributes | undefined;
 }
 
 /** `rdma_cm_join_mc_attr_ex`. */
@@ -344,7 +350,7 @@ export abstract class EndPoint implements ManagedId {
   protected abstract checkAlive(): void;
 
   /** To its channel. */
-  protected abstract push(event: CmEventType, more?: Partial<CmEventFields>): void;
+  protected abstract push(event: CmEventType, more?: CmEventDetails): void;
 
   #post(
     opcode: number,
