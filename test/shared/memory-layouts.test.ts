@@ -66,7 +66,7 @@ test('the message queues of a process and the owner of its node', () => {
 test('the state of a node that processes share', async () => {
   const context = await openDevice({ name: freshName(), port: 0 });
   try {
-    let memory = new Uint8Array(0);
+    let memory: Uint8Array = new Uint8Array(0);
     const alloc = context.alloc.bind(context);
     context.alloc = (length) => (memory = alloc(length));
     let draw = 0xa0;

@@ -1,8 +1,5 @@
 /**
  * Shared protection domains (seed 000): handles of 32 bytes that mean the same wherever they lie.
- * ```
- *  | device id, 8 bytes | chance, 8 bytes | domain, 4 bytes | magic, 4 bytes | 0, 8 bytes |
- * ```
  */
 import {
   ArenaLayout,
@@ -11,12 +8,20 @@ import {
   ProtectionDomainLayout,
   ShareParametersLayout,
 } from '#build/abi.js';
-import { structAt, type Struct } from '../../engine/struct.js';
+import { layoutOf, structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { ContextInternals, DomainInternals } from '../internals.js';
 import { randomId, refuse } from '../refuse.js';
 
-const SHPD_BYTES = 32;
+/** A handle. `nonce`: drawn when it was made. */
+const HandleLayout = layoutOf({
+  deviceId: 'u64',
+  nonce: 'u64',
+  pd: 'u32',
+  magic: 'u32',
+  reserved: 'u64',
+});
+const SHPD_BYTES = HandleLayout.size;
 const MAGIC = 0x64706873;
 
 /** @internal */
@@ -63,12 +68,9 @@ export function publicHandle(
 }
 
 function writeHandle(pd: DomainInternals, nonce: bigint, area: Uint8Array): Uint8Array {
-  const view = new DataView(area.buffer, area.byteOffset, area.length);
-  view.setBigUint64(0, idOf(pd.context), true);
-  view.setBigUint64(8, nonce, true);
-  view.setUint32(16, pd.handle, true);
-  view.setUint32(20, MAGIC, true);
-  view.setBigUint64(24, 0n, true);
+  const deviceId = idOf(pd.context);
+  const values = { deviceId, nonce, pd: pd.handle, magic: MAGIC, reserved: 0n };
+  Object.assign(handleIn(area), values);
   return area;
 }
 
@@ -86,15 +88,13 @@ export function attachShpd(
   const key = checkKey(shareKey);
   checkArea('shpd', shpd);
   // A copy: it may lie where others write.
-  const view = new DataView(Uint8Array.from(shpd).buffer);
-  const foreign =
-    Number(view.getBigUint64(0, true) !== idOf(context)) |
-    Number(view.getUint32(20, true) !== MAGIC);
+  const handle = handleIn(Uint8Array.from(shpd));
+  const foreign = Number(handle.deviceId !== idOf(context)) | Number(handle.magic !== MAGIC);
   // No domain has number 0: a foreign handle goes the same way as a wrong key.
-  const pd = view.getUint32(16, true) * (1 - foreign);
+  const pd = handle.pd * (1 - foreign);
   const errno = withParameters(
     context,
-    { shareKey: key, nonce: view.getBigUint64(8, true), pd, reserved: 0 },
+    { shareKey: key, nonce: handle.nonce, pd, reserved: 0 },
     (at) => device.arena.exports.attachShpd(device.engine.context, at),
   );
   if (errno === Errno.ENOMEM) {
@@ -105,6 +105,10 @@ export function attachShpd(
   }
   context.siblings.setSharable(pd);
   return pd;
+}
+
+function handleIn({ buffer, byteOffset, length }: Uint8Array): Struct<typeof HandleLayout> {
+  return structAt({ view: new DataView(buffer, byteOffset, length) }, HandleLayout, 0);
 }
 
 /** What tells devices apart. */
