@@ -3,6 +3,7 @@
  * attacker that recorded its packets. The last number of a PACKET selects the fault.
  */
 import { PacketAuthLayout, PathLayout, QUEUE_PAIR_PATH, QpType } from '#build/abi.js';
+import type { EngineExports } from '../../host/engine/load.js';
 import { structAt } from '../../host/engine/struct.js';
 import type { Device } from '../../host/device/device.js';
 import type { PacketKeys, QueuePair } from '../../host/index.js';
