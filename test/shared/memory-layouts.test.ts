@@ -1,4 +1,4 @@
-/** Where the fields lie that processes and threads read in shared memory: other releases run, too. */
+/** Where the fields lie that processes and threads read in shared memory: releases differ. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { DURABLE_RING_BYTES, DurableRing } from '../../host/device/durable/durable-ring.js';
