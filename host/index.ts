@@ -82,7 +82,8 @@ export type {
   FmrPoolStats,
   Workload,
 } from './pool/params.js';
-export type { CmEventFields, UdParam } from './cm/event-channel.js';
+export type { CmEventFields } from './cm/event-channel.js';
+export type { UdParam } from './cm/event-details.js';
 export { RaiFlag, getaddrinfo } from './cm/address-info.js';
 export type { AddressHints, AddressInfo } from './cm/address-info.js';
 export { createEp } from './cm/create-ep.js';

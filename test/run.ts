@@ -33,7 +33,7 @@ import { isAtUsualPlace } from './support/usual-place.js';
 /** A file that takes longer hangs, and is ended with all that it has started. */
 const FILE_SECONDS_MAX = 200;
 const BATCH_SECONDS_MAX = 400;
-/** The whole of the simulations is one batch: 150 s alone on slow cores, 400 s beside others. */
+/** All simulations are one batch: 150 s alone on two slow cores, 400 s beside others. */
 const LONG_BATCH_SECONDS_MAX = 1000;
 
 const built = fileURLToPath(new URL('build/test/', root));

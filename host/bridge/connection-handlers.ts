@@ -1,10 +1,6 @@
 /** The verbs of librdmacm: ids and channels live here, their events travel through pipes. */
-import {
-  createEventChannel,
-  EventChannel,
-  type CmEvent,
-  type ConnParam,
-} from '../cm/event-channel.js';
+import { createEventChannel, EventChannel, type CmEvent } from '../cm/event-channel.js';
+import type { ConnParam } from '../cm/event-details.js';
 import { IP_CM_BYTES } from '../cm/address.js';
 import { CmId } from '../cm/cm-id.js';
 import { CmEventType } from '../cm/enums.js';

@@ -32,15 +32,15 @@ const AREA_BYTES_MIN = 2 ** 20;
 const BIND_ATTEMPTS = 40;
 const BIND_RETRY_MILLIS = 25;
 const PAGE = 4096;
-const WINDOW_BYTES_MIN = 65536;
-const WINDOWS_MAX = 4096;
+const APERTURE_BYTES_MIN = 65536;
+const APERTURES_MAX = 4096;
 
 export interface Area {
   /** Where pages of the program lie in the device's memory, and how many bytes there are. */
   readonly address: number;
   readonly bytes: number;
   /** A power of two (memory.c). */
-  readonly windowBytes: number;
+  readonly apertureBytes: number;
 }
 
 function hasFaults({ faults }: RunOptions): boolean {
@@ -136,18 +136,18 @@ export async function allowTurns({ device }: Context, options: RunOptions): Prom
   return { address, bytes, strays, canSegment: segments?.granted ?? false };
 }
 
-function windowBytes(bytes: number): number {
-  return Math.max(WINDOW_BYTES_MIN, 2 ** Math.ceil(Math.log2(bytes / WINDOWS_MAX)));
+function apertureBytes(bytes: number): number {
+  return Math.max(APERTURE_BYTES_MIN, 2 ** Math.ceil(Math.log2(bytes / APERTURES_MAX)));
 }
 
 /** Takes the memory for pages of the program. Throws RefusalError ENOMEM. */
 export function takeArea(context: Context, options: RunOptions): Area {
   const { arena } = context.device;
   const area = (bytes: number): Area => {
-    const size = windowBytes(bytes);
+    const size = apertureBytes(bytes);
     const whole = Math.floor(bytes / size) * size;
     const { byteOffset } = context.alloc(whole + PAGE);
-    return { address: Math.ceil(byteOffset / PAGE) * PAGE, bytes: whole, windowBytes: size };
+    return { address: Math.ceil(byteOffset / PAGE) * PAGE, bytes: whole, apertureBytes: size };
   };
   if (options.name === undefined) {
     const free = arena.heap.bytesFree;

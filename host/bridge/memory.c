@@ -2,9 +2,9 @@
  * Registered pages are pages of the device's memory: their contents are copied there, and the
  * device's pages are mapped in their place. So device and program see the same bytes.
  *
- * The device's memory for pages is divided into windows (windows.c). Each page has one place, and
- * ranges that overlap in any way need no page to move twice. Pages stay where they are when regions
- * end; windows without a region are emptied when no window is free.
+ * The device's memory for pages is divided into apertures (apertures.c). Each page has one place,
+ * and ranges that overlap in any way need no page to move twice. Pages stay where they are when
+ * regions end; apertures without a region are emptied when no aperture is free.
  *
  * While a page is copied, stores of other threads to it wait in a handler of SIGSEGV: the page is
  * read-only in between.
@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "internal.h"
-#include "windows.h"
+#include "apertures.h"
 
 #ifndef __x86_64__
 #error "verbena run: the library is for linux-x64"
@@ -44,7 +44,7 @@ struct segment {
 /* Recursive: an allocator that this library calls may give memory back (madvise). */
 pthread_mutex_t vb_memory_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
-static struct vb_windows windows;
+static struct vb_apertures apertures;
 static bool used;
 static dev_t device;
 static ino_t inode;
@@ -60,12 +60,12 @@ int vb_memory_begin(void)
 	fstat(vb.shared_file >= 0 ? vb.shared_file : vb.memory, &status);
 	device = status.st_dev;
 	inode = status.st_ino;
-	free(windows.list);
-	windows.bytes = vb.hello[HELLO_WINDOW_BYTES];
-	windows.count = vb.hello[HELLO_AREA_BYTES] / windows.bytes;
-	windows.list = calloc(windows.count, sizeof *windows.list);
+	free(apertures.list);
+	apertures.bytes = vb.hello[HELLO_APERTURE_BYTES];
+	apertures.count = vb.hello[HELLO_AREA_BYTES] / apertures.bytes;
+	apertures.list = calloc(apertures.count, sizeof *apertures.list);
 	used = false;
-	return windows.list ? 0 : ENOMEM;
+	return apertures.list ? 0 : ENOMEM;
 }
 
 bool vb_memory_used(void)
@@ -330,11 +330,11 @@ static int move_back(const struct segment *one)
 	return error;
 }
 
-/* ---- windows */
+/* ---- apertures */
 
-static size_t window_of(uint64_t linear)
+static size_t aperture_of(uint64_t linear)
 {
-	return (linear - area()) / windows.bytes;
+	return (linear - area()) / apertures.bytes;
 }
 
 static bool lies_in(const struct segment *one, uint64_t from, uint64_t to)
@@ -359,23 +359,23 @@ static int separate(uint64_t from, uint64_t to)
 	}
 }
 
-/* Empties the windows without a region. Returns their number. */
+/* Empties the apertures without a region. Returns their number. */
 static size_t sweep(void)
 {
 	size_t emptied = 0;
-	for (size_t i = 0; i < windows.count; i++) {
-		uintptr_t range = windows.list[i].range;
-		if (!range || windows.list[i].regions || has_stack_pointer(range, range + windows.bytes))
+	for (size_t i = 0; i < apertures.count; i++) {
+		uintptr_t range = apertures.list[i].range;
+		if (!range || apertures.list[i].regions || has_stack_pointer(range, range + apertures.bytes))
 			continue;
-		uint64_t linear = area() + i * windows.bytes;
+		uint64_t linear = area() + i * apertures.bytes;
 		off_t offset;
 		int fd = file_of(linear, &offset);
-		if (separate(linear, linear + windows.bytes))
+		if (separate(linear, linear + apertures.bytes))
 			continue;
 		if (vb.shared_file < 0)
 			fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
-				  windows.bytes);
-		windows.list[i].range = 0;
+				  apertures.bytes);
+		apertures.list[i].range = 0;
 		emptied++;
 	}
 	return emptied;
@@ -389,28 +389,28 @@ static void complain_full(uintptr_t address, size_t length)
 	if (told)
 		return;
 	told = true;
-	for (size_t i = 0; i < windows.count; i++)
-		taken += windows.list[i].regions != 0;
+	for (size_t i = 0; i < apertures.count; i++)
+		taken += apertures.list[i].regions != 0;
 	vb_complain("ibv_reg_mr: no place for %zu bytes at 0x%lx: %zu of %zu MiB for registered "
 		    "memory are in use; start with a larger --memory (at most 4G), or register "
 		    "less (ENOMEM)",
-		    length, (unsigned long)address, taken * windows.bytes >> 20,
-		    windows.count * windows.bytes >> 20);
+		    length, (unsigned long)address, taken * apertures.bytes >> 20,
+		    apertures.count * apertures.bytes >> 20);
 }
 
-/* Takes windows for [start, end). Returns the place of `start`, or 0. */
-static uint64_t take_windows(uintptr_t start, uintptr_t end)
+/* Takes apertures for [start, end). Returns the place of `start`, or 0. */
+static uint64_t take_apertures(uintptr_t start, uintptr_t end)
 {
-	uintptr_t range = start & ~(windows.bytes - 1);
-	size_t count = (end - range + windows.bytes - 1) / windows.bytes;
-	size_t first = vb_choose_windows(&windows, range, count);
-	if (first == windows.count && sweep() > 0)
-		first = vb_choose_windows(&windows, range, count);
-	if (first == windows.count)
+	uintptr_t range = start & ~(apertures.bytes - 1);
+	size_t count = (end - range + apertures.bytes - 1) / apertures.bytes;
+	size_t first = vb_choose_apertures(&apertures, range, count);
+	if (first == apertures.count && sweep() > 0)
+		first = vb_choose_apertures(&apertures, range, count);
+	if (first == apertures.count)
 		return 0;
 	for (size_t i = 0; i < count; i++)
-		windows.list[first + i].range = range + i * windows.bytes;
-	return area() + first * windows.bytes + (start - range);
+		apertures.list[first + i].range = range + i * apertures.bytes;
+	return area() + first * apertures.bytes + (start - range);
 }
 
 /* Checks that the program may register these mappings, which must have no gap. 0 or an errno. */
@@ -447,7 +447,7 @@ static uint64_t place(uintptr_t start, uintptr_t end, bool writes)
 	/* Huge pages move whole. */
 	uintptr_t first = found[0].start < start ? found[0].start : start;
 	uintptr_t last = found[count - 1].end > end ? found[count - 1].end : end;
-	uint64_t linear = take_windows(first, last);
+	uint64_t linear = take_apertures(first, last);
 	if (linear == 0) {
 		complain_full(start, end - start);
 		errno = ENOMEM;
@@ -487,9 +487,9 @@ void vb_memory_hold(uint64_t linear, size_t length, int change)
 {
 	if (length == 0 || linear < area())
 		return;
-	size_t last = window_of(linear + length - 1);
-	for (size_t i = window_of(linear); i <= last && i < windows.count; i++)
-		windows.list[i].regions += change;
+	size_t last = aperture_of(linear + length - 1);
+	for (size_t i = aperture_of(linear); i <= last && i < apertures.count; i++)
+		apertures.list[i].regions += change;
 }
 
 /* ---- memory that the program gives back */
@@ -499,12 +499,12 @@ static bool is_ours(const struct segment *one, uint64_t from, uint64_t to)
 	return one->linear && !is_base(one);
 }
 
-/* Whether the program's range has windows, so that its pages may be the device's. */
-static bool has_windows(uintptr_t start, uintptr_t end)
+/* Whether the program's range has apertures, so that its pages may be the device's. */
+static bool has_apertures(uintptr_t start, uintptr_t end)
 {
-	for (size_t i = 0; i < windows.count; i++)
-		if (windows.list[i].range && windows.list[i].range < end &&
-		    windows.list[i].range + windows.bytes > start)
+	for (size_t i = 0; i < apertures.count; i++)
+		if (apertures.list[i].range && apertures.list[i].range < end &&
+		    apertures.list[i].range + apertures.bytes > start)
 			return true;
 	return false;
 }
@@ -517,9 +517,9 @@ static void drop_contents(const struct segment *one)
 {
 	size_t length = one->end - one->start;
 	bool held = false;
-	size_t last = window_of(one->linear + length - 1);
-	for (size_t i = window_of(one->linear); i <= last && i < windows.count; i++)
-		held |= windows.list[i].regions > 0;
+	size_t last = aperture_of(one->linear + length - 1);
+	for (size_t i = aperture_of(one->linear); i <= last && i < apertures.count; i++)
+		held |= apertures.list[i].regions > 0;
 	if (!held && mmap((void *)one->start, length, one->rights,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
 		return;
@@ -536,7 +536,7 @@ VB_EXPORT int madvise(void *address, size_t length, int advice)
 	if (!drops || start % VB_PAGE || end < start || vb.owner != getpid())
 		return syscall(SYS_madvise, address, length, advice);
 	pthread_mutex_lock(&vb_memory_lock);
-	int count = has_windows(start, end) ? find_segments(start, end, found, is_ours, 0, 0) : 0;
+	int count = has_apertures(start, end) ? find_segments(start, end, found, is_ours, 0, 0) : 0;
 	int result = 0;
 	if (count <= 0)
 		result = syscall(SYS_madvise, address, length, advice);
@@ -556,5 +556,5 @@ VB_EXPORT int madvise(void *address, size_t length, int advice)
 
 int vb_memory_separate(void)
 {
-	return separate(area(), area() + windows.count * windows.bytes);
+	return separate(area(), area() + apertures.count * apertures.bytes);
 }

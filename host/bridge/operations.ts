@@ -86,10 +86,10 @@ export const HELLO = [
   // Addresses in the device's memory.
   'CONTEXT',
   'CONTROL',
-  // Memory that registered pages go to, and the size of its windows (memory.c).
+  // Memory that registered pages go to, and the size of its apertures (memory.c).
   'AREA',
   'AREA_BYTES',
-  'WINDOW_BYTES',
+  'APERTURE_BYTES',
   // Where the file of a device with a name begins; 0: it has no name.
   'SHARED',
   'MAX_QP',

@@ -62,7 +62,7 @@ function helloWords(context: Context, area: Area, turns: Turns): Word[] {
     CONTROL: controlAddress(context),
     AREA: area.address,
     AREA_BYTES: area.bytes,
-    WINDOW_BYTES: area.windowBytes,
+    APERTURE_BYTES: area.apertureBytes,
     SHARED: device.shared?.segment.address ?? 0,
     MAX_QP: limits.maxQp,
     MAX_QP_WR: limits.maxQpWr,

@@ -27,9 +27,11 @@ export { explainLayout, type KeyNames } from '../verbs/layouts/explain-layout.js
 export * from '../verbs/layouts/layouts.js';
 export { incRkey } from '../verbs/regions/key.js';
 export type { BindMw, MemoryWindow, MwBind, MwBindInfo } from '../verbs/regions/memory-window.js';
-export type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion-queue.js';
+export type { CompletionQueue } from '../verbs/queues/completion-queue.js';
+export type { WorkCompletion } from '../verbs/queues/work-completion.js';
 export type { QpAttributes } from '../verbs/queues/queue-pair-attributes.js';
-export type { AddressAttributes, AddressHandle } from '../verbs/queues/address-handle.js';
+export type { AddressHandle } from '../verbs/queues/address-handle.js';
+export type { AddressAttributes } from '../verbs/queues/address-attributes.js';
 export type { CompletionChannel } from '../verbs/queues/completion-channel.js';
 export type { PathState } from '../verbs/queues/path-state.js';
 export type { QpInitAttributes, QueuePair } from '../verbs/queues/queue-pair.js';
@@ -57,10 +59,10 @@ export type {
   SendWithImmRequest,
   SendWithInvRequest,
   SendWorkRequest,
-  Sge,
   WriteRequest,
   WriteWithImmRequest,
 } from '../verbs/queues/work-request.js';
+export type { Sge } from '../verbs/queues/sge.js';
 export { Endpoint, Gid } from '../link/endpoint.js';
 export type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from '../link/link.js';
 export { LoopbackNetwork, createLoopbackPair } from '../link/loopback.js';
@@ -86,7 +88,8 @@ export type { DeviceShare, ShareOptions } from '../device/sharing/thread-share.j
 export * from '../engine/explain.js';
 export * from '../cm/enums.js';
 export { createEventChannel } from '../cm/event-channel.js';
-export type { CmEvent, ConnParam, EventChannel } from '../cm/event-channel.js';
+export type { CmEvent, EventChannel } from '../cm/event-channel.js';
+export type { ConnParam } from '../cm/event-details.js';
 export type { CmId } from '../cm/cm-id.js';
 export { ConnectError } from '../cm/connect-error.js';
 export { connect, listen } from '../cm/connect.js';

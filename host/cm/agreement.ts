@@ -13,7 +13,7 @@ import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { IP_CM_BYTES, buildIpCm, caGuidOf, traitsOf, type IpCmHeader } from './address.js';
 import type { AuthOptions } from './auth-option.js';
 import { RDMA_UDP_QKEY, TransportService } from './enums.js';
-import type { ConnParam, UdParam } from './event-channel.js';
+import type { ConnParam, UdParam } from './event-details.js';
 import { KEEP_ALIVE_MILLIS, KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN } from './keep-alive.js';
 import { privateDataMax, type FieldsOf, type Message, type MessageName } from './mad.js';
 import type { Agreement } from './queue-pair-states.js';

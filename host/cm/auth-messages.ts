@@ -4,7 +4,7 @@
  * message no longer than itself.
  */
 import { Endpoint } from '../link/endpoint.js';
-import { answerPort } from '../verbs/queues/address-handle.js';
+import { answerPort } from '../verbs/queues/address-attributes.js';
 import { traitsOf } from './address.js';
 import type { AuthRule, PreSharedKey } from './auth-option.js';
 import { AuthSession, NONCE_BYTES, claimOf, type Claim } from './auth-session.js';

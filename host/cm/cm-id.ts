@@ -9,10 +9,10 @@ import { checkTarget, parseAddress, serviceIdOf, traitsOf, type CmAddress } from
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
 import { refusedService } from './mad.js';
-import { nextRequest, type Template } from './listener-requests.js';
-import { EndPoint } from './end-point.js';
+import { EndPoint, type RequestTemplate } from './end-point.js';
 import { CmEventType, RDMA_UDP_QKEY, SidrStatus, TransportService } from './enums.js';
-import type { CmEventFields, ConnParam, EventChannel } from './event-channel.js';
+import type { EventChannel } from './event-channel.js';
+import type { CmEventDetails, ConnParam } from './event-details.js';
 import {
   CONN_PARAM,
   agreementOfReply,
@@ -55,8 +55,8 @@ const BACKLOG_DEFAULT = 1024;
  * `struct rdma_cm_id`: one side of a connection, or a listener (`channel.createId`, `createEp`).
  */
 export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
-  /** @internal What `createEp` makes the queue pairs of a listener's requests with. */
-  template: Template | undefined;
+  /** @internal Queue pair options of a listener's requests (`createEp`). */
+  template: RequestTemplate | undefined;
   /** Where its events go. */
   channel: EventChannel;
   #state: IdState = 'IDLE';
@@ -250,8 +250,32 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   }
 
   /** `rdma_get_request`: an id with a channel of its own (`createEp`); undefined: all is closed. */
-  getRequest(): Promise<CmId | undefined> {
-    return nextRequest(this);
+  async getRequest(): Promise<CmId | undefined> {
+    const { template, channel } = this;
+    if (!template)
+      throw new RefusalError(
+        'EINVAL',
+        'getRequest: the id is no listener of createEp; use its channel',
+      );
+    for (;;) {
+      const event = await channel.getEvent();
+      if (!event || event.event === CmEventType.DEVICE_REMOVAL) return undefined;
+      const { id } = event;
+      if (event.event !== CmEventType.CONNECT_REQUEST) {
+        // It ended before it was answered.
+        if (id !== this) id.destroy();
+        continue;
+      }
+      try {
+        id.migrate(channel.createAnother());
+        if (template.attributes) id.createQp(template.attributes, template.pd);
+        return id;
+      } catch (error) {
+        // The peer receives a REJ.
+        id.destroy();
+        throw error;
+      }
+    }
   }
 
   /**
@@ -515,7 +539,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     );
   }
 
-  protected push(event: CmEventType, more: Partial<CmEventFields> = {}): void {
+  protected push(event: CmEventType, more: CmEventDetails = {}): void {
     if (this.#state !== 'DESTROYED') this.channel.push({ ...more, event, id: this });
   }
 

@@ -27,7 +27,8 @@ import { createEp } from './create-ep.js';
 import type { EpInitAttributes } from './end-point.js';
 import { CmEventType, PortSpace, RejectReason } from './enums.js';
 import { EventChannel, createEventChannel } from './event-channel.js';
-import type { CmEvent, ConnParam } from './event-channel.js';
+import type { CmEvent } from './event-channel.js';
+import type { ConnParam } from './event-details.js';
 
 /** Options of the connection's queue pair; absent completion queues are created. */
 export interface EndOptions extends ConnParam, Omit<CmOptions, 'auth'> {

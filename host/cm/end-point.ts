@@ -8,19 +8,21 @@ import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Gid } from '../link/endpoint.js';
 import type { AddressHandle } from '../verbs/queues/address-handle.js';
-import type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { checkInit } from '../verbs/queues/queue-pair-attributes.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queues/queue-pair.js';
-import { asWorkRequest, type AnyWorkRequest, type Sge } from '../verbs/queues/work-request.js';
+import { asWorkRequest, type AnyWorkRequest } from '../verbs/queues/work-request.js';
+import type { Sge } from '../verbs/queues/sge.js';
 import { checkOptions, multicastParam, type CmOptions } from './agreement.js';
 import { checkAuth, type AuthRule } from './auth-option.js';
 import { parseAddress } from './address.js';
 import { getaddrinfo, numericInfo, type AddressHints, type AddressInfo } from './address-info.js';
 import { CmEventType, McJoinFlag, PortSpace, RDMA_UDP_QKEY } from './enums.js';
-import type { CmEventFields } from './event-channel.js';
+import type { CmEventDetails } from './event-details.js';
 import { Manager, type ManagedId } from './manager.js';
 import { initialize } from './queue-pair-states.js';
 import { checkBytes } from '../errors/check-bytes.js';
@@ -33,6 +35,12 @@ const ENOENT = 2;
 export interface EpInitAttributes extends Partial<QpInitAttributes> {
   /** Entries of the completion queues that are made. Default: as many as requests. */
   readonly cqe?: number;
+}
+
+/** Queue pair options of a listener's requests. */
+export interface RequestTemplate {
+  readonly pd: ProtectionDomain | undefined;
+  readonly attributes: EpInitAttributes | undefined;
 }
 
 /** `rdma_cm_join_mc_attr_ex`. */
@@ -346,7 +354,7 @@ export abstract class EndPoint implements ManagedId {
   protected abstract checkAlive(): void;
 
   /** To its channel. */
-  protected abstract push(event: CmEventType, more?: Partial<CmEventFields>): void;
+  protected abstract push(event: CmEventType, more?: CmEventDetails): void;
 
   #post(
     opcode: number,

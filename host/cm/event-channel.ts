@@ -1,57 +1,17 @@
 /** `rdma_event_channel`: what happens to its ids, in order. */
 import { MisuseError } from '../errors/errors.js';
 import { EventDescriptor } from '../link/event-descriptor.js';
-import type { AddressAttributes } from '../verbs/queues/address-handle.js';
 import { checkContext, type Context } from '../verbs/context.js';
 import { CmId } from './cm-id.js';
 import { CmEventType, PortSpace, type CmEventName } from './enums.js';
-
-/** `rdma_conn_param`: what both sides agree upon. What is left out, the device decides. */
-export interface ConnParam {
-  /**
-   * For the other application: at most 56 bytes in a request, 196 in an answer. Received: as many
-   * bytes as were sent; from an adapter or Linux, which send no length, the field of 56 or 196
-   * bytes with zeros behind the data.
-   */
-  readonly privateData?: Uint8Array;
-  /** READs and atomics of the peer that this side serves at a time. */
-  readonly responderResources?: number;
-  /** READs and atomics that this side has in flight. */
-  readonly initiatorDepth?: number;
-  readonly flowControl?: number;
-  /** Times that a packet is sent again before the connection fails, 0 to 7. */
-  readonly retryCount?: number;
-  /** Times that the peer may say it is not ready; 7: for ever. */
-  readonly rnrRetryCount?: number;
-  /** Only where the queue pair is not the id's own: does it take from a shared receive queue? */
-  readonly srq?: boolean;
-  /** Only where the queue pair is not the id's own: its number. */
-  readonly qpNum?: number;
-}
-
-/** `rdma_ud_param`: where datagrams go. */
-export interface UdParam {
-  readonly privateData: Uint8Array;
-  readonly ahAttr: AddressAttributes;
-  readonly qpNum: number;
-  readonly qkey: number;
-}
+import type { CmEventDetails, ConnParam, UdParam } from './event-details.js';
 
 /** `rdma_cm_event`. */
-export interface CmEventFields {
+export interface CmEventFields extends CmEventDetails {
   readonly event: CmEventType;
   readonly id: CmId;
   /** CONNECT_REQUEST: whose request it is; `id` is a new one, made for it. */
   readonly listenId?: CmId;
-  /**
-   * 0, or why: a RejectReason with REJECTED, a SidrStatus with UNREACHABLE of datagrams that the
-   * peer refused, a negative errno otherwise (-110, ETIMEDOUT: no answer).
-   */
-  readonly status?: number;
-  readonly conn?: ConnParam;
-  readonly ud?: UdParam;
-  /** USER: the argument of `writeCmEvent`. */
-  readonly arg?: bigint;
 }
 
 /** `struct rdma_cm_event`: what happened to an id. */

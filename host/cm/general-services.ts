@@ -11,8 +11,10 @@ import {
 import { RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { nextTurn } from '../link/next-turn.js';
-import { addressOfSender, GRH_BYTES, type AddressHandle } from '../verbs/queues/address-handle.js';
-import type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { AddressHandle } from '../verbs/queues/address-handle.js';
+import { addressOfSender, GRH_BYTES } from '../verbs/queues/address-attributes.js';
+import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';

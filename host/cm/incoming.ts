@@ -1,7 +1,7 @@
 /** Effect of each message from a peer. Every field is hostile until it has been matched. */
 import { Mtu } from '#build/abi.js';
 import { Endpoint } from '../link/endpoint.js';
-import { answerPort } from '../verbs/queues/address-handle.js';
+import { answerPort } from '../verbs/queues/address-attributes.js';
 import {
   isAuthentic,
   receiveAuthReply,

@@ -1,7 +1,7 @@
 /** The way of a queue pair through its states, as a connection is made (man rdma_create_qp). */
 import { AccessFlag, QpState, QpType } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import type { AddressAttributes } from '../verbs/queues/address-handle.js';
+import type { AddressAttributes } from '../verbs/queues/address-attributes.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import type { QpAttributes } from '../verbs/queues/queue-pair-attributes.js';
 import { RDMA_UDP_QKEY } from './enums.js';

@@ -1,7 +1,7 @@
 /** One queue pair of two peers of the demo, and where each has its memory: their private data. */
 import type { RdmaConnection } from '../cm/connect.js';
 import { WcStatus, WcStatusName } from '../verbs/enums.js';
-import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 
 /** Purpose of a connection. Each has a queue pair of its own, so that none waits for another. */
 export const Role = {

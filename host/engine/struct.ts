@@ -1,6 +1,6 @@
 /**
- * Typed views of the engine's structs, made from the layouts that the build wrote
- * (build/abi.js). No offset is typed by hand.
+ * Typed views of structs in shared memory: those of the engine by the layouts that the build wrote
+ * (build/abi.js), others by `layoutOf`. No offset is typed by hand.
  */
 import type { EngineMemory } from './memory.js';
 
@@ -10,6 +10,40 @@ type Kind = 'u8' | 'u16' | 'u32' | 'i32' | 'u64' | 'i64' | 'f64';
 export interface Layout {
   readonly size: number;
   readonly fields: { readonly [field: string]: readonly [offset: number, kind: Kind] };
+}
+
+/**
+ * The layout of a struct that the engine does not have: its fields in order, each at a multiple of
+ * its bytes. `size`: bytes in all (default: up to the end of the last field).
+ */
+export function layoutOf<const Fields extends { readonly [field: string]: Kind }>(
+  fields: Fields,
+  size?: number,
+): LayoutOf<Fields> {
+  let end = 0;
+  const place = ([field, kind]: [string, Kind]): [string, readonly [number, Kind]] => {
+    // The name of a kind has its bits.
+    const bytes = Number(kind.slice(1)) / 8;
+    const offset = Math.ceil(end / bytes) * bytes;
+    end = offset + bytes;
+    return [field, [offset, kind]];
+  };
+  const placed = Object.fromEntries(Object.entries(fields).map(place));
+  return { size: size ?? end, fields: placed as LayoutOf<Fields>['fields'] };
+}
+
+interface LayoutOf<Fields> {
+  readonly size: number;
+  readonly fields: { readonly [F in keyof Fields]: readonly [offset: number, kind: Fields[F]] };
+}
+
+/** The index of each field in an array of items of `bytes` bytes, for Atomics. */
+export function indicesOf<L extends Layout>(
+  { fields }: L,
+  bytes = 4,
+): { readonly [F in keyof L['fields']]: number } {
+  const indices = Object.entries(fields).map(([field, [offset]]) => [field, offset / bytes]);
+  return Object.fromEntries(indices) as { [F in keyof L['fields']]: number };
 }
 
 /** The struct's fields as properties that read and write memory. */

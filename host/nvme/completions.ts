@@ -1,7 +1,8 @@
 /** One completion queue for many queue pairs of a context: it grows with them. */
 import { WcStatus, WcStatusName } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
-import type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { Context } from '../verbs/context.js';
 import { MAX_CQE } from '../verbs/limits.js';
 

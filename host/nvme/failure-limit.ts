@@ -5,7 +5,7 @@
 import { sourceOf } from '../link/source-shares.js';
 
 const FAILURES_MAX = 8;
-const WINDOW_MICROS = 10e6;
+const INTERVAL_MICROS = 10e6;
 /** The oldest source is forgotten beyond that. */
 const SOURCES_MAX = 4096;
 
@@ -15,7 +15,7 @@ export class FailureLimit {
   add(address: string, nowMicros: number): void {
     const source = sourceOf(address);
     const known = this.#sources.get(source);
-    if (known && nowMicros - known.sinceMicros < WINDOW_MICROS) {
+    if (known && nowMicros - known.sinceMicros < INTERVAL_MICROS) {
       known.count++;
       return;
     }
@@ -30,7 +30,7 @@ export class FailureLimit {
   reasonFor(address: string, nowMicros: number): string | undefined {
     const known = this.#sources.get(sourceOf(address));
     if (!known || known.count < FAILURES_MAX) return undefined;
-    if (nowMicros - known.sinceMicros >= WINDOW_MICROS) return undefined;
+    if (nowMicros - known.sinceMicros >= INTERVAL_MICROS) return undefined;
     return `${known.count} authentications of its address failed within 10 s`;
   }
 }

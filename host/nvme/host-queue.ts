@@ -7,7 +7,7 @@ import type { RdmaConnection } from '../cm/connect.js';
 import { RefusalError } from '../errors/errors.js';
 import type { FmrDesc } from '../pool/fmr-desc.js';
 import type { FmrPoolUser } from '../pool/fmr-pool.js';
-import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';

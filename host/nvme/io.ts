@@ -2,7 +2,7 @@
 import { RefusalError } from '../errors/errors.js';
 import type { Clock } from '../device/clock.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
-import type { Sge } from '../verbs/queues/work-request.js';
+import type { Sge } from '../verbs/queues/sge.js';
 import { NSID } from './admin.js';
 import type { Command, CommandOf } from './command.js';
 import { DO_NOT_RETRY, NSID_ALL, NvmeStatus } from './constants.js';

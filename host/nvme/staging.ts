@@ -5,7 +5,7 @@
 import { AccessFlag } from '#build/abi.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import type { Sge } from '../verbs/queues/work-request.js';
+import type { Sge } from '../verbs/queues/sge.js';
 import { giveBack } from './give-back.js';
 
 export interface Lease {

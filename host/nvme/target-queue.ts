@@ -5,11 +5,12 @@
 import { AccessFlag, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
 import type { RdmaConnection } from '../cm/connect.js';
 import { RefusalError } from '../errors/errors.js';
-import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
-import type { SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
+import type { SendWorkRequest } from '../verbs/queues/work-request.js';
+import type { Sge } from '../verbs/queues/sge.js';
 import { CQE_BYTES, DO_NOT_RETRY, NvmeStatus, SQE_BYTES } from './constants.js';
 import {
   buildCompletion,

@@ -5,7 +5,8 @@ import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { SendFlag, WcStatus, WrOpcode } from '../verbs/enums.js';
 import { QueuePair } from '../verbs/queues/queue-pair.js';
-import type { RemoteMemory, Sge } from '../verbs/queues/work-request.js';
+import type { RemoteMemory } from '../verbs/queues/work-request.js';
+import type { Sge } from '../verbs/queues/sge.js';
 
 /** Queue pair, memory and limits of a measurement by `measureLink`. */
 export interface LinkProbe {

@@ -6,7 +6,7 @@ import { MisuseError } from '../errors/errors.js';
 import type { LayoutBase } from '../verbs/layouts/layouts.js';
 import type { MrLayoutInterleaved } from '../verbs/layouts/layout-list.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import type { Sge } from '../verbs/queues/work-request.js';
+import type { Sge } from '../verbs/queues/sge.js';
 import {
   HELLO_BYTES_MAX,
   NAME_CHARACTERS_MAX,

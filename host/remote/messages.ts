@@ -4,7 +4,7 @@
  *
  *     | kind, 16 bits | credits: frames that the sender of this frame has taken, 16 bits |
  *
- * A side has at most WINDOW frames that the peer's application has not taken. So a peer that does
+ * A side has at most CREDITS frames that the peer's application has not taken. So a peer that does
  * not read its messages delays messages only: reads and writes of the same queue pair go on.
  */
 import { AccessFlag, WcFlag, WcStatus, WrOpcode } from '#build/abi.js';
@@ -13,7 +13,7 @@ import type { WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { HELLO_BYTES_MAX } from './hello.js';
 import { Operation } from './operation.js';
@@ -28,10 +28,10 @@ import type { ReportEnd, RequestQueue } from './request-queue.js';
 
 export const FRAME_BYTES = 8192;
 /** Frames that a side may send ahead of the peer's application. */
-const WINDOW = 16;
+const CREDITS = 16;
 /** Receives for frames without a credit: CREDIT, BYE, and those of a hello. */
 const RESERVE = 8 + HELLO_BYTES_MAX / FRAME_BYTES;
-export const RECEIVES = WINDOW + RESERVE;
+export const RECEIVES = CREDITS + RESERVE;
 const COMPLETIONS = 64;
 const NOTHING: Uint8Array = new Uint8Array(0);
 
@@ -129,7 +129,7 @@ export class Messages {
   #report: ReportEnd = () => {};
   #ended: RemoteError | undefined;
   /** Frames that may be sent. */
-  #credits = WINDOW;
+  #credits = CREDITS;
   /** Received frames that the peer has no credit for yet. */
   #held = 0;
   /** Credits that the next frame carries. */
@@ -146,7 +146,7 @@ export class Messages {
     this.#qp = qp;
     this.#inbox = inbox;
     this.#report = report;
-    this.#credits = WINDOW;
+    this.#credits = CREDITS;
     this.#held = this.#creditsToReturn = 0;
     this.#assembly = new Assembly();
     this.#hello = new Assembly();
@@ -306,7 +306,7 @@ export class Messages {
     this.#inbox!.post(qp, slot);
     const kind = immData >>> 16;
     this.#credits += immData & 0xffff;
-    const hasHeader = (wcFlags & WcFlag.WITH_IMM) !== 0 && this.#credits <= WINDOW;
+    const hasHeader = (wcFlags & WcFlag.WITH_IMM) !== 0 && this.#credits <= CREDITS;
     if (!hasHeader || !this.#accept(kind, bytes)) {
       return this.#report(protocolError('receive', 'the peer sent an invalid frame'));
     }
@@ -343,7 +343,7 @@ export class Messages {
   }
 
   #acceptPart(bytes: Uint8Array, isLast: boolean): boolean {
-    if (++this.#held > WINDOW || this.#onHello) return false;
+    if (++this.#held > CREDITS || this.#onHello) return false;
     const assembly = this.#assembly;
     assembly.add(bytes);
     assembly.frames++;
@@ -376,6 +376,6 @@ export class Messages {
     const count = Math.min(frames, this.#held);
     this.#held -= count;
     this.#creditsToReturn += count;
-    if (this.#creditsToReturn >= WINDOW / 2 && this.#qp) this.#control(Kind.CREDIT);
+    if (this.#creditsToReturn >= CREDITS / 2 && this.#qp) this.#control(Kind.CREDIT);
   }
 }

@@ -2,7 +2,8 @@
 import type { CmAddress } from '../cm/address.js';
 import type { AuthOptions } from '../cm/auth-option.js';
 import type { CmId } from '../cm/cm-id.js';
-import { createEventChannel, type CmEvent, type ConnParam } from '../cm/event-channel.js';
+import { createEventChannel, type CmEvent } from '../cm/event-channel.js';
+import type { ConnParam } from '../cm/event-details.js';
 import { MisuseError } from '../errors/errors.js';
 import { Conn } from './conn.js';
 import type { ConnCfg } from './conn-cfg.js';

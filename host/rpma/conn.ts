@@ -5,7 +5,8 @@ import { connectErrorOf, type ConnectError } from '../cm/connect-error.js';
 import { CmEventType } from '../cm/enums.js';
 import type { EventChannel } from '../cm/event-channel.js';
 import { MisuseError } from '../errors/errors.js';
-import { asWorkRequest, type AnyWorkRequest, type Sge } from '../verbs/queues/work-request.js';
+import { asWorkRequest, type AnyWorkRequest } from '../verbs/queues/work-request.js';
+import type { Sge } from '../verbs/queues/sge.js';
 import { deleteQueues, type ConnQueues, type PeerResources } from './conn-queues.js';
 import {
   ATOMIC_WRITE_ALIGNMENT,

@@ -1,7 +1,8 @@
 /** `rpma_cq`: a completion queue, with a channel of its own or one that it shares. */
 import { checkWhole } from '../errors/check-whole.js';
 import type { CompletionChannel } from '../verbs/queues/completion-channel.js';
-import type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { Context } from '../verbs/context.js';
 import { RpmaError } from './errors.js';
 

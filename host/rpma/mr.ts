@@ -5,7 +5,7 @@ import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import type { Sge } from '../verbs/queues/work-request.js';
+import type { Sge } from '../verbs/queues/sge.js';
 import { MR_DESCRIPTOR_SIZE, MR_USAGE_ALL, MrUsage } from './constants.js';
 
 const FLUSH_TYPES = MrUsage.FLUSH_TYPE_VISIBILITY | MrUsage.FLUSH_TYPE_PERSISTENT;

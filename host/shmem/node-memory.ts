@@ -7,13 +7,23 @@
  */
 import { ArenaLayout, CONTEXT_SLOT_SIZE, ContextSlotLayout } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
-import { structAt } from '../engine/struct.js';
+import { indicesOf, layoutOf, structAt } from '../engine/struct.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { openDevice } from '../verbs/open-device.js';
 
 const TABLE_BYTES = 4096;
-const PE_WORDS = 4;
+const PeLayout = layoutOf(
+  {
+    /** A PeState. */
+    state: 'u32',
+    /** Of the device. */
+    slot: 'i32',
+    incarnation: 'u32',
+  },
+  16,
+);
+const { state: STATE, slot: SLOT, incarnation: INCARNATION } = indicesOf(PeLayout);
 /** Processes of a device. */
 export const LOCAL_PES_MAX = 256;
 /** Tables, and memory of queues, beside the symmetric memory. */
@@ -29,9 +39,6 @@ enum PeState {
   /** It has called finalize. */
   DONE = 2,
 }
-const STATE = 0;
-const SLOT = 1;
-const INCARNATION = 2;
 
 export interface NodeOptions {
   /** Name of the device. */
@@ -162,7 +169,7 @@ export class NodeMemory {
   }
 
   #word(index: number, field: number): number {
-    return (this.#address >>> 2) + index * PE_WORDS + field;
+    return (this.#address + index * PeLayout.size) / 4 + field;
   }
 
   #incarnation(slot: number): number {

@@ -13,21 +13,23 @@ import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
 import { CompletionChannel } from './queues/completion-channel.js';
-import { addressOfSender, type AddressAttributes } from './queues/address-handle.js';
+import { addressOfSender, type AddressAttributes } from './queues/address-attributes.js';
 import {
   CompletionCounter,
   queryCompCntrCaps,
   type CompCntrCaps,
   type CompCntrInitAttributes,
 } from './queues/completion-counter.js';
-import { CompletionQueue, type WorkCompletion } from './queues/completion-queue.js';
+import { CompletionQueue } from './queues/completion-queue.js';
+import type { WorkCompletion } from './queues/work-completion.js';
 import { CompletionQueueEx, type CqInitAttributesEx } from './queues/completion-queue-ex.js';
 import { DmaHandle, type DmahInitAttributes } from './regions/dma-handle.js';
 import { DeviceMemory, type AllocDmAttributes } from './regions/device-memory.js';
 import { FastMemoryRegion } from './regions/fast-memory-region.js';
-import { attachMemory, importPd, notShared } from './domains/import.js';
+import { attachMemory, attachPd, notShared } from './domains/import.js';
 import { NUM_COMP_VECTORS } from './limits.js';
 import { moveDevice } from './move-device.js';
+import type { Allocations } from './regions/allocations.js';
 import { openPmem } from './regions/open-pmem.js';
 import { openNamedDomain, type NamedDomain } from './domains/named-domain.js';
 import { ParentDomain, type ParentDomainInitAttributes } from './domains/parent-domain.js';
@@ -79,7 +81,7 @@ export class Context {
   readonly #objects = new Map<number, QueuePair | SharedReceiveQueue>();
   readonly #channels = new Set<CompletionChannel>();
   /** @internal What all contexts of the device in this thread have together. */
-  readonly siblings: Siblings;
+  readonly siblings: Siblings<AsyncEventRecord>;
   /** @internal Protection domains, and what belongs to none; to be disposed of with the context. */
   readonly resources = new Set<Disposable>();
   /** @internal Users of the context: they end with it, before its resources. */
@@ -92,7 +94,7 @@ export class Context {
   #closed = false;
 
   /** @internal Use `openDevice` and `context.openDevice`; `inner`: it keeps no device open. */
-  constructor(device: Device, siblings = new Siblings(device), inner = false) {
+  constructor(device: Device, siblings = new Siblings<AsyncEventRecord>(device), inner = false) {
     this.device = device;
     this.siblings = siblings;
     siblings.add(this, inner);
@@ -134,7 +136,7 @@ export class Context {
   }
 
   /** @internal Memory of all contexts of the device in this thread. */
-  get allocations(): Siblings['allocations'] {
+  get allocations(): Allocations {
     return this.siblings.allocations;
   }
 
@@ -318,7 +320,10 @@ export class Context {
    */
   importPd(handle: number): ProtectionDomain {
     this.checkOpen();
-    return importPd(this, handle);
+    const has = (one: Disposable): boolean =>
+      one instanceof ProtectionDomain && one.handle === handle;
+    attachPd(this, handle, [...this.resources].some(has));
+    return ProtectionDomain.of(this, handle);
   }
 
   /**

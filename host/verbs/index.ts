@@ -22,6 +22,7 @@ export type { ProtectionDomain } from './domains/protection-domain.js';
 export type { Root, RootOptions } from './domains/roots.js';
 export type { DomainHeap, HeapOptions } from './heap/domain-heap.js';
 export type { HeapUsage } from './heap/heap-usage.js';
-export type { CompletionQueue, WorkCompletion } from './queues/completion-queue.js';
+export type { CompletionQueue } from './queues/completion-queue.js';
+export type { WorkCompletion } from './queues/work-completion.js';
 export type { QueuePair } from './queues/queue-pair.js';
 export type { MemoryRegion } from './regions/memory-region.js';

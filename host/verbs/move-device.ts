@@ -4,10 +4,14 @@ import type { Device } from '../device/device.js';
 import { structAt } from '../engine/struct.js';
 import { LinkError } from '../errors/errors.js';
 import type { LinkInfo } from '../link/link.js';
-import type { Context } from './context.js';
+import type { ContextInternals } from './internals.js';
 
 /** As `Context.moveTo`. */
-export async function moveDevice(context: Context, address: string, port: number): Promise<void> {
+export async function moveDevice(
+  context: ContextInternals,
+  address: string,
+  port: number,
+): Promise<void> {
   const { device, siblings } = context;
   const { link, progress } = device;
   if (device.isCommon) throw staysError('a device that processes or threads share');

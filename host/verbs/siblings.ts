@@ -5,14 +5,12 @@
 import type { Device } from '../device/device.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations } from './regions/allocations.js';
-import type { AsyncEventRecord, Context } from './context.js';
-import type { DomainHeap } from './heap/domain-heap.js';
-import type { FastMemoryRegion } from './regions/fast-memory-region.js';
+import type { PooledRegion } from './queues/pooled-regions.js';
 import { randomId } from './refuse.js';
 
 /** @internal An observer of a device's events: the connection manager. */
-export interface ContextObserver {
-  asyncEvent(record: AsyncEventRecord): void;
+export interface ContextObserver<EventRecord> {
+  asyncEvent(record: EventRecord): void;
   /** Its queue pairs are in error already. Undefined: all, the device has another address. */
   peerGone(peer: Endpoint | undefined): void;
   /** The device has to stay at its address. */
@@ -21,20 +19,27 @@ export interface ContextObserver {
   closing(): Promise<void>;
 }
 
-export class Siblings {
+/** @internal A context, as the events of its device reach it. `EventRecord`: an asynchronous event. */
+export interface EventReceiver<EventRecord> {
+  completionEvent(cq: number): void;
+  asyncEvent(eventType: number, object: number): EventRecord;
+  peerGone(peer: Endpoint | undefined): void;
+  fail(reason: Error): void;
+  end(): void;
+}
+
+export class Siblings<EventRecord> {
   readonly allocations = new Allocations();
-  readonly observers = new Set<ContextObserver>();
-  /** Heaps that this thread has opened, by domain and name. */
-  readonly heaps = new Map<string, DomainHeap>();
+  readonly observers = new Set<ContextObserver<EventRecord>>();
   /** Regions of pools, by the upper bits of their keys. */
-  readonly pooled = new Map<number, FastMemoryRegion>();
+  readonly pooled = new Map<number, PooledRegion>();
   #id: bigint | undefined;
   readonly #device: Device;
-  readonly #contexts = new Set<Context>();
+  readonly #contexts = new Set<EventReceiver<EventRecord>>();
   /** Contexts of the connection manager only; they keep no device open. */
-  readonly #inner = new Set<Context>();
+  readonly #inner = new Set<EventReceiver<EventRecord>>();
   /** Whose a queue or a queue pair is, by its handle. */
-  readonly #owners = new Map<number, Context>();
+  readonly #owners = new Map<number, EventReceiver<EventRecord>>();
   /** Instances of a protection domain, by its handle. */
   readonly #instances = new Map<number, number>();
   /** Domains that have a handle to be shared by: each instance ends by itself. */
@@ -71,7 +76,7 @@ export class Siblings {
     return this.#closing;
   }
 
-  add(context: Context, inner: boolean): void {
+  add(context: EventReceiver<EventRecord>, inner: boolean): void {
     (inner ? this.#inner : this.#contexts).add(context);
   }
 
@@ -81,7 +86,7 @@ export class Siblings {
   }
 
   /** The context is about to end. True: it was the last, and the device ends with it. */
-  async remove(context: Context): Promise<boolean> {
+  async remove(context: EventReceiver<EventRecord>): Promise<boolean> {
     if (this.#inner.delete(context)) return false;
     this.#contexts.delete(context);
     if (this.#contexts.size > 0) return false;
@@ -90,7 +95,7 @@ export class Siblings {
     return true;
   }
 
-  own(handle: number, context: Context): void {
+  own(handle: number, context: EventReceiver<EventRecord>): void {
     this.#owners.set(handle, context);
   }
 
@@ -137,7 +142,7 @@ export class Siblings {
     this.#groups.set(group.toString(), count);
   }
 
-  #all(): Context[] {
+  #all(): EventReceiver<EventRecord>[] {
     return [...this.#contexts, ...this.#inner];
   }
 

@@ -8,7 +8,8 @@ import * as assert from 'uvu/assert';
 import { NakCode, Opcode } from '#build/abi.js';
 import type { Message } from '../../host/cm/mad.js';
 import type { Attack } from './attack.js';
-import { isData, messageOf, onPath, PSK, until, type OnPath, type Seen } from './relay.js';
+import { isData, messageOf, onPath, PSK, type OnPath, type Seen } from './relay.js';
+import { until } from '../support/until.js';
 
 const [BTH, ICRC, TRAILER, TAG] = [12, 4, 24, 16];
 /** Byte of the BTH with FECN and BECN: a router changes it, and the tag leaves it out. */

@@ -3,7 +3,6 @@
  * a socket at the address of each, so that both see the right source; it reads every packet, and
  * delivers what it likes instead, with an ICRC that is right.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import * as assert from 'uvu/assert';
 import { MAD_BYTES, parseMad, type Message } from '../../host/cm/mad.js';
 import { Random } from '../simulation/random.js';
@@ -195,10 +194,4 @@ export async function onPath(
     }
     relay.close();
   }
-}
-
-/** Waits until the relay has seen what `found` looks for. */
-export async function until(found: () => boolean, millis = 10_000): Promise<void> {
-  for (let waited = 0; waited < millis && !found(); waited += 10) await sleep(10);
-  assert.ok(found(), `not seen within ${millis} ms: ${found}`);
 }

@@ -4,6 +4,7 @@
  */
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
+import { setTimeout as pause } from 'node:timers/promises';
 import { receiveBufferCharge } from '../../host/link/udp/udp.js';
 import { FlowWatch, type Flow } from './flow.js';
 import { Partner, partnerTask, tell } from './partner.js';
@@ -134,10 +135,6 @@ export async function dgramPingPong({ bytes, count }: TripOptions): Promise<Trip
   } finally {
     socket.close();
   }
-}
-
-function pause(millis: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, millis));
 }
 
 /** The other process. */

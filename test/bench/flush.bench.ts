@@ -6,17 +6,10 @@
 import { closeSync, fdatasyncSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import {
-  AccessFlag,
-  PlacementType,
-  SendFlag,
-  WcStatus,
-  WrOpcode,
-  openDevice,
-} from '../../host/index.js';
+import { AccessFlag, PlacementType, SendFlag, WcStatus, WrOpcode } from '../../host/index.js';
 import type { MemoryRegion, QueuePair, SendWorkRequest } from '../../host/index.js';
 import { FLUSH_ACCESS } from '../support/durable.js';
-import { connect, type Side } from '../support/pair.js';
+import { connect, openSide, type Side } from '../support/pair.js';
 import type { SlowStoreData } from '../support/slow-store.js';
 import { atLeast, atMost, interleave, median, medianOf, medians, Stopwatch } from './harness.js';
 import type { Bar, Bench, BenchResult, Figures, Pace } from './harness.js';
@@ -49,17 +42,13 @@ interface Kept {
   close(): Promise<void>;
 }
 
-async function openSide(address: string): Promise<Side> {
-  const context = await openDevice({ address, port: 0, progress: 'thread', rdAtomicMax: DEPTH });
-  const pd = context.allocPd();
-  const cq = context.createCq(1024);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq });
-  const buffer = context.alloc(AREA);
-  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, LOCAL_AND_REMOTE) };
+function openAt(address: string): Promise<Side> {
+  const device = { address, port: 0, progress: 'thread', rdAtomicMax: DEPTH } as const;
+  return openSide(device, { bytes: AREA, access: LOCAL_AND_REMOTE, cqe: 1024 });
 }
 
 async function open(path: string, millis: number): Promise<Kept> {
-  const [a, b] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
+  const [a, b] = [await openAt('127.0.0.1'), await openAt('127.0.0.2')];
   const attributes = {
     timeout: 16,
     qpAccessFlags: FLUSH_ACCESS,

@@ -1,4 +1,5 @@
 /** Frames from a tab to Node over a path that delays and loses: ours, and bare channels. */
+import { setTimeout as pause } from 'node:timers/promises';
 import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
 import type * as Library from '../../host/browser/mesh.js';
 import type { Description } from '../../host/link/rtc/connection.js';
@@ -53,10 +54,6 @@ type Samples = Map<string, number[]>;
 function quantile(values: readonly number[], part: number): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))]!;
-}
-
-function pause(millis: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, millis));
 }
 
 async function openEnd(tab: Tab, way: Way): Promise<void> {

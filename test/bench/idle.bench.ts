@@ -2,6 +2,7 @@
  * Cost of a connected device while it is idle: two processes, a thread each, some traffic first, so
  * that timers and wake-ups have been in use.
  */
+import { setTimeout as pause } from 'node:timers/promises';
 import { atMost, interleave, medians } from './harness.js';
 import type { Bench, BenchResult, Figures, Pace } from './harness.js';
 import { FlowWatch } from './flow.js';
@@ -11,10 +12,6 @@ const SECONDS = 5;
 const SETTLE_MILLIS = 500;
 const MESSAGES = 200;
 const BYTES = 64;
-
-function pause(millis: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, millis));
-}
 
 async function idle(seconds: number): Promise<Figures> {
   const both = await openBoth({ progress: 'thread', bytes: 65536, echo: BYTES, waits: true });

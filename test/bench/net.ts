@@ -1,6 +1,7 @@
 /** TCP of Node between two processes: the yardsticks `net`. */
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
 import { FlowWatch, type Flow } from './flow.js';
 import { Partner, partnerTask, tell } from './partner.js';
 import { TripTimer, type TripOptions, type Trips } from './trips.js';
@@ -80,10 +81,6 @@ export async function netPingPong({ bytes, count }: TripOptions): Promise<Trips>
   const trips = timer.result();
   await finish(socket, partner);
   return trips;
-}
-
-function pause(millis: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, millis));
 }
 
 /** The other process: takes, or sends back, until the connection ends. */

@@ -18,7 +18,7 @@ import {
   type QueuePair,
   type UdpOpenOptions,
 } from '../../host/index.js';
-import { ALL_ACCESS } from '../support/pair.js';
+import { ALL_ACCESS, makeDatagramsReady } from '../support/pair.js';
 import { expectRefusal } from '../support/refusal.js';
 
 const GROUP = '239.75.1.1';
@@ -55,9 +55,7 @@ async function open(address: string, progress: UdpOpenOptions['progress']): Prom
   const mr = pd.regMr(buffer, ALL_ACCESS);
   const cq = context.createCq(16);
   const qp = pd.createQp({ qpType: QpType.UD, sendCq: cq, recvCq: cq });
-  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: QKEY });
-  qp.modify({ qpState: QpState.RTR });
-  qp.modify({ qpState: QpState.RTS, sqPsn: 5 });
+  makeDatagramsReady(qp, QKEY, 5);
   return { context, cq, qp, mr, buffer };
 }
 

@@ -14,7 +14,7 @@ import {
 } from '#build/abi.js';
 import { QpState, QpType, SendFlag, WrOpcode } from '../../host/index.js';
 import { structAt } from '../../host/engine/struct.js';
-import { makePair } from '../support/pair.js';
+import { makeDatagramsReady, makePair } from '../support/pair.js';
 import { onWire, pattern, type Wire } from '../support/wire.js';
 import { testsOnWire } from '../support/tests-in.js';
 
@@ -227,9 +227,7 @@ test('2024-05: a datagram that is too long leaves the queue pair up and its peer
 test('2023-11: a datagram to a group that its sender joined comes back to the sender’s host (S55)', async () => {
   const pair = await makePair({ connect: false, qp: { qpType: QpType.UD } });
   const { a } = pair;
-  a.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: 1 });
-  a.qp.modify({ qpState: QpState.RTR });
-  a.qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
+  makeDatagramsReady(a.qp, 1);
   a.qp.attachMcast('ff0e::7');
   a.qp.postRecv({ wrId: 1, sgList: [{ addr: a.mr.addr, length: 100, lkey: a.mr.lkey }] });
   const ud = { ah: a.pd.createAh({ dgid: 'ff0e::7' }), remoteQpn: 0xffffff, remoteQkey: 1 };

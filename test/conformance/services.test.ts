@@ -13,7 +13,14 @@ import {
   WrOpcode,
   type AsyncEventRecord,
 } from '../../host/index.js';
-import { ALL_ACCESS, makePair, type Pair, type Side } from '../support/pair.js';
+import {
+  ALL_ACCESS,
+  connect,
+  makeDatagramsReady,
+  makePair,
+  type Pair,
+  type Side,
+} from '../support/pair.js';
 
 function sge(side: Side, offset: number, length: number) {
   return [{ addr: side.mr.addr + BigInt(offset), length, lkey: side.mr.lkey }];
@@ -35,9 +42,7 @@ function statuses(side: Side): number[] {
 async function datagramPair(qkey = 0x11111111): Promise<Pair> {
   const pair = await makePair({ connect: false, qp: { qpType: QpType.UD } });
   for (const { qp } of [pair.a, pair.b]) {
-    qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey });
-    qp.modify({ qpState: QpState.RTR });
-    qp.modify({ qpState: QpState.RTS, sqPsn: 5 });
+    makeDatagramsReady(qp, qkey, 5);
   }
   return pair;
 }
@@ -186,7 +191,6 @@ test('an SRQ feeds two queue pairs and says once that it runs low', async () => 
   const { a, b } = pair;
   const srq = b.pd.createSrq({ maxWr: 8, srqLimit: 2 });
   const qp = b.pd.createQp({ sendCq: b.cq, recvCq: b.cq, srq });
-  const { connect } = await import('../support/pair.js');
   a.qp.modify({ qpState: QpState.RESET });
   connect(a.qp, { ...b, qp }, 1, 1, {});
   connect(qp, a, 1, 1, {});
@@ -284,7 +288,6 @@ test('a channel yields an armed queue once; solicited-only waits for a solicited
   const channel = b.context.createCompChannel();
   const cq = b.context.createCq(16, channel);
   const qp = b.pd.createQp({ sendCq: cq, recvCq: cq });
-  const { connect } = await import('../support/pair.js');
   a.qp.modify({ qpState: QpState.RESET });
   connect(a.qp, { ...b, qp }, 1, 1, {});
   connect(qp, a, 1, 1, {});

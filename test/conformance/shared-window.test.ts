@@ -64,8 +64,11 @@ async function open(queuePairs: number, half: number): Promise<World> {
   };
   const [ours, local, qps] = await sideOf(a);
   const [theirs, remote, others] = await sideOf(b);
+  const attributes = { maxDestRdAtomic: 1, minRnrTimer: 1, timeout: 14, maxRdAtomic: 1 };
+  const address = { receiveBufferBytes: 2 * half * CHARGE };
   for (const [index, qp] of qps.entries()) {
-    meet(qp, theirs.context, others[index]!, half);
+    const peer = { context: theirs.context, qp: others[index]! };
+    connect(qp, peer, 1, 1, { mtu: Mtu.MTU_4096, attributes, address });
     connect(others[index]!, { ...ours, qp }, 1, 1, { mtu: Mtu.MTU_4096 });
   }
   const deliver = (): number => network.deliver();
@@ -103,22 +106,6 @@ async function open(queuePairs: number, half: number): Promise<World> {
       await theirs.context.close();
     },
   };
-}
-
-function meet(qp: QueuePair, there: Context, other: QueuePair, half: number): void {
-  const { gid, port } = there.local;
-  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ALL_ACCESS });
-  qp.modify({
-    qpState: QpState.RTR,
-    ahAttr: { dgid: gid, port, receiveBufferBytes: 2 * half * CHARGE },
-    pathMtu: Mtu.MTU_4096,
-    destQpNum: other.qpNum,
-    rqPsn: 1,
-    maxDestRdAtomic: 1,
-    minRnrTimer: 1,
-  });
-  const patience = { timeout: 14, retryCnt: 7, rnrRetry: 7 };
-  qp.modify({ qpState: QpState.RTS, sqPsn: 1, ...patience, maxRdAtomic: 1 });
 }
 
 async function inWorld(

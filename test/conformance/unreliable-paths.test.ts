@@ -15,7 +15,7 @@ import {
 } from '../../host/index.js';
 import { CONTEXTS, LOCAL, PathWorld, REQUEST_PATHS, runOver } from '../support/request-paths.js';
 import type { RequestPath, Seen } from '../support/request-paths.js';
-import { makePair, type PairOptions, type Side } from '../support/pair.js';
+import { makeDatagramsReady, makePair, type PairOptions, type Side } from '../support/pair.js';
 import { Random } from '../simulation/random.js';
 import { sample } from '../support/sample.js';
 import { pattern } from '../support/wire.js';
@@ -193,9 +193,7 @@ class Datagrams {
     this.world = world;
     const { a, b } = world;
     for (const { qp } of [a, b]) {
-      qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: QKEY });
-      qp.modify({ qpState: QpState.RTR });
-      qp.modify({ qpState: QpState.RTS, sqPsn: 5 });
+      makeDatagramsReady(qp, QKEY, 5);
     }
     const { gid: dgid, port } = b.context.local;
     this.ah = a.pd.createAh({ dgid, port, ...(usesWire ? { path: 'wire' } : {}) });

@@ -3,11 +3,12 @@
  * attacker that recorded its packets. The last number of a PACKET selects the fault.
  */
 import { PacketAuthLayout, PathLayout, QUEUE_PAIR_PATH, QpType } from '#build/abi.js';
+import type { EngineExports } from '../../host/engine/load.js';
 import { structAt } from '../../host/engine/struct.js';
-import type { PacketKeys } from '../../host/index.js';
+import type { Device } from '../../host/device/device.js';
+import type { PacketKeys, QueuePair } from '../../host/index.js';
 import { nextKey } from '../support/packet-auth.js';
-import type { Below } from './action.js';
-import type { Pair, World } from './world.js';
+import type { Below } from './action-kinds.js';
 
 /** The kind of a trailer: its lower four bits; the rest is a distance. 0 is what the peer sends. */
 const Kind = {
@@ -71,21 +72,35 @@ interface Direction {
   readonly encrypts: boolean;
 }
 
+/** What of the fuzzed world concerns keys. */
+interface KeyedWorld {
+  readonly device: Device;
+  readonly exports: EngineExports;
+  /** Does the verb succeed? */
+  try(verb: () => void): boolean;
+}
+
+/** A queue pair that may have keys. */
+interface KeyedPair {
+  readonly spec: { readonly type: number };
+  readonly qp: QueuePair;
+}
+
 export class PeerKeys {
-  readonly #world: World;
+  readonly #world: KeyedWorld;
   /** 32 bytes for a key. */
   readonly #memory: number;
-  readonly #pairs = new Map<Pair, Direction>();
+  readonly #pairs = new Map<KeyedPair, Direction>();
   /** By the peer's queue pair number: the lowest counter that the device may use next. */
   readonly #least = new Map<number, bigint>();
 
-  constructor(world: World, memory: number) {
+  constructor(world: KeyedWorld, memory: number) {
     this.#world = world;
     this.#memory = memory;
   }
 
   /** Sets the keys of a pair in RESET or INIT; `isEarly`: the pair is in RESET. */
-  give(pair: Pair, options: number, targetQpn: number, isEarly: boolean): void {
+  give(pair: KeyedPair, options: number, targetQpn: number, isEarly: boolean): void {
     if (isEarly !== ((options & EARLY) !== 0)) return;
     const encrypt = (options & ENCRYPTED) !== 0;
     const keys: PacketKeys = { sendKey: SEND_KEY, recvKey: PEER_KEY, encrypt };
@@ -104,7 +119,7 @@ export class PeerKeys {
   }
 
   /** Returns the counter of the device's next packet. */
-  #age(pair: Pair): bigint {
+  #age(pair: KeyedPair): bigint {
     const { memory } = this.#world.device.arena;
     const path = structAt(memory, PathLayout, pair.qp.handle + QUEUE_PAIR_PATH);
     const auth = structAt(memory, PacketAuthLayout, path.auth);
@@ -114,12 +129,12 @@ export class PeerKeys {
   }
 
   /** The pair is reset. */
-  forget(pair: Pair): void {
+  forget(pair: KeyedPair): void {
     this.#pairs.delete(pair);
   }
 
   /** Appends the trailer to a packet of `length` bytes and encrypts it; returns the new length. */
-  seal(pair: Pair, packet: number, length: number, wanted: number): number {
+  seal(pair: KeyedPair, packet: number, length: number, wanted: number): number {
     const direction = this.#pairs.get(pair);
     const kind = (wanted & ((1 << KIND_BITS) - 1)) % KINDS;
     if (!direction || kind === Kind.NONE) return length;

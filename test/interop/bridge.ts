@@ -10,7 +10,8 @@ import { root } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
 import { bounded, nextAddresses, runPair, untilReady, type Pair } from './bridge/pair.js';
 import { parsePyverbs, pyverbsTests, unpackTests, type PyverbsCounts } from './bridge/pyverbs.js';
-import type { Group, Report, Tool } from './group.js';
+import type { Group, Report } from './group.js';
+import type { Tool } from './tool.js';
 import { PYTHON, run, withFolder } from './tools.js';
 
 const files = fileURLToPath(new URL('test/interop/bridge/', root));

@@ -12,7 +12,8 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { FILE_SYSTEMS } from './disk/failing-disk.js';
-import type { Counts, Group, Tool } from './group.js';
+import type { Counts, Group } from './group.js';
+import type { Tool } from './tool.js';
 import { run, withFolder } from './tools.js';
 
 const INSIDE = fileURLToPath(new URL('./disk/inside.js', import.meta.url));

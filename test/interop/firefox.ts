@@ -4,7 +4,8 @@ import { missingFirefox } from '../support/firefox.js';
 import { judge } from '../support/judge.js';
 import { root } from '../support/paths.js';
 import { runToEnd } from '../support/run-to-end.js';
-import type { Group, Tool } from './group.js';
+import type { Group } from './group.js';
+import type { Tool } from './tool.js';
 import { run } from './tools.js';
 
 /** Those that use nothing of playwright alone: data channels, Workers, shared memory, reloads. */

@@ -1,5 +1,6 @@
 /** Groups of interop checks, and their counts. */
 import type { Lab } from './rxe/lab.js';
+import type { Tool } from './tool.js';
 
 /** Runs checks; each is one line of the output. */
 export interface Report {
@@ -30,14 +31,6 @@ export interface GuestGroup {
   /** How many. */
   readonly guests: number;
   run(report: Report, lab: Lab): Promise<void>;
-}
-
-export interface Tool {
-  readonly name: string;
-  /** Of Debian and Ubuntu. */
-  readonly aptPackage: string;
-  /** Resolves with its version, or throws. */
-  version(): Promise<string>;
 }
 
 /** Checks that take longer print their duration. */

@@ -4,7 +4,8 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { root } from '../support/paths.js';
 import { SHMEM_CASES } from '../support/shmem-cases.js';
-import type { Group, Tool } from './group.js';
+import type { Group } from './group.js';
+import type { Tool } from './tool.js';
 import { run } from './tools.js';
 
 const PE = fileURLToPath(new URL('build/test/support/shmem-pe.js', root));

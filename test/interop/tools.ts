@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Tool } from './group.js';
+import type { Tool } from './tool.js';
 
 export interface Output {
   readonly stdout: string;

@@ -1,67 +1,31 @@
 /** Requests of all kinds and lengths between two devices over UDP, recorded to a pcap file. */
 import type { AnyRequest } from '../support/any-request.js';
 import {
-  AccessFlag,
   Mtu,
-  QpState,
   SendFlag,
   UdpLink,
   WcStatus,
   WrOpcode,
-  openDevice,
   pcapFile,
   pcapLink,
-  type CompletionQueue,
-  type Context,
   type Link,
-  type MemoryRegion,
-  type QueuePair,
 } from '../../host/index.js';
+import { connect, openSide, type Side } from '../support/pair.js';
 
 const BUFFER_BYTES = 65536;
 const LIMIT_MILLIS = 10_000;
-const ACCESS =
-  AccessFlag.LOCAL_WRITE |
-  AccessFlag.REMOTE_WRITE |
-  AccessFlag.REMOTE_READ |
-  AccessFlag.REMOTE_ATOMIC;
+/** READs and atomics in flight. */
+const MOST = 8;
+/** Near the wrap of the 24 bits. */
+const PSN = 0xfffffa;
 
-interface Side {
-  readonly context: Context;
-  readonly cq: CompletionQueue;
-  readonly qp: QueuePair;
-  readonly mr: MemoryRegion;
-}
-
-async function openSide(link: Link): Promise<Side> {
-  const context = await openDevice({ link, memoryBytes: 8 * 2 ** 20 });
-  const pd = context.allocPd();
-  const cq = context.createCq(256);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq });
-  const buffer = context.alloc(BUFFER_BYTES);
-  buffer.forEach((_, index) => (buffer[index] = index * 7));
-  return { context, cq, qp, mr: pd.regMr(buffer, ACCESS) };
-}
-
-function connect({ qp }: Side, peer: Side, pathMtu: number): void {
-  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ACCESS });
-  qp.modify({
-    qpState: QpState.RTR,
-    ahAttr: { dgid: peer.context.local.gid, port: peer.context.local.port },
-    pathMtu,
-    destQpNum: peer.qp.qpNum,
-    rqPsn: 0xfffffa,
-    maxDestRdAtomic: 8,
-    minRnrTimer: 12,
-  });
-  qp.modify({
-    qpState: QpState.RTS,
-    sqPsn: 0xfffffa,
-    timeout: 14,
-    retryCnt: 7,
-    rnrRetry: 7,
-    maxRdAtomic: 8,
-  });
+async function openOver(link: Link): Promise<Side> {
+  const side = await openSide(
+    { link, memoryBytes: 8 * 2 ** 20 },
+    { bytes: BUFFER_BYTES, cqe: 256 },
+  );
+  side.buffer.forEach((_, index) => (side.buffer[index] = index * 7));
+  return side;
 }
 
 /** All kinds of requests, in all lengths that make a difference. */
@@ -116,12 +80,13 @@ async function exchange(from: Side, to: Side): Promise<number> {
 /** Writes `file` from the first address's point of view. Returns how many requests were made. */
 export async function recordVerbs(file: string, pathMtu: number = Mtu.MTU_1024): Promise<number> {
   const link = pcapLink(new UdpLink({ address: '127.0.0.1' }), pcapFile(file));
-  const a = await openSide(link);
+  const a = await openOver(link);
   try {
-    const b = await openSide(new UdpLink({ address: '127.0.0.2' }));
+    const b = await openOver(new UdpLink({ address: '127.0.0.2' }));
     try {
-      connect(a, b, pathMtu);
-      connect(b, a, pathMtu);
+      const attributes = { maxDestRdAtomic: MOST, maxRdAtomic: MOST, timeout: 14 };
+      connect(a.qp, b, PSN, PSN, { mtu: pathMtu, attributes });
+      connect(b.qp, a, PSN, PSN, { mtu: pathMtu, attributes });
       return (await exchange(a, b)) + (await exchange(b, a));
     } finally {
       await b.context.close();

@@ -1,5 +1,5 @@
 /** Defences of the connection manager and of the commands: see defences.ts. */
-import type { Changes } from './defences.js';
+import type { Changes } from './changes.js';
 
 export const CONNECTION_DEFENCES: Changes = {
   'host/cm/path-mtus.ts': [

@@ -209,11 +209,6 @@ export function isOf(row: EngineDefence, mutation: Mutation): boolean {
   return row.function === where && row.source === source && row.becomes === becomes;
 }
 
-/** By file of the host: name, the test that must fail, a text of the file, and the text instead. */
-export type Changes = Readonly<
-  Record<string, readonly (readonly [name: string, test: string, find: string, replace: string])[]>
->;
-
 export const HOST_DEFENCES: readonly HostDefence[] = Object.entries({
   ...CONNECTION_DEFENCES,
   ...SERVICE_DEFENCES,

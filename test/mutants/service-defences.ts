@@ -1,5 +1,5 @@
 /** Defences of links, files, shared devices and NVMe: see defences.ts. */
-import type { Changes } from './defences.js';
+import type { Changes } from './changes.js';
 
 export const SERVICE_DEFENCES: Changes = {
   'host/demo/server.ts': [

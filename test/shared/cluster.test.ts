@@ -16,6 +16,7 @@ import { askNodes } from '../../host/rds/info-server.js';
 import { Member, freshName, type MemberWorld } from '../support/member.js';
 import { cliPath, freePort } from '../support/processes.js';
 import { longOnly } from '../support/sample.js';
+import { until } from '../support/until.js';
 
 const longTest = longOnly(test);
 const COUNT = 50;
@@ -29,14 +30,6 @@ async function withWorkers(count: number, work: (...workers: Member[]) => Promis
   } finally {
     for (const worker of workers) worker.kill();
     await Promise.all(workers.map(({ ended }) => ended));
-  }
-}
-
-async function until(isSo: () => boolean | Promise<boolean>, what: string): Promise<void> {
-  const end = performance.now() + WAIT_MILLIS;
-  while (!(await isSo())) {
-    if (performance.now() > end) throw new Error(`${WAIT_MILLIS / 1000} s without: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }
 
@@ -64,7 +57,7 @@ test('a link of a worker has a socket of its own, and receives its packets', () 
     const socket = createSocket('udp4');
     for (let index = 0; index < COUNT; index++) socket.send('datagram', port, '127.0.0.1');
     const heard = (): Promise<number> => worker.run(({ kept }: There) => (kept as Kept).heard[0]!);
-    await until(async () => (await heard()) === COUNT, `${COUNT} packets at the link`);
+    await until(async () => (await heard()) === COUNT, WAIT_MILLIS, `${COUNT} packets at the link`);
     socket.close();
     await worker.run(({ kept }: There) => (kept as Kept).link.close());
     assert.is(worker.listensOfPrimary, 0);
@@ -122,10 +115,14 @@ test("the offload of workers leaves the application's own datagrams to it", asyn
       await other.run(bindSocket);
       const second = await other.run(bindSocket);
       await other.run(sendFrom, 1, '127.0.0.1', port, COUNT);
-      await until(() => arrived === COUNT, `${COUNT} datagrams of the worker`);
+      await until(() => arrived === COUNT, WAIT_MILLIS, `${COUNT} datagrams of the worker`);
       for (let index = 0; index < COUNT; index++) peer.send('back', second, '127.0.0.1');
       const heard = () => other.run(({ kept }: There) => (kept as Kept).heard[1]!);
-      await until(async () => (await heard()) === COUNT, `${COUNT} datagrams at the worker`);
+      await until(
+        async () => (await heard()) === COUNT,
+        WAIT_MILLIS,
+        `${COUNT} datagrams at the worker`,
+      );
       // One for each socket that the application has bound.
       assert.equal([one.listensOfPrimary, other.listensOfPrimary], [1, 2]);
     });
@@ -153,7 +150,11 @@ test('a node in a worker answers queries itself, until the worker ends', async (
           `127.0.47.${index + 1}`,
         );
       }
-      await until(async () => (await askNodes('info')).length === 2, 'two nodes that answer');
+      await until(
+        async () => (await askNodes('info')).length === 2,
+        WAIT_MILLIS,
+        'two nodes that answer',
+      );
       one.kill();
       await one.ended;
       assert.equal(
@@ -202,11 +203,11 @@ longTest('workers share a node, and after a kill another worker takes over its t
       );
     for (let number = 0; number < 20; number++) await send(number % 2 ? first : second, number);
     const heard = () => third.run(({ kept }: There) => (kept as Kept).heard.length);
-    await until(async () => (await heard()) === 20, 'twenty messages');
+    await until(async () => (await heard()) === 20, WAIT_MILLIS, 'twenty messages');
     first.kill();
     await first.ended;
     for (let number = 20; number < 40; number++) await send(second, number);
-    await until(async () => (await heard()) === 40, 'forty messages');
+    await until(async () => (await heard()) === 40, WAIT_MILLIS, 'forty messages');
     for (const worker of workers) assert.is(worker.listensOfPrimary, 0);
   }),
 );
@@ -250,6 +251,7 @@ for (const words of [
       }
       await until(
         () => /waiting|serving|listening|local address/i.test(printed) || child.exitCode !== null,
+        WAIT_MILLIS,
         `words: ${printed}`,
       );
       assert.is(child.exitCode, null, printed);

@@ -11,6 +11,7 @@ import { loadPosix } from '../../host/link/posix.js';
 import { Header, HeapTable } from '../../host/verbs/heap/heap-table.js';
 import { SPAN_BYTES } from '../../host/verbs/heap/size-classes.js';
 import { Member, freshName } from '../support/member.js';
+import { until } from '../support/until.js';
 
 const KEY = 0x6ea9;
 /** Of host/device/sharing/device-file.ts: attaching and detaching. */
@@ -38,14 +39,6 @@ async function joinDomain(name: string): Promise<Member> {
     kept.pd = context.sharePd(shpd!, key);
   }, KEY);
   return member;
-}
-
-async function until(test: () => boolean): Promise<void> {
-  const end = performance.now() + 20_000;
-  while (!test()) {
-    assert.ok(performance.now() < end, `not within 20 s: ${test}`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
 }
 
 test('processes allocate from one heap, and each frees what another one allocated', async () => {
@@ -95,7 +88,7 @@ test('memory of a killed process is free, what it shared stays, and so does the 
   assert.is(heap.usage().processes[0]!.objects, 101);
   creator.kill();
   await creator.ended;
-  await until(() => heap.usage().processes.length === 0);
+  await until(() => heap.usage().processes.length === 0, 20_000);
   assert.is(heap.usage().commonObjects, 1);
   // Another process still finds heap and key.
   const member = await joinDomain(name);
@@ -117,7 +110,7 @@ test('a heap ends with the last process that has opened it, its memory is the de
   assert.ok(context.device.arena.userHeap.bytesFree < free - 2 ** 20);
   member.kill();
   await member.ended;
-  await until(() => context.device.arena.userHeap.bytesFree === free);
+  await until(() => context.device.arena.userHeap.bytesFree === free, 20_000);
   const { arena, engine } = context.device;
   assert.is(arena.exports.mrNote(engine.context, key), 0);
   assert.is(pd.heap({ reserve: 2 ** 20 }).usage().grownBytes, 0);
@@ -246,7 +239,7 @@ test('a root appears in another process, ends with its process, or with its doma
   assert.throws(() => context.roots.put('', { pd }), /1 to 64 bytes/);
   member.kill();
   await member.ended;
-  await until(() => context.roots.find('table') === undefined);
+  await until(() => context.roots.find('table') === undefined, 20_000);
   assert.equal(
     context.roots.list().map(({ name }) => name),
     ['domain', 'common'],

@@ -12,6 +12,7 @@ import {
   VirtualClock,
   createLoopbackPair,
   openDevice,
+  type AddressAttributes,
   type CompletionQueue,
   type Context,
   type Link,
@@ -39,8 +40,12 @@ export interface PairOptions {
   readonly mtu?: number;
   readonly device?: Partial<OpenOptions>;
   readonly qp?: Partial<QpInitAttributes>;
+  /** Rights of the registered memory. Default ALL_ACCESS. */
+  readonly access?: number;
   /** Changes of the attributes that connect both sides. */
   readonly attributes?: QpAttributes;
+  /** Changes of the address that each side has of the other. */
+  readonly address?: Partial<AddressAttributes>;
   /** Wraps each side's link: faults, traces. */
   readonly wrap?: (link: Link, side: 'a' | 'b', clock: VirtualClock) => Link;
   /** Both sides have the parameters that the connection manager sends to Verbena peers. */
@@ -123,6 +128,11 @@ async function makeSide(link: Link, clock: VirtualClock, options: PairOptions): 
   return sideOf(context, options);
 }
 
+/** A side of a device that is opened with `open`, in real time. */
+export async function openSide(open: OpenOptions, options: PairOptions = {}): Promise<Side> {
+  return sideOf(await openDevice(open), options);
+}
+
 function sideOf(context: Context, options: PairOptions): Side {
   const pd = context.allocPd();
   const cq = context.createCq(options.cqe ?? 4096);
@@ -130,19 +140,22 @@ function sideOf(context: Context, options: PairOptions): Side {
   const cap = { reorderPackets, ...options.qp?.cap };
   const qp = pd.createQp({ sendCq: cq, recvCq: cq, ...options.qp, cap });
   const buffer = context.alloc(options.bytes ?? 65536);
-  const mr = pd.regMr(buffer, ALL_ACCESS);
+  const mr = pd.regMr(buffer, options.access ?? ALL_ACCESS);
   return { context, pd, cq, qp, buffer, mr };
 }
 
 /** The traits of a peer that the connection manager would exchange. */
-function traitsOf({ context }: Side): { ownKind: boolean; receiveBufferBytes: number } {
+function traitsOf({ context }: Pick<Side, 'context'>): {
+  ownKind: boolean;
+  receiveBufferBytes: number;
+} {
   return { ownKind: true, receiveBufferBytes: context.device.info.receiveBufferBytes };
 }
 
 /** Takes `qp` to RTS, connected to `peer`, whose requests begin at `theirPsn`. */
 export function connect(
   qp: QueuePair,
-  peer: Side,
+  peer: Pick<Side, 'context' | 'qp'>,
   ourPsn: number,
   theirPsn: number,
   options: PairOptions,
@@ -166,6 +179,7 @@ export function connect(
       ...(options.acquainted ? traitsOf(peer) : {}),
       reorderPackets: options.reorderPackets ?? 0,
       ...(options.oneDevice === 'wire' ? { path: 'wire' } : {}),
+      ...options.address,
     },
     pathMtu: options.mtu ?? Mtu.MTU_1024,
     destQpNum: peer.qp.qpNum,
@@ -179,6 +193,13 @@ export function connect(
     ...(reliable ? { timeout: 10, retryCnt: 7, rnrRetry: 7, maxRdAtomic: 16 } : {}),
     ...pick(['timeout', 'retryCnt', 'rnrRetry', 'maxRdAtomic']),
   });
+}
+
+/** Takes a queue pair of datagrams to RTS. */
+export function makeDatagramsReady(qp: QueuePair, qkey: number, sqPsn = 0): void {
+  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey });
+  qp.modify({ qpState: QpState.RTR });
+  qp.modify({ qpState: QpState.RTS, sqPsn });
 }
 
 /** Both sides as contexts of one device: with a port each, at one address. */

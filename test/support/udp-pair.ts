@@ -2,18 +2,10 @@
  * Two devices over links of the caller's choice in one process, connected as peers of our own kind:
  * for what a system does to packets.
  */
-import {
-  Mtu,
-  QpState,
-  SendFlag,
-  WrOpcode,
-  openDevice,
-  type Link,
-  type OpenOptions,
-} from '../../host/index.js';
-import { ALL_ACCESS, type Side } from './pair.js';
+import { Mtu, SendFlag, WrOpcode, type Link, type OpenOptions } from '../../host/index.js';
+import { connect, openSide, type Side } from './pair.js';
 
-const BYTES = 2 ** 20;
+const SIDE = { bytes: 2 ** 20, cqe: 64, reorderPackets: 64 };
 const LIMIT_MILLIS = 20_000;
 const PSN = 7;
 
@@ -36,9 +28,11 @@ export class UdpPair {
   }
 
   static async open({ open, mtu = Mtu.MTU_4096, timeout = 10 }: UdpPairOptions): Promise<UdpPair> {
-    const [a, b] = [await openSide(open()), await openSide(open())];
-    connect(a, b, mtu, timeout);
-    connect(b, a, mtu, timeout);
+    const [a, b] = [await openSide(open(), SIDE), await openSide(open(), SIDE)];
+    const attributes = { maxDestRdAtomic: 1, minRnrTimer: 1, timeout, maxRdAtomic: 1 };
+    const options = { mtu, attributes, acquainted: true, reorderPackets: SIDE.reorderPackets };
+    connect(a.qp, b, PSN, PSN, options);
+    connect(b.qp, a, PSN, PSN, options);
     return new UdpPair(a, b);
   }
 
@@ -66,44 +60,6 @@ export class UdpPair {
     await this.a.context.close();
     await this.b.context.close();
   }
-}
-
-async function openSide(options: OpenOptions): Promise<Side> {
-  const context = await openDevice(options);
-  const pd = context.allocPd();
-  const cq = context.createCq(64);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap: { reorderPackets: 64 } });
-  const buffer = context.alloc(BYTES);
-  const mr = pd.regMr(buffer, ALL_ACCESS);
-  return { context, pd, cq, qp, buffer, mr };
-}
-
-function connect(
-  { qp }: Side,
-  { context, qp: peer }: Side,
-  pathMtu: number,
-  timeout: number,
-): void {
-  const { gid, port } = context.local;
-  const { receiveBufferBytes } = context.device.info;
-  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ALL_ACCESS });
-  qp.modify({
-    qpState: QpState.RTR,
-    ahAttr: { dgid: gid, port, receiveBufferBytes, reorderPackets: 64, ownKind: true },
-    pathMtu,
-    destQpNum: peer.qpNum,
-    rqPsn: PSN,
-    maxDestRdAtomic: 1,
-    minRnrTimer: 1,
-  });
-  qp.modify({
-    qpState: QpState.RTS,
-    sqPsn: PSN,
-    timeout,
-    retryCnt: 7,
-    rnrRetry: 7,
-    maxRdAtomic: 1,
-  });
 }
 
 /** A device over one link that the test keeps. */

@@ -1,11 +1,7 @@
 /**
  * Queue of ranges of one segment to make durable, from the thread that runs the engine to the one
- * that has the store; in memory that both share.
- * ```
- *  0      4      8           12       16     20      24       28       32     64
- *  | head | done | collected | failed | stop | calls | wanted | sleeps | lost | entries, 32 bytes
- *  entry: | queue pair | job | serial | offset | length | 0 | 0 | 0 |
- * ```
+ * that has the store; in memory that both share: a header, and entries.
+ *
  * Indices count up and wrap at 2^32. The engine's side writes entries and moves `head`; the store's
  * side works on all of [done, head) together and moves `done`; the engine's side answers
  * [collected, done) and moves `collected`: only then is a place free again. A store that failed
@@ -16,10 +12,30 @@ import type { EngineMemory } from '../../engine/memory.js';
 import type { DurableRange } from './durable-store.js';
 
 const ENTRIES = 1024;
-const HEADER = 64;
+/** Words of the header. */
+enum Header {
+  HEAD,
+  DONE,
+  COLLECTED,
+  FAILED,
+  STOP,
+  CALLS,
+  WANTED,
+  SLEEPS,
+  LOST,
+}
+const HEADER_WORDS = 16;
+/** Words of an entry. */
+enum Entry {
+  QUEUE_PAIR,
+  JOB,
+  SERIAL,
+  OFFSET,
+  LENGTH,
+}
 const ENTRY_WORDS = 8;
 
-export const DURABLE_RING_BYTES = HEADER + ENTRIES * ENTRY_WORDS * 4;
+export const DURABLE_RING_BYTES = 4 * (HEADER_WORDS + ENTRIES * ENTRY_WORDS);
 
 /** Which FLUSH of the engine's an entry belongs to. */
 export interface FlushPart {
@@ -47,41 +63,42 @@ export class DurableRing {
     const head = this.#head;
     const at = this.#entry(head);
     const words = this.#words;
-    words[at] = part.queuePair;
-    words[at + 1] = part.job;
-    words[at + 2] = part.serial;
-    words[at + 3] = offset;
-    words[at + 4] = length;
-    Atomics.store(words, this.#at, (head + 1) | 0);
+    words[at + Entry.QUEUE_PAIR] = part.queuePair;
+    words[at + Entry.JOB] = part.job;
+    words[at + Entry.SERIAL] = part.serial;
+    words[at + Entry.OFFSET] = offset;
+    words[at + Entry.LENGTH] = length;
+    Atomics.store(words, this.#at + Header.HEAD, (head + 1) | 0);
   }
 
   /** The engine's side, after it has pushed: wakes the store's, if that waits for no more. */
   announce(): void {
     const words = this.#words;
-    if (Atomics.load(words, this.#at + 7) === 0) return;
-    if (((this.#head - Atomics.load(words, this.#at + 6)) | 0) >= 0) this.#call();
+    if (Atomics.load(words, this.#at + Header.SLEEPS) === 0) return;
+    if (((this.#head - Atomics.load(words, this.#at + Header.WANTED)) | 0) >= 0) this.#call();
   }
 
   /** The engine's side: gives out what is done. Returns how many. */
   collect(answer: (part: FlushPart, failed: boolean) => void): number {
-    const done = Atomics.load(this.#words, this.#at + 1);
+    const done = Atomics.load(this.#words, this.#at + Header.DONE);
     let index = this.#collected;
     const count = (done - index) >>> 0;
     const { failed } = this;
-    const firstLost = Atomics.load(this.#words, this.#at + 8);
+    const firstLost = Atomics.load(this.#words, this.#at + Header.LOST);
     for (; index !== done; index = (index + 1) | 0) {
       const at = this.#entry(index);
       const part = {
-        queuePair: this.#words[at]! >>> 0,
-        job: this.#words[at + 1]! >>> 0,
-        serial: this.#words[at + 2]! >>> 0,
+        queuePair: this.#words[at + Entry.QUEUE_PAIR]! >>> 0,
+        job: this.#words[at + Entry.JOB]! >>> 0,
+        serial: this.#words[at + Entry.SERIAL]! >>> 0,
       };
       answer(part, failed && ((index - firstLost) | 0) >= 0);
     }
     if (count === 0) return 0;
     // Indices wrap: a later entry must never compare as older than `lost`.
-    if (failed && ((done - firstLost) | 0) > 0) Atomics.store(this.#words, this.#at + 8, done);
-    Atomics.store(this.#words, this.#at + 2, done);
+    if (failed && ((done - firstLost) | 0) > 0)
+      Atomics.store(this.#words, this.#at + Header.LOST, done);
+    Atomics.store(this.#words, this.#at + Header.COLLECTED, done);
     return count;
   }
 
@@ -90,33 +107,38 @@ export class DurableRing {
    * ones; undefined: nothing is.
    */
   take(most = ENTRIES): { end: number; count: number; ranges: DurableRange[] } | undefined {
-    const start = Atomics.load(this.#words, this.#at + 1);
+    const start = Atomics.load(this.#words, this.#at + Header.DONE);
     const end = (start + Math.min(most, (this.#head - start) >>> 0)) | 0;
     const ranges: { offset: number; length: number }[] = [];
     if (start === end) return undefined;
     for (let index = start; index !== end; index = (index + 1) | 0) {
       const at = this.#entry(index);
-      ranges.push({ offset: this.#words[at + 3]! >>> 0, length: this.#words[at + 4]! >>> 0 });
+      const offset = this.#words[at + Entry.OFFSET]! >>> 0;
+      ranges.push({ offset, length: this.#words[at + Entry.LENGTH]! >>> 0 });
     }
     return { end, count: ranges.length, ranges: mergeRanges(ranges) };
   }
 
   /** The store's side: everything before `end` is durable. */
   finish(end: number): void {
-    Atomics.store(this.#words, this.#at + 1, end);
+    Atomics.store(this.#words, this.#at + Header.DONE, end);
   }
 
   /** The store's side: nothing from `done` on is, up to `end` and beyond. */
   fail(end: number): void {
     if (!this.failed) {
-      Atomics.store(this.#words, this.#at + 8, Atomics.load(this.#words, this.#at + 1));
-      Atomics.store(this.#words, this.#at + 3, 1);
+      Atomics.store(
+        this.#words,
+        this.#at + Header.LOST,
+        Atomics.load(this.#words, this.#at + Header.DONE),
+      );
+      Atomics.store(this.#words, this.#at + Header.FAILED, 1);
     }
     this.finish(end);
   }
 
   get failed(): boolean {
-    return Atomics.load(this.#words, this.#at + 3) !== 0;
+    return Atomics.load(this.#words, this.#at + Header.FAILED) !== 0;
   }
 
   /** Is nothing under way? */
@@ -126,7 +148,7 @@ export class DurableRing {
 
   /** The store's side: how many are not done yet. */
   get pending(): number {
-    return (this.#head - Atomics.load(this.#words, this.#at + 1)) >>> 0;
+    return (this.#head - Atomics.load(this.#words, this.#at + Header.DONE)) >>> 0;
   }
 
   /** The store's side, in a thread of its own: sleeps until there is something. False: the end. */
@@ -155,56 +177,56 @@ export class DurableRing {
       if (this.pending > 0) return true;
       const calls = this.#lieDown(1);
       if (this.pending === 0 && !this.#stopped) {
-        const waiting = Atomics.waitAsync(this.#words, this.#at + 5, calls);
+        const waiting = Atomics.waitAsync(this.#words, this.#at + Header.CALLS, calls);
         if (waiting.async) await waiting.value;
       }
-      Atomics.store(this.#words, this.#at + 7, 0);
+      Atomics.store(this.#words, this.#at + Header.SLEEPS, 0);
     }
     return false;
   }
 
   stop(): void {
-    Atomics.store(this.#words, this.#at + 4, 1);
+    Atomics.store(this.#words, this.#at + Header.STOP, 1);
     this.#call();
   }
 
   #call(): void {
-    Atomics.add(this.#words, this.#at + 5, 1);
-    Atomics.notify(this.#words, this.#at + 5);
+    Atomics.add(this.#words, this.#at + Header.CALLS, 1);
+    Atomics.notify(this.#words, this.#at + Header.CALLS);
   }
 
   #sleep(count: number, millis = Infinity): void {
     const calls = this.#lieDown(count);
     if (this.pending < count && !this.#stopped) {
-      Atomics.wait(this.#words, this.#at + 5, calls, millis);
+      Atomics.wait(this.#words, this.#at + Header.CALLS, calls, millis);
     }
-    Atomics.store(this.#words, this.#at + 7, 0);
+    Atomics.store(this.#words, this.#at + Header.SLEEPS, 0);
   }
 
   /** It says that it sleeps, then looks for the last time: one of the two sees the other. */
   #lieDown(count: number): number {
     const words = this.#words;
-    const calls = Atomics.load(words, this.#at + 5);
-    const done = Atomics.load(words, this.#at + 1);
-    Atomics.store(words, this.#at + 6, (done + count) | 0);
-    Atomics.store(words, this.#at + 7, 1);
+    const calls = Atomics.load(words, this.#at + Header.CALLS);
+    const done = Atomics.load(words, this.#at + Header.DONE);
+    Atomics.store(words, this.#at + Header.WANTED, (done + count) | 0);
+    Atomics.store(words, this.#at + Header.SLEEPS, 1);
     return calls;
   }
 
   get #stopped(): boolean {
-    return Atomics.load(this.#words, this.#at + 4) !== 0;
+    return Atomics.load(this.#words, this.#at + Header.STOP) !== 0;
   }
 
   get #head(): number {
-    return Atomics.load(this.#words, this.#at);
+    return Atomics.load(this.#words, this.#at + Header.HEAD);
   }
 
   get #collected(): number {
-    return Atomics.load(this.#words, this.#at + 2);
+    return Atomics.load(this.#words, this.#at + Header.COLLECTED);
   }
 
   #entry(index: number): number {
-    return this.#at + (HEADER >>> 2) + (index & (ENTRIES - 1)) * ENTRY_WORDS;
+    return this.#at + HEADER_WORDS + (index & (ENTRIES - 1)) * ENTRY_WORDS;
   }
 }
 

@@ -23,7 +23,7 @@ import { MisuseError } from '../../errors/errors.js';
 import { RemoteError } from '../../remote/remote-error.js';
 import type { Context } from '../../verbs/context.js';
 import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';
-import type { WorkCompletion } from '../../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../../verbs/queues/work-completion.js';
 import type { QueuePair } from '../../verbs/queues/queue-pair.js';
 import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
 import { FrameReceiver, type ReceivedFrame, type ReceiverCounters } from './frame-receiver.js';

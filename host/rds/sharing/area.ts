@@ -5,6 +5,7 @@
  * field that another process wrote is checked when it is read.
  */
 import { HEADER_BYTES, MESSAGE_BYTES_MAX } from '../wire/constants.js';
+import { indicesOf, layoutOf } from '../../engine/struct.js';
 import { Endpoint, Gid } from '../../link/endpoint.js';
 import type { After } from '../wire/header.js';
 
@@ -26,7 +27,31 @@ export enum ReceiveState {
 
 const SENDS = 512;
 const RECEIVES = 1024;
-const ENTRY_BYTES = 80;
+const EntryLayout = layoutOf(
+  {
+    /** A SendState or ReceiveState. */
+    state: 'i32',
+    port: 'i32',
+    gid0: 'u64',
+    gid1: 'u64',
+    udpPort: 'i32',
+    peerPort: 'i32',
+    /** Of the message, in the memory of all of them. */
+    offset: 'i32',
+    length: 'i32',
+    order: 'i64',
+    sequence: 'i64',
+    connection: 'i32',
+    afterConnection: 'i32',
+    afterSequence: 'i64',
+  },
+  80,
+);
+const ENTRY_BYTES = EntryLayout.size;
+const WORD = indicesOf(EntryLayout);
+const NUMBER = indicesOf(EntryLayout, 8);
+const [GID] = EntryLayout.fields.gid0;
+const GID_BYTES = 16;
 const SEND_BYTES = 2 * MESSAGE_BYTES_MAX;
 const RECEIVE_BYTES = 4 * MESSAGE_BYTES_MAX;
 const RECEIVES_AT = SENDS * ENTRY_BYTES;
@@ -139,13 +164,13 @@ export class Entries {
     const index = this.#free.pop()!;
     this.#taken.set(index, [offset, bytes]);
     const at = (index * ENTRY_BYTES) / 4;
-    this.#words[at + 1] = fresh.port;
-    this.#gids.set(fresh.peer.gid.bytes, index * ENTRY_BYTES + 8);
-    this.#words[at + 6] = fresh.peer.port;
-    this.#words[at + 7] = fresh.peerPort;
-    this.#words[at + 8] = offset;
-    this.#words[at + 9] = length;
-    this.#numbers[at / 2 + 5] = BigInt(++this.#order);
+    this.#words[at + WORD.port] = fresh.port;
+    this.#gids.set(fresh.peer.gid.bytes, index * ENTRY_BYTES + GID);
+    this.#words[at + WORD.udpPort] = fresh.peer.port;
+    this.#words[at + WORD.peerPort] = fresh.peerPort;
+    this.#words[at + WORD.offset] = offset;
+    this.#words[at + WORD.length] = length;
+    this.#numbers[at / 2 + NUMBER.order] = BigInt(++this.#order);
     this.number(index, fresh.connectionIndex, fresh.sequence, undefined);
     let to = offset + this.#headroom;
     for (const piece of pieces) {
@@ -158,14 +183,14 @@ export class Entries {
   /** Stores the entry's sequence number on a connection, and its predecessor. */
   number(index: number, connectionIndex: number, sequence: number, after: After | undefined): void {
     const at = (index * ENTRY_BYTES) / 4;
-    this.#numbers[at / 2 + 6] = BigInt(sequence);
-    this.#words[at + 14] = connectionIndex;
-    this.#words[at + 15] = after?.connectionIndex ?? NO_CONNECTION;
-    this.#numbers[at / 2 + 8] = BigInt(after?.sequence ?? 0);
+    this.#numbers[at / 2 + NUMBER.sequence] = BigInt(sequence);
+    this.#words[at + WORD.connection] = connectionIndex;
+    this.#words[at + WORD.afterConnection] = after?.connectionIndex ?? NO_CONNECTION;
+    this.#numbers[at / 2 + NUMBER.afterSequence] = BigInt(after?.sequence ?? 0);
   }
 
   state(index: number): number {
-    return Atomics.load(this.#words, (index * ENTRY_BYTES) / 4);
+    return Atomics.load(this.#words, (index * ENTRY_BYTES) / 4 + WORD.state);
   }
 
   setState(index: number, state: number): void {
@@ -187,12 +212,12 @@ export class Entries {
     if (!(index >= 0 && index < this.count)) return undefined;
     const at = (index * ENTRY_BYTES) / 4;
     const [offset, length] = this.#range(index);
-    const connectionIndex = this.#words[at + 14]!;
-    const afterConnection = this.#words[at + 15]!;
-    const [port, peerPort] = [this.#words[at + 1]!, this.#words[at + 7]!];
-    const order = numberIn(this.#numbers, at / 2 + 5);
-    const sequence = numberIn(this.#numbers, at / 2 + 6);
-    const before = numberIn(this.#numbers, at / 2 + 8);
+    const connectionIndex = this.#words[at + WORD.connection]!;
+    const afterConnection = this.#words[at + WORD.afterConnection]!;
+    const [port, peerPort] = [this.#words[at + WORD.port]!, this.#words[at + WORD.peerPort]!];
+    const order = numberIn(this.#numbers, at / 2 + NUMBER.order);
+    const sequence = numberIn(this.#numbers, at / 2 + NUMBER.sequence);
+    const before = numberIn(this.#numbers, at / 2 + NUMBER.afterSequence);
     const isInside =
       offset >= 0 && length >= this.#headroom && offset + length <= this.#bytes.length;
     const isMessage = length - this.#headroom <= MESSAGE_BYTES_MAX;
@@ -204,12 +229,12 @@ export class Entries {
       sequence >= 0 &&
       before >= 0;
     if (!isInside || !isMessage || !arePorts || !isNumbered) return undefined;
-    const start = index * ENTRY_BYTES + 8;
-    const gid = new Gid(Uint8Array.from(this.#gids.subarray(start, start + 16)));
+    const start = index * ENTRY_BYTES + GID;
+    const gid = new Gid(Uint8Array.from(this.#gids.subarray(start, start + GID_BYTES)));
     return {
       port,
       peerPort,
-      peer: new Endpoint(gid, this.#words[at + 6]! & 0xffff),
+      peer: new Endpoint(gid, this.#words[at + WORD.udpPort]! & 0xffff),
       order,
       sequence,
       connectionIndex,
@@ -232,12 +257,12 @@ export class Entries {
   }
 
   #store(index: number, state: number): void {
-    Atomics.store(this.#words, (index * ENTRY_BYTES) / 4, state);
+    Atomics.store(this.#words, (index * ENTRY_BYTES) / 4 + WORD.state, state);
   }
 
   #range(index: number): [offset: number, length: number] {
     const at = (index * ENTRY_BYTES) / 4;
-    return [this.#words[at + 8]!, this.#words[at + 9]! + this.#headroom];
+    return [this.#words[at + WORD.offset]!, this.#words[at + WORD.length]! + this.#headroom];
   }
 }
 

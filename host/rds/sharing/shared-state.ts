@@ -1,16 +1,10 @@
 /**
  * The state of a node that several processes share, in memory that outlives each of them: the
  * process that holds each port, and for each path and connection the sequence numbers. The owner
- * of the node writes all but the ports; the next owner resumes from it.
- *
- *     0  magic   4  incarnation   8  owner, slot + 1   12  AuthKind   16  secret, 16 bytes
- *    64  ports: a byte each, slot + 1
- *        paths, 512 bytes each:
- *          0  used   4  UDP port   8  home   12  kind   16  GID   32  the peer's incarnation
- *         36  generation   40  the peer's   44  renewals
- *         64  connections, 144 bytes each:  0  next to send   8  expected   16  a bit for each
- *             number from there on that was received out of order (modulo 1024)
+ * of the node writes all but the ports; the next owner resumes from it. In this order: a header;
+ * the ports, a byte each, slot + 1; the paths, each with its connections behind it.
  */
+import { indicesOf, layoutOf, structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { SharedDevice } from '../../device/sharing/shared-device.js';
 import { Endpoint, Gid } from '../../link/endpoint.js';
@@ -18,13 +12,47 @@ import type { Context } from '../../verbs/context.js';
 import { CONNECTIONS_PER_PATH, PORTS } from '../wire/constants.js';
 
 const MAGIC = 0x56524453;
-const [INCARNATION, OWNER, AUTH, SECRET] = [1, 2, 3, 16];
-const HEADER_BYTES = 64;
-const PATHS_AT = HEADER_BYTES + PORTS;
-const PATH_BYTES = 512;
-const CONNECTIONS_AT = 64;
-const CONNECTION_BYTES = 144;
+const HeaderLayout = layoutOf(
+  {
+    magic: 'u32',
+    incarnation: 'u32',
+    /** Slot + 1; 0: none. */
+    owner: 'u32',
+    /** An AuthKind. */
+    auth: 'u32',
+    secret0: 'u64',
+    secret1: 'u64',
+  },
+  64,
+);
+const PathLayout = layoutOf(
+  {
+    used: 'u32',
+    udpPort: 'u32',
+    home: 'i32',
+    kind: 'u32',
+    gid0: 'u64',
+    gid1: 'u64',
+    /** Of the peer. */
+    incarnation: 'u32',
+    generation: 'u32',
+    peerGeneration: 'u32',
+    renewals: 'u32',
+  },
+  64,
+);
 const AHEAD_BITS = 1024;
+/** Behind it: a bit for each number, modulo AHEAD_BITS, that was received out of order. */
+const ConnectionLayout = layoutOf({ next: 'i64', expected: 'i64' });
+const HEADER = indicesOf(HeaderLayout);
+const { used: PATH_USED } = indicesOf(PathLayout);
+const { next: NEXT, expected: EXPECTED } = indicesOf(ConnectionLayout, 8);
+const [SECRET] = HeaderLayout.fields.secret0;
+const [PATH_GID] = PathLayout.fields.gid0;
+const GID_BYTES = 16;
+const PATHS_AT = HeaderLayout.size + PORTS;
+const PATH_BYTES = 512;
+const CONNECTION_BYTES = ConnectionLayout.size + AHEAD_BITS / 8;
 /** Numbers accepted beyond the expected one. The bit before the expected number stays unused. */
 export const AHEAD_MAX = AHEAD_BITS - 2;
 /** Peers of a node that processes share. */
@@ -109,13 +137,13 @@ export class SharedState {
           : context.attach(addressIn(found), SHARED_STATE_BYTES);
       const sharedState = new SharedState(shared, memory);
       if (found === undefined) sharedState.#begin(random, auth);
-      if (sharedState.#words[0] !== MAGIC)
+      if (sharedState.#words[HEADER.magic] !== MAGIC)
         throw new RefusalError(
           'EIO',
           'socket: the shared state of the node is damaged; end its processes, and the ' +
             'next one creates it anew',
         );
-      if (sharedState.#words[AUTH] !== auth) {
+      if (sharedState.#words[HEADER.auth] !== auth) {
         context.free(memory);
         throw new RefusalError('EACCES', OTHER_AUTH);
       }
@@ -129,26 +157,26 @@ export class SharedState {
   private constructor(shared: SharedDevice, memory: Uint8Array) {
     this.shared = shared;
     this.#memory = memory;
-    this.#words = new Int32Array(memory.buffer, memory.byteOffset, HEADER_BYTES / 4);
-    this.#ports = memory.subarray(HEADER_BYTES, PATHS_AT);
+    this.#words = new Int32Array(memory.buffer, memory.byteOffset, HeaderLayout.size / 4);
+    this.#ports = memory.subarray(HeaderLayout.size, PATHS_AT);
   }
 
   get incarnation(): number {
-    return this.#words[INCARNATION]! >>> 0;
+    return this.#words[HEADER.incarnation]! >>> 0;
   }
 
   get secret(): Gid {
-    return new Gid(Uint8Array.from(this.#memory.subarray(SECRET, SECRET + 16)));
+    return new Gid(Uint8Array.from(this.#memory.subarray(SECRET, SECRET + GID_BYTES)));
   }
 
   /** Slot of the owner process, if it can be reached; undefined otherwise. */
   get owner(): number | undefined {
-    const word = Atomics.load(this.#words, OWNER);
+    const word = Atomics.load(this.#words, HEADER.owner);
     return word === 0 ? undefined : word - 1;
   }
 
   set owner(slot: number | undefined) {
-    Atomics.store(this.#words, OWNER, slot === undefined ? 0 : slot + 1);
+    Atomics.store(this.#words, HEADER.owner, slot === undefined ? 0 : slot + 1);
   }
 
   /** Takes the lock of the node; its owner keeps it until it releases it or dies. */
@@ -249,11 +277,11 @@ export class SharedState {
   }
 
   #begin(random: () => number, auth: AuthKind): void {
-    this.#words[AUTH] = auth;
-    this.#words[INCARNATION] = random() || 1;
-    const secret = new DataView(this.#memory.buffer, this.#memory.byteOffset + SECRET, 16);
-    for (let at = 0; at < 16; at += 4) secret.setUint32(at, random());
-    this.#words[0] = MAGIC;
+    this.#words[HEADER.auth] = auth;
+    this.#words[HEADER.incarnation] = random() || 1;
+    const secret = new DataView(this.#memory.buffer, this.#memory.byteOffset + SECRET, GID_BYTES);
+    for (let at = 0; at < GID_BYTES; at += 4) secret.setUint32(at, random());
+    this.#words[HEADER.magic] = MAGIC;
   }
 }
 
@@ -270,76 +298,79 @@ const KINDS = [undefined, 'own', 'linux'] as const;
 class StoredPath implements PathRecord {
   readonly #memory: Uint8Array;
   readonly #words: Int32Array;
+  readonly #path: Struct<typeof PathLayout>;
   readonly #connections: StoredConnection[];
 
   constructor(memory: Uint8Array) {
     this.#memory = memory;
-    this.#words = new Int32Array(memory.buffer, memory.byteOffset, CONNECTIONS_AT / 4);
+    this.#words = new Int32Array(memory.buffer, memory.byteOffset, PathLayout.size / 4);
+    const view = new DataView(memory.buffer, memory.byteOffset, PathLayout.size);
+    this.#path = structAt({ view }, PathLayout, 0);
     this.#connections = Array.from({ length: CONNECTIONS_PER_PATH }, (_, index) => {
-      const at = CONNECTIONS_AT + index * CONNECTION_BYTES;
+      const at = PathLayout.size + index * CONNECTION_BYTES;
       return new StoredConnection(memory.subarray(at, at + CONNECTION_BYTES));
     });
   }
 
   get isUsed(): boolean {
-    return Atomics.load(this.#words, 0) === 1;
+    return Atomics.load(this.#words, PATH_USED) === 1;
   }
 
   begin(peer: Endpoint, home: number): void {
     this.#memory.fill(0);
-    this.#memory.set(peer.gid.bytes, 16);
-    this.#words[1] = peer.port;
-    this.#words[2] = home;
-    Atomics.store(this.#words, 0, 1);
+    this.#memory.set(peer.gid.bytes, PATH_GID);
+    this.#path.udpPort = peer.port;
+    this.#path.home = home;
+    Atomics.store(this.#words, PATH_USED, 1);
   }
 
   get peer(): Endpoint {
-    const gid = new Gid(Uint8Array.from(this.#memory.subarray(16, 32)));
-    return new Endpoint(gid, this.#words[1]! & 0xffff);
+    const gid = this.#memory.subarray(PATH_GID, PATH_GID + GID_BYTES);
+    return new Endpoint(new Gid(Uint8Array.from(gid)), this.#path.udpPort & 0xffff);
   }
 
   get home(): number {
-    return this.#words[2]!;
+    return this.#path.home;
   }
 
   get kind(): 'own' | 'linux' | undefined {
-    return KINDS[this.#words[3]!];
+    return KINDS[this.#path.kind];
   }
 
   set kind(kind: 'own' | 'linux' | undefined) {
-    this.#words[3] = KINDS.indexOf(kind);
+    this.#path.kind = KINDS.indexOf(kind);
   }
 
   get incarnation(): number {
-    return this.#words[8]! >>> 0;
+    return this.#path.incarnation;
   }
 
   set incarnation(value: number) {
-    this.#words[8] = value;
+    this.#path.incarnation = value;
   }
 
   get generation(): number {
-    return this.#words[9]! & 63;
+    return this.#path.generation & 63;
   }
 
   set generation(value: number) {
-    this.#words[9] = value;
+    this.#path.generation = value;
   }
 
   get peerGeneration(): number {
-    return this.#words[10]! & 63;
+    return this.#path.peerGeneration & 63;
   }
 
   set peerGeneration(value: number) {
-    this.#words[10] = value;
+    this.#path.peerGeneration = value;
   }
 
   get renewals(): number {
-    return this.#words[11]! >>> 0;
+    return this.#path.renewals;
   }
 
   set renewals(value: number) {
-    this.#words[11] = value;
+    this.#path.renewals = value;
   }
 
   connection(index: number): ConnectionRecord {
@@ -356,15 +387,14 @@ export function connectionRecord(memory: Uint8Array): ConnectionRecord & { mend(
   return new StoredConnection(memory);
 }
 
-const [NEXT, EXPECTED] = [0, 1];
-
 class StoredConnection implements ConnectionRecord {
   readonly #numbers: BigInt64Array;
   readonly #ahead: Int32Array;
 
   constructor(memory: Uint8Array) {
-    this.#numbers = new BigInt64Array(memory.buffer, memory.byteOffset, 2);
-    this.#ahead = new Int32Array(memory.buffer, memory.byteOffset + 16, AHEAD_BITS / 32);
+    this.#numbers = new BigInt64Array(memory.buffer, memory.byteOffset, ConnectionLayout.size / 8);
+    const aheadAt = memory.byteOffset + ConnectionLayout.size;
+    this.#ahead = new Int32Array(memory.buffer, aheadAt, AHEAD_BITS / 32);
   }
 
   get next(): number {

@@ -2,7 +2,8 @@
 import { QpState, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
 import type { CmId } from '../../cm/cm-id.js';
 import { RefusalError } from '../../errors/errors.js';
-import { asWorkRequest, type AnyWorkRequest, type Sge } from '../../verbs/queues/work-request.js';
+import { asWorkRequest, type AnyWorkRequest } from '../../verbs/queues/work-request.js';
+import type { Sge } from '../../verbs/queues/sge.js';
 import type { CompletionQueue } from '../../verbs/queues/completion-queue.js';
 import type { Context } from '../../verbs/context.js';
 import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';

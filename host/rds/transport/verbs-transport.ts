@@ -9,7 +9,8 @@ import type { CmId } from '../../cm/cm-id.js';
 import { CmEventType, RejectReason } from '../../cm/enums.js';
 import { createEventChannel, type CmEvent, type EventChannel } from '../../cm/event-channel.js';
 import { Manager } from '../../cm/manager.js';
-import type { CompletionQueue, WorkCompletion } from '../../verbs/queues/completion-queue.js';
+import type { CompletionQueue } from '../../verbs/queues/completion-queue.js';
+import type { WorkCompletion } from '../../verbs/queues/work-completion.js';
 import type { Context } from '../../verbs/context.js';
 import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';
 import {

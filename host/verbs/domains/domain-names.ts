@@ -1,10 +1,10 @@
 /** Names of protection domains: the processes that take part in one. */
 import { ATTACHMENT_SIZE, ArenaLayout, AttachmentLayout } from '#build/abi.js';
 import { structAt } from '../../engine/struct.js';
-import type { Context } from '../context.js';
+import type { ContextInternals } from '../internals.js';
 
 /** @internal Slots of the processes that take part in a domain. */
-export function slotsOf({ device }: Context, pd: number): number[] {
+export function slotsOf({ device }: ContextInternals, pd: number): number[] {
   const { memory, address } = device.arena;
   const { attachments, attachmentsMax } = structAt(memory, ArenaLayout, address);
   const slots: number[] = [];

@@ -5,21 +5,16 @@
 import { Errno } from '#build/abi.js';
 import { SharedHeap } from '../../engine/shared-heap.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
-import type { Context } from '../context.js';
-import { ProtectionDomain } from './protection-domain.js';
+import type { ContextInternals } from '../internals.js';
 import { refuse, taken } from '../refuse.js';
 
-/** @internal */
-export function importPd(context: Context, handle: number): ProtectionDomain {
+/** @internal This thread takes part in the domain from now on. `mine`: the context has it. */
+export function attachPd(context: ContextInternals, handle: number, mine: boolean): void {
   if (!Number.isInteger(handle) || handle < 0 || handle >= 2 ** 32) {
     throw new MisuseError('handle', `must be the handle of a protection domain, got ${handle}`);
   }
+  if (context.siblings.instancesOf(handle) > 0 && !mine) return;
   const { arena, engine } = context.device;
-  const { siblings, resources } = context;
-  const mine = [...resources].some(
-    (one) => one instanceof ProtectionDomain && one.handle === handle,
-  );
-  if (siblings.instancesOf(handle) > 0 && !mine) return ProtectionDomain.of(context, handle);
   const errno = arena.exports.attachPd(engine.context, handle);
   if (errno === Errno.EINVAL) {
     const why =
@@ -29,11 +24,14 @@ export function importPd(context: Context, handle: number): ProtectionDomain {
   refuse(errno, 'importPd', {
     ENOMEM: taken('attachments of the device'),
   });
-  return ProtectionDomain.of(context, handle);
 }
 
 /** @internal */
-export function attachMemory(context: Context, address: number, length: number): Uint8Array {
+export function attachMemory(
+  context: ContextInternals,
+  address: number,
+  length: number,
+): Uint8Array {
   const { arena } = context.device;
   if (!Number.isInteger(address) || address < 0 || address >= 2 ** 32) {
     throw new MisuseError('address', `must be an address in the device's memory, got ${address}`);

@@ -13,7 +13,7 @@ import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { slotsOf } from './domain-names.js';
-import { NAMED_DOMAIN } from './roots.js';
+import { NAMED_DOMAIN } from './root-table.js';
 import { publicHandle } from './shared-domain.js';
 
 /** Options of `pd.publish`. */

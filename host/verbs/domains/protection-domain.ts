@@ -3,12 +3,9 @@ import type { AccessFlags } from '../enums.js';
 import { checkKeys } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { advise } from '../regions/advise.js';
-import {
-  AddressHandle,
-  addressOfSender,
-  type AddressAttributes,
-} from '../queues/address-handle.js';
-import type { WorkCompletion } from '../queues/completion-queue.js';
+import { AddressHandle } from '../queues/address-handle.js';
+import { addressOfSender, type AddressAttributes } from '../queues/address-attributes.js';
+import type { WorkCompletion } from '../queues/work-completion.js';
 import type { Context } from '../context.js';
 import type { DeviceMemory } from '../regions/device-memory.js';
 import { FastMemoryRegion } from '../regions/fast-memory-region.js';
@@ -30,7 +27,7 @@ import {
 import { publishDomain, type NamedDomain, type PublishOptions } from './named-domain.js';
 import { allocShpd } from './shared-domain.js';
 import { SharedReceiveQueue, type SrqInitAttributes } from '../queues/shared-receive-queue.js';
-import type { Sge } from '../queues/work-request.js';
+import type { Sge } from '../queues/sge.js';
 import { checkMember } from '../../errors/check-member.js';
 
 const IN_USE = {

@@ -17,17 +17,20 @@ import {
 } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
 import { checkWait, type WaitLimits } from '../../base/wait-limits.js';
-import { structAt, type Struct } from '../../engine/struct.js';
+import { structAt } from '../../engine/struct.js';
 import { checkFlag, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { slotsOf, takenDomain } from './domain-names.js';
+import {
+  HEAP_BUDGET,
+  NAMED_DOMAIN,
+  type RootEntry,
+  type RootTable,
+  type RootValues,
+} from './root-table.js';
 
-/** @internal Beside RootKind: a domain with an owner (named-domain.ts). */
-export const NAMED_DOMAIN = 2;
-/** @internal Of a domain: storage that its heaps may have together (verbs/heap). */
-export const HEAP_BUDGET = 3;
 const NAME_BYTES = 64;
 const HANDLE_BYTES = 32;
 
@@ -60,10 +63,8 @@ export interface Root {
   readonly shpd: Uint8Array | undefined;
 }
 
-type Entry = Struct<typeof RootLayout>;
-
 /** The roots of a device (`context.roots`). */
-export class Roots {
+export class Roots implements RootTable {
   readonly #context: Context;
   readonly #table: number;
   readonly #count: number;
@@ -153,13 +154,7 @@ export class Roots {
   }
 
   /** @internal As `put`, for any kind and without a wake-up. `verb`: for errors. */
-  write(
-    verb: string,
-    name: string,
-    values: Pick<Entry, 'pd' | 'address' | 'length' | 'key' | 'kind'>,
-    common: boolean,
-    shpd?: Uint8Array,
-  ): void {
+  write(verb: string, name: string, values: RootValues, common: boolean, shpd?: Uint8Array): void {
     const bytes = nameBytes(name);
     const { device } = this.#context;
     device.locked(() => {
@@ -178,7 +173,7 @@ export class Roots {
   }
 
   /** @internal An entry for one more root. Throws RefusalError ENOMEM. `verb`: for errors. */
-  checkRoom(verb: string): Entry {
+  checkRoom(verb: string): RootEntry {
     const entry = this.#entries(true).find(
       (one) => one.state !== RootState.SET || !this.#isLive(one),
     );
@@ -196,21 +191,21 @@ export class Roots {
   }
 
   /** @internal Live entries of a kind, of one domain. */
-  entriesOf(kind: number, pd: number): Entry[] {
+  entriesOf(kind: number, pd: number): RootEntry[] {
     return this.#context.device.locked(() =>
       this.#entries().filter((one) => one.kind === kind && one.pd === pd && this.#isLive(one)),
     );
   }
 
   /** @internal The handle of its domain; undefined: it was stored without. */
-  handleOf(entry: Entry): Uint8Array | undefined {
+  handleOf(entry: RootEntry): Uint8Array | undefined {
     const at = this.#addressOf(entry) + HANDLE;
     const handle = this.#context.device.arena.memory.bytes.slice(at, at + HANDLE_BYTES);
     return handle.some((byte) => byte !== 0) ? handle : undefined;
   }
 
   /** @internal The live entry of that name and kind, with the lock if it is to be changed. */
-  entry(name: string, kind: number, pd?: number): Entry | undefined {
+  entry(name: string, kind: number, pd?: number): RootEntry | undefined {
     const wanted = nameBytes(name);
     const memory = this.#context.device.arena.memory.bytes;
     return this.#context.device.locked(() =>
@@ -223,9 +218,9 @@ export class Roots {
     );
   }
 
-  #entries(all = false): Entry[] {
+  #entries(all = false): RootEntry[] {
     const { memory } = this.#context.device.arena;
-    const entries: Entry[] = [];
+    const entries: RootEntry[] = [];
     for (let index = 0; index < this.#count; index++) {
       const at = this.#table + ROOTS_HEADER_SIZE + index * ROOT_SIZE;
       const isSet = memory.words[at >>> 2] === RootState.SET;
@@ -237,24 +232,24 @@ export class Roots {
     return entries;
   }
 
-  #addressOf(entry: Entry): number {
+  #addressOf(entry: RootEntry): number {
     return addresses.get(entry)!;
   }
 
-  #nameOf(entry: Entry): string {
+  #nameOf(entry: RootEntry): string {
     const at = this.#addressOf(entry) + NAME;
     const bytes = this.#context.device.arena.memory.bytes.slice(at, at + NAME_BYTES);
     const end = bytes.indexOf(0);
     return new TextDecoder().decode(end < 0 ? bytes : bytes.subarray(0, end));
   }
 
-  #read(entry: Entry, name: string): Root {
+  #read(entry: RootEntry, name: string): Root {
     const { address, length, key, pd } = entry;
     return { name, address, length, key, pd, shpd: this.handleOf(entry) };
   }
 
   /** Does its process live, if it ends with one, and its domain? */
-  #isLive({ owner, incarnation, pd, kind, length, key }: Entry): boolean {
+  #isLive({ owner, incarnation, pd, kind, length, key }: RootEntry): boolean {
     const { memory, address } = this.#context.device.arena;
     const { protectionDomains, protectionDomainsMax, contextsMax } = structAt(
       memory,
@@ -293,7 +288,7 @@ function isOfDomain(kind: number): boolean {
 const HANDLE = RootLayout.fields.handle0[0];
 const NAME = RootLayout.fields.name0[0];
 /** Where the entries lie that `structAt` shows. */
-const addresses = new WeakMap<Entry, number>();
+const addresses = new WeakMap<RootEntry, number>();
 
 /** The name, with zeros behind. Throws MisuseError. */
 function nameBytes(name: string): Uint8Array {

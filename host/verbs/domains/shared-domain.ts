@@ -1,8 +1,5 @@
 /**
  * Shared protection domains (seed 000): handles of 32 bytes that mean the same wherever they lie.
- * ```
- *  | device id, 8 bytes | chance, 8 bytes | domain, 4 bytes | magic, 4 bytes | 0, 8 bytes |
- * ```
  */
 import {
   ArenaLayout,
@@ -11,18 +8,25 @@ import {
   ProtectionDomainLayout,
   ShareParametersLayout,
 } from '#build/abi.js';
-import { structAt, type Struct } from '../../engine/struct.js';
+import { layoutOf, structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
-import type { Context } from '../context.js';
-import type { ProtectionDomain } from './protection-domain.js';
+import type { ContextInternals, DomainInternals } from '../internals.js';
 import { randomId, refuse, taken } from '../refuse.js';
 
-const SHPD_BYTES = 32;
+/** A handle. `nonce`: drawn when it was made. */
+const HandleLayout = layoutOf({
+  deviceId: 'u64',
+  nonce: 'u64',
+  pd: 'u32',
+  magic: 'u32',
+  reserved: 'u64',
+});
+const SHPD_BYTES = HandleLayout.size;
 const MAGIC = 0x64706873;
 
 /** @internal */
 export function allocShpd(
-  pd: ProtectionDomain,
+  pd: DomainInternals,
   shareKey: bigint | number,
   area: Uint8Array = new Uint8Array(SHPD_BYTES),
 ): Uint8Array {
@@ -49,7 +53,7 @@ export function allocShpd(
  */
 export function publicHandle(
   verb: string,
-  pd: ProtectionDomain,
+  pd: DomainInternals,
   shareKey: bigint | number,
 ): Uint8Array {
   const key = checkKey(shareKey);
@@ -63,13 +67,10 @@ export function publicHandle(
   throw new RefusalError('EINVAL', `${verb}: ${rule}; use the shareKey of the first call`);
 }
 
-function writeHandle(pd: ProtectionDomain, nonce: bigint, area: Uint8Array): Uint8Array {
-  const view = new DataView(area.buffer, area.byteOffset, area.length);
-  view.setBigUint64(0, idOf(pd.context), true);
-  view.setBigUint64(8, nonce, true);
-  view.setUint32(16, pd.handle, true);
-  view.setUint32(20, MAGIC, true);
-  view.setBigUint64(24, 0n, true);
+function writeHandle(pd: DomainInternals, nonce: bigint, area: Uint8Array): Uint8Array {
+  const deviceId = idOf(pd.context);
+  const values = { deviceId, nonce, pd: pd.handle, magic: MAGIC, reserved: 0n };
+  Object.assign(handleIn(area), values);
   return area;
 }
 
@@ -79,7 +80,7 @@ function writeHandle(pd: ProtectionDomain, nonce: bigint, area: Uint8Array): Uin
  */
 export function attachShpd(
   verb: string,
-  context: Context,
+  context: ContextInternals,
   shpd: Uint8Array,
   shareKey: bigint | number,
 ): number {
@@ -87,15 +88,13 @@ export function attachShpd(
   const key = checkKey(shareKey);
   checkArea('shpd', shpd);
   // A copy: it may lie where others write.
-  const view = new DataView(Uint8Array.from(shpd).buffer);
-  const foreign =
-    Number(view.getBigUint64(0, true) !== idOf(context)) |
-    Number(view.getUint32(20, true) !== MAGIC);
+  const handle = handleIn(Uint8Array.from(shpd));
+  const foreign = Number(handle.deviceId !== idOf(context)) | Number(handle.magic !== MAGIC);
   // No domain has number 0: a foreign handle goes the same way as a wrong key.
-  const pd = view.getUint32(16, true) * (1 - foreign);
+  const pd = handle.pd * (1 - foreign);
   const errno = withParameters(
     context,
-    { shareKey: key, nonce: view.getBigUint64(8, true), pd, reserved: 0 },
+    { shareKey: key, nonce: handle.nonce, pd, reserved: 0 },
     (at) => device.arena.exports.attachShpd(device.engine.context, at),
   );
   if (errno === Errno.ENOMEM) {
@@ -111,13 +110,17 @@ export function attachShpd(
   return pd;
 }
 
+function handleIn({ buffer, byteOffset, length }: Uint8Array): Struct<typeof HandleLayout> {
+  return structAt({ view: new DataView(buffer, byteOffset, length) }, HandleLayout, 0);
+}
+
 /** Identifier of the device. */
-function idOf({ device, siblings }: Context): bigint {
+function idOf({ device, siblings }: ContextInternals): bigint {
   return device.shared?.deviceId ?? siblings.id;
 }
 
 function withParameters(
-  context: Context,
+  context: ContextInternals,
   values: Struct<typeof ShareParametersLayout>,
   call: (address: number) => number,
 ): number {

@@ -20,9 +20,8 @@ import { SharedHeap } from '../../engine/shared-heap.js';
 import { structAt } from '../../engine/struct.js';
 import { checkFlag, checkFunction, checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
-import type { Context } from '../context.js';
-import type { ProtectionDomain } from '../domains/protection-domain.js';
-import { HEAP_BUDGET } from '../domains/roots.js';
+import { HEAP_BUDGET } from '../domains/root-table.js';
+import type { ContextInternals, DomainInternals } from '../internals.js';
 import { Key } from '../regions/key.js';
 import { refuse } from '../refuse.js';
 import type { HeapMembers } from './heap-lock.js';
@@ -81,6 +80,8 @@ export interface HeapAllocOptions {
   readonly common?: boolean;
 }
 
+/** Heaps that a thread has opened, by domain and name. */
+const openHeaps = new WeakMap<ContextInternals['siblings'], Map<string, DomainHeap>>();
 const RESERVE = 16 * 2 ** 20;
 /** Of the root of a domain's budget. */
 const BUDGET_NAME = 'heaps';
@@ -105,12 +106,12 @@ export class DomainHeap {
   readonly address: number;
   /** Bytes that it may have at most. */
   readonly length: number;
-  readonly #context: Context;
+  readonly #context: ContextInternals;
   readonly #slabs: SlabHeap;
   readonly #words: Int32Array;
-  readonly #pd: ProtectionDomain;
+  readonly #pd: DomainInternals;
 
-  private constructor(pd: ProtectionDomain, place: Place, options: HeapOptions) {
+  private constructor(pd: DomainInternals, place: Place, options: HeapOptions) {
     const { context } = pd;
     const { key } = place;
     const table = tableOf(context, place);
@@ -144,13 +145,14 @@ export class DomainHeap {
   }
 
   /** @internal Use `pd.heap()`. */
-  static open(pd: ProtectionDomain, options: HeapOptions): DomainHeap {
+  static open(pd: DomainInternals, options: HeapOptions): DomainHeap {
     checkKeys('heap', options, 'name reserve access quota priority minimum onPressure');
     const { name = 'heap', reserve = RESERVE, access = ACCESS } = options;
     checkWhole('reserve', reserve, 1, 2 ** 32 - 2 ** 20);
     checkPolicy(options);
     const { context } = pd;
-    const { heaps } = context.siblings;
+    const heaps = openHeaps.get(context.siblings) ?? new Map<string, DomainHeap>();
+    openHeaps.set(context.siblings, heaps);
     const id = `${pd.handle} ${name}`;
     const known = heaps.get(id);
     if (known) return known;
@@ -352,13 +354,13 @@ function checkPolicy({ quota = 0, priority = 0, minimum = 0, onPressure }: HeapO
   checkFunction('onPressure', onPressure);
 }
 
-function tableOf({ device }: Context, { address, length }: Place): HeapTable {
+function tableOf({ device }: ContextInternals, { address, length }: Place): HeapTable {
   const words = new Int32Array(device.arena.memory.buffer);
   return new HeapTable(words, address, spansIn(length));
 }
 
 /** All heaps of the domain, as they are now. */
-function pressureOf(pd: ProtectionDomain): PressureOptions {
+function pressureOf(pd: DomainInternals): PressureOptions {
   const { context } = pd;
   const { userHeap } = context.device.arena;
   const isShared = userHeap instanceof SharedHeap;
@@ -380,7 +382,7 @@ function pressureOf(pd: ProtectionDomain): PressureOptions {
 }
 
 /** @internal `pd.limitHeaps`. */
-export function limitHeaps(pd: ProtectionDomain, bytes: number): void {
+export function limitHeaps(pd: DomainInternals, bytes: number): void {
   checkWhole('bytes', bytes, 0, 2 ** 32 - 1);
   if (bytes > 0 && bytes < SPAN_BYTES) {
     throw new MisuseError('bytes', `must be 0 (no limit) or at least ${SPAN_BYTES}, got ${bytes}`);
@@ -404,7 +406,7 @@ function checkWord(value: number): void {
 }
 
 /** The heap that a process has created; undefined: it does not exist, or it has ended. */
-function findPlace(pd: ProtectionDomain, name: string): Place | undefined {
+function findPlace(pd: DomainInternals, name: string): Place | undefined {
   const { context } = pd;
   const { arena, share } = context.device;
   const entry = context.roots.entry(name, RootKind.HEAP, pd.handle);
@@ -422,7 +424,7 @@ function findPlace(pd: ProtectionDomain, name: string): Place | undefined {
 }
 
 /** Has a process it open? Otherwise its memory may be another one's. */
-function isLiveHeap({ context, handle }: ProtectionDomain, { length, key }: Place): boolean {
+function isLiveHeap({ context, handle }: DomainInternals, { length, key }: Place): boolean {
   const { arena, engine } = context.device;
   const at = arena.exports.mrNote(engine.context, key);
   const note = at === 0 ? undefined : structAt(arena.memory, KeyNoteLayout, at);
@@ -431,7 +433,7 @@ function isLiveHeap({ context, handle }: ProtectionDomain, { length, key }: Plac
 }
 
 function createPlace(
-  pd: ProtectionDomain,
+  pd: DomainInternals,
   name: string,
   reserve: number,
   access: number,
@@ -484,7 +486,12 @@ function createPlace(
 }
 
 /** Spans of the heap are about to be used: they and their words of the table get storage. */
-function commitParts(context: Context, table: HeapTable, start: number, bytes: number): void {
+function commitParts(
+  context: ContextInternals,
+  table: HeapTable,
+  start: number,
+  bytes: number,
+): void {
   const { userHeap } = context.device.arena;
   if (!(userHeap instanceof SharedHeap)) return;
   const [first, count] = [(start - table.data) / UNIT_BYTES, bytes / UNIT_BYTES];
@@ -493,14 +500,14 @@ function commitParts(context: Context, table: HeapTable, start: number, bytes: n
 }
 
 /** Its data may be registered in parts, and is not freed by `context.free`. */
-function noteAllocation(context: Context, { address, length }: Place): void {
+function noteAllocation(context: ContextInternals, { address, length }: Place): void {
   const spans = spansIn(length);
   const data = Math.ceil((address + tableBytes(spans)) / SPAN_BYTES) * SPAN_BYTES;
   if (context.allocations.find(data, 1)) return;
   context.allocations.add(data, spans * SPAN_BYTES, 'memory of a heap (pd.heap): use heap.free');
 }
 
-function membersOf(context: Context): HeapMembers {
+function membersOf(context: ContextInternals): HeapMembers {
   const { device } = context;
   const { memory, address } = device.arena;
   const { contextSlots, contextsMax } = structAt(memory, ArenaLayout, address);

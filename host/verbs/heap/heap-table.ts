@@ -10,6 +10,7 @@
  * Sizes and places follow from the size of the heap, which each process keeps for itself. What is
  * read here was written by other processes: numbers are bounded before use.
  */
+import { indicesOf, layoutOf } from '../../engine/struct.js';
 import { SPAN_BYTES, SPAN_UNITS } from './size-classes.js';
 
 /** Words of the header. */
@@ -34,8 +35,20 @@ export enum Header {
 }
 const HEADER_WORDS = 64;
 export const HEAP_MAGIC = 0x70616568;
-/** Of each slot: 1 while its process takes part, that one's incarnation, its quota in bytes. */
-const MEMBER_WORDS = 4;
+/** Of each slot. */
+const MemberLayout = layoutOf(
+  {
+    /** 1 while its process takes part. */
+    joined: 'u32',
+    /** Of that process. */
+    incarnation: 'u32',
+    /** Bytes that it may hold and cache; 0: as the header says. */
+    quota: 'u32',
+  },
+  16,
+);
+const MEMBER_WORDS = MemberLayout.size / 4;
+export const MEMBER = indicesOf(MemberLayout);
 export const MEMBERS_MAX = 256;
 
 /** Of the word of an object, in its upper 4 bits. Below: slot and class, 8 bits each. */
@@ -135,15 +148,15 @@ export class HeapTable {
 
   /** Bytes that the process of a slot may hold and cache; 0: no limit. */
   quotaOf(slot: number): number {
-    const own = Atomics.load(this.words, this.member(slot) + 2) >>> 0;
+    const own = Atomics.load(this.words, this.member(slot) + MEMBER.quota) >>> 0;
     return own === 0 ? this.get(Header.QUOTA) : own;
   }
 
   setQuotaOf(slot: number, bytes: number): void {
-    Atomics.store(this.words, this.member(slot) + 2, bytes);
+    Atomics.store(this.words, this.member(slot) + MEMBER.quota, bytes);
   }
 
-  /** Index of a slot's member word; its incarnation follows. */
+  /** Index of the first word of a slot's member. */
   member(slot: number): number {
     return this.header + HEADER_WORDS + slot * MEMBER_WORDS;
   }

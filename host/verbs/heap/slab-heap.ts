@@ -13,6 +13,7 @@ import type { Shortage } from './heap-pressure.js';
 import { findSegment, storeSegment, storedSpans } from './heap-segments.js';
 import { usageOf, usedBy } from './heap-usage.js';
 import {
+  MEMBER,
   HEAP_MAGIC,
   Header,
   Kind,
@@ -116,12 +117,13 @@ export class SlabHeap {
       Atomics.store(words, header + Header.MAGIC, HEAP_MAGIC);
       const member = this.table.member(this.#slot);
       const incarnation = this.#members.incarnation(this.#slot) | 0;
-      const before = Atomics.load(words, member);
-      const isSame = before !== 0 && Atomics.load(words, member + 1) === incarnation;
+      const before = Atomics.load(words, member + MEMBER.joined);
+      const isSame =
+        before !== 0 && Atomics.load(words, member + MEMBER.incarnation) === incarnation;
       if (before !== 0 && !isSame) sweepSlot(this.table, this.#slot);
       if (!isSame) this.table.setQuotaOf(this.#slot, 0);
-      Atomics.store(words, member + 1, incarnation);
-      Atomics.store(words, member, 1);
+      Atomics.store(words, member + MEMBER.incarnation, incarnation);
+      Atomics.store(words, member + MEMBER.joined, 1);
     });
   }
 
@@ -214,7 +216,7 @@ export class SlabHeap {
       const sweep = (): void => {
         if (!this.#isDead(slot)) return;
         sweepSlot(this.table, slot);
-        Atomics.store(this.#words, this.table.member(slot), 0);
+        Atomics.store(this.#words, this.table.member(slot) + MEMBER.joined, 0);
       };
       if (isTried) this.#lock.tryRun(sweep);
       else this.#lock.run(sweep);
@@ -230,8 +232,11 @@ export class SlabHeap {
 
   #isDead(slot: number): boolean {
     const member = this.table.member(slot);
-    if (Atomics.load(this.#words, member) === 0) return false;
-    return Atomics.load(this.#words, member + 1) !== (this.#members.incarnation(slot) | 0);
+    if (Atomics.load(this.#words, member + MEMBER.joined) === 0) return false;
+    return (
+      Atomics.load(this.#words, member + MEMBER.incarnation) !==
+      (this.#members.incarnation(slot) | 0)
+    );
   }
 
   #unitOf(address: number): number | undefined {

@@ -1,6 +1,6 @@
 /** A memory layout in a sentence. */
 import type { MrLayoutInterleaved } from './layout-list.js';
-import type { Sge } from '../queues/work-request.js';
+import type { Sge } from '../queues/sge.js';
 import { checkMember } from '../../errors/check-member.js';
 
 /** Pieces that are shown one by one. */

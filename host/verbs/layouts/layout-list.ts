@@ -10,7 +10,7 @@ import {
 import type { EngineMemory } from '../../engine/memory.js';
 import { checkArray, checkObject } from '../../base/options.js';
 import { MisuseError } from '../../errors/errors.js';
-import type { Sge } from '../queues/work-request.js';
+import type { Sge } from '../queues/sge.js';
 
 /** `ibv_mr_layout_interleaved_dimensions`. */
 export interface MrLayoutInterleavedDimension {

@@ -30,7 +30,8 @@ import {
 import type { RegionCounters } from '../regions/memory-region.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
 import { refuse } from '../refuse.js';
-import type { Binding, Sge } from '../queues/work-request.js';
+import type { Binding } from '../queues/work-request.js';
+import type { Sge } from '../queues/sge.js';
 
 /** Of a WrOpcode.BIND_MR. */
 export interface MrSetLayout {

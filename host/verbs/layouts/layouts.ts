@@ -6,7 +6,7 @@
  */
 import { MisuseError } from '../../errors/errors.js';
 import type { MrLayoutInterleaved } from './layout-list.js';
-import type { Sge } from '../queues/work-request.js';
+import type { Sge } from '../queues/sge.js';
 import { checkObject } from '../../base/options.js';
 
 /** Where the first element lies: a region, or an address in one. */

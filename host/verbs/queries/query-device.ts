@@ -17,7 +17,7 @@ import {
   NodeType,
   OdpSupport,
 } from '../constants.js';
-import type { Context } from '../context.js';
+import type { ContextInternals } from '../internals.js';
 import {
   MAX_CQE,
   MAX_INLINE_DATA,
@@ -117,7 +117,7 @@ const MR_LAYOUT_CAPS: MrLayoutCaps = {
   maxMrNestingLevel: LAYOUT_NESTING_MAX,
 };
 
-export function queryDevice(context: Context): DeviceAttributes {
+export function queryDevice(context: ContextInternals): DeviceAttributes {
   const { limits } = context.device;
   const guid = guidOf(context.local.gid);
   return {
@@ -159,7 +159,7 @@ export function queryDevice(context: Context): DeviceAttributes {
   };
 }
 
-export function queryDeviceEx(context: Context): DeviceAttributesEx {
+export function queryDeviceEx(context: ContextInternals): DeviceAttributesEx {
   const datagram = OdpSupport.SEND | OdpSupport.RECV | OdpSupport.SRQ_RECV;
   const unreliable = datagram | OdpSupport.WRITE;
   const origAttr = queryDevice(context);

@@ -2,7 +2,7 @@
 import { Mtu, WrOpcodeName } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { QueryQpDataInOrderFlag } from '../constants.js';
-import type { Context } from '../context.js';
+import type { ContextInternals } from '../internals.js';
 import { MAX_MESSAGE_BYTES } from '../limits.js';
 
 /** `ibv_port_attr`, the fields that apply to this device. */
@@ -21,7 +21,7 @@ export interface PortAttributes {
 
 export const PORTS = 1;
 export const PKEYS = 1;
-export function queryPort(context: Context, portNum: number): PortAttributes {
+export function queryPort(context: ContextInternals, portNum: number): PortAttributes {
   checkPort('queryPort', portNum);
   const { info, closed } = context.device;
   let activeMtu: number = Mtu.MTU_256;

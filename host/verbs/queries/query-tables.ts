@@ -2,7 +2,7 @@
 import { RefusalError } from '../../errors/errors.js';
 import type { Gid } from '../../link/endpoint.js';
 import { GidType } from '../constants.js';
-import type { Context } from '../context.js';
+import type { ContextInternals } from '../internals.js';
 import { PORTS, checkPort } from './query-port.js';
 
 /** `ibv_gid_entry`. */
@@ -14,7 +14,7 @@ export interface GidEntry {
   readonly gidType: number;
 }
 
-export function queryGidEx(context: Context, portNum: number, gidIndex: number): GidEntry {
+export function queryGidEx(context: ContextInternals, portNum: number, gidIndex: number): GidEntry {
   checkPort('queryGidEx', portNum);
   if (gidIndex !== 0) {
     throw new RefusalError('ENODATA', `queryGidEx: gidIndex must be 0, got ${gidIndex}`);
@@ -22,7 +22,7 @@ export function queryGidEx(context: Context, portNum: number, gidIndex: number):
   return { gid: context.local.gid, gidIndex, portNum, gidType: GidType.ROCE_V2 };
 }
 
-export function queryGidTable(context: Context, maxEntries: number): GidEntry[] {
+export function queryGidTable(context: ContextInternals, maxEntries: number): GidEntry[] {
   if (!Number.isInteger(maxEntries) || maxEntries < 1) {
     throw new RefusalError(
       'EINVAL',
@@ -32,13 +32,13 @@ export function queryGidTable(context: Context, maxEntries: number): GidEntry[] 
   return [queryGidEx(context, PORTS, 0)];
 }
 
-export function queryPkey(context: Context, portNum: number, index: number): number {
+export function queryPkey(context: ContextInternals, portNum: number, index: number): number {
   checkPort('queryPkey', portNum);
   if (index !== 0) throw new RefusalError('EINVAL', `queryPkey: index must be 0, got ${index}`);
   return context.device.limits.pkey;
 }
 
-export function getPkeyIndex(context: Context, portNum: number, pkey: number): number {
+export function getPkeyIndex(context: ContextInternals, portNum: number, pkey: number): number {
   checkPort('getPkeyIndex', portNum);
   if (pkey !== context.device.limits.pkey) {
     throw new RefusalError(

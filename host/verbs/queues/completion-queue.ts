@@ -5,8 +5,6 @@ import {
   RING_HEADER_SIZE,
   WORK_COMPLETION_SIZE,
   WorkCompletionLayout,
-  type WcOpcode,
-  type WcStatus,
 } from '#build/abi.js';
 import { MAX_CQE, NUM_COMP_VECTORS } from '../limits.js';
 import { checkWhole } from '../../errors/check-whole.js';
@@ -17,8 +15,8 @@ import type { CompletionChannel } from './completion-channel.js';
 import type { Context } from '../context.js';
 import type { Device } from '../../device/device.js';
 import { heapMemory, type QueueMemory } from './queue-memory.js';
-import type { WcFlags } from '../enums.js';
 import { refuse, taken } from '../refuse.js';
+import type { WorkCompletion } from './work-completion.js';
 
 const FIELD = WorkCompletionLayout.fields;
 const RING_TAIL = 64;
@@ -34,30 +32,6 @@ const SOURCE_PORT = WORD('sourcePort');
 const FLAGS = WORD('flags');
 const IMMEDIATE = WORD('immediate');
 const VENDOR_ERROR = WORD('vendorError');
-
-/** `ibv_wc`. On error only wrId, status, qpNum and vendorErr are valid. */
-export interface WorkCompletion {
-  /** That of the request, always as a bigint. */
-  readonly wrId: bigint;
-  readonly status: WcStatus;
-  readonly opcode: WcOpcode;
-  /** Receives: bytes of the message. */
-  readonly byteLen: number;
-  readonly qpNum: number;
-  readonly srcQp: number;
-  /** UD receives: the UDP port that the datagram came from. */
-  readonly srcPort: number;
-  /** Made of WcFlag by `|`. */
-  readonly wcFlags: WcFlags;
-  /** With WcFlag.WITH_IMM: the four bytes of immediate data as a big-endian number. */
-  readonly immData: number;
-  /** With WcFlag.WITH_INV: the key that was invalidated. */
-  readonly invalidatedRkey: number;
-  /** On error: the syndrome of the NAK that caused it, or 0. */
-  readonly vendorErr: number;
-  /** Microseconds of the device's clock. */
-  readonly timestampMicros: number;
-}
 
 /** A woken waiter takes up to this number, and its posts leave together. */
 const WAIT_COUNT = 64;

@@ -5,8 +5,8 @@ import { QpAttribute, QpAttributeName, type QueuePairAttributesLayout } from '#b
 import { checkKeys, checkObject } from '../../base/options.js';
 import type { Struct } from '../../engine/struct.js';
 import { MisuseError } from '../../errors/errors.js';
-import type { QpInitAttributes } from './queue-pair.js';
-import { fillAddress, type AddressAttributes } from './address-handle.js';
+import type { QpCapabilities } from './queue-pair-capabilities.js';
+import { fillAddress, type AddressAttributes } from './address-attributes.js';
 
 /** `ibv_qp_attr`. What is present is what the mask names. */
 export interface QpAttributes {
@@ -57,7 +57,11 @@ const MASKS: { readonly [Name in keyof Required<QpAttributes>]: number } = {
 const CAPABILITIES = 'maxSendWr maxRecvWr maxSendSge maxRecvSge maxInlineData reorderPackets';
 
 /** Checks the attributes of a new queue pair; `more`: names of further attributes of the call. */
-export function checkInit(verb: string, attributes: Partial<QpInitAttributes>, more = ''): void {
+export function checkInit(
+  verb: string,
+  attributes: { readonly cap?: Partial<QpCapabilities> },
+  more = '',
+): void {
   checkKeys(verb, attributes, `qpType sendCq recvCq srq cap sqSigAll ${more}`.trim());
   if (attributes.cap !== undefined) checkKeys(`${verb} (cap)`, attributes.cap, CAPABILITIES);
 }

@@ -18,7 +18,8 @@ import { QpExWith } from '../constants.js';
 import type { MemoryWindow, MwBindInfo } from '../regions/memory-window.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
 import { QueuePair, type QpInitAttributes } from './queue-pair.js';
-import type { AnyWorkRequest, Sge } from './work-request.js';
+import type { AnyWorkRequest } from './work-request.js';
+import type { Sge } from './sge.js';
 
 /** `ibv_qp_init_attr_ex`. */
 export interface QpInitAttributesEx extends QpInitAttributes {

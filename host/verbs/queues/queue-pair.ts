@@ -16,7 +16,7 @@ import { checkOpen, type Device } from '../../device/device.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Gid } from '../../link/endpoint.js';
 import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
-import { parseGid, type AddressAttributes } from './address-handle.js';
+import { parseGid, type AddressAttributes } from './address-attributes.js';
 import type { CompletionQueue } from './completion-queue.js';
 import { flowLabelOf, flowPort } from './flow.js';
 import type { MemoryWindow, MwBind } from '../regions/memory-window.js';

@@ -20,15 +20,7 @@ import type { AddressHandle } from './address-handle.js';
 import type { RegMr } from '../regions/fast-memory-region.js';
 import type { MrSetLayout } from '../layouts/layout-memory-region.js';
 import type { BindMw } from '../regions/memory-window.js';
-
-/** `ibv_sge`: bytes of registered memory. */
-export interface Sge {
-  /** By the region's addressing: `mr.addr` is its first byte. */
-  readonly addr: number | bigint;
-  /** Bytes; 0 names none (and not 2^31, as some adapters have it). */
-  readonly length: number | bigint;
-  readonly lkey: number;
-}
+import type { Sge } from './sge.js';
 
 /** Fields of every request. */
 interface Posted {

@@ -7,14 +7,14 @@ import { AccessFlag } from '#build/abi.js';
 import { checkArray } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { AdviseMrAdvice, AdviseMrFlag } from '../constants.js';
-import type { ProtectionDomain } from '../domains/protection-domain.js';
-import type { Sge } from '../queues/work-request.js';
+import type { DomainInternals } from '../internals.js';
+import type { Sge } from '../queues/sge.js';
 
 const PAGE_BYTES = 4096;
 
 /** @internal Use `pd.adviseMr()`. */
 export function advise(
-  pd: ProtectionDomain,
+  pd: DomainInternals,
   advice: number,
   flags: number,
   sgList: readonly Sge[],
@@ -39,7 +39,7 @@ export function advise(
 }
 
 /** Where the bytes are; throws when the key does not give access to them all. */
-function find(pd: ProtectionDomain, { addr, lkey }: Sge, length: number, need: number): number {
+function find(pd: DomainInternals, { addr, lkey }: Sge, length: number, need: number): number {
   const { arena, engine } = pd.context.device;
   if (length >>> 0 !== length || (typeof addr === 'number' && !Number.isSafeInteger(addr))) {
     throw new MisuseError('sgList', `must have whole numbers, got ${length} bytes at ${addr}`);

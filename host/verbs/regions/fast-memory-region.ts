@@ -12,6 +12,7 @@ import { checkBuffer, checkDurable, iovaOf, type RegionCounters } from './memory
 import type { ProtectionDomain } from '../domains/protection-domain.js';
 import { refuse } from '../refuse.js';
 import { areaOf } from './user-memory.js';
+import type { Invalidator, PooledRegion } from '../queues/pooled-regions.js';
 import type { Binding } from '../queues/work-request.js';
 
 /** Of a WrOpcode.REG_MR (`ib_reg_wr`). */
@@ -29,16 +30,10 @@ export interface RegMr {
   readonly user?: object;
 }
 
-/** @internal A queue pair that executes LOCAL_INV. */
-export interface Invalidator {
-  /** Incarnation of the queue pair, counted at RESET; 0: it executes no work requests. */
-  readonly incarnation: number;
-}
-
 /**
  * A region that work requests register and invalidate (`pd.allocMr`, `WrOpcode.REG_MR`). IBA 10.6.
  */
-export class FastMemoryRegion {
+export class FastMemoryRegion implements PooledRegion {
   /** @internal The only user that may register it; undefined: any. */
   holder: object | undefined;
   #invalidator: Invalidator | undefined;

@@ -1,8 +1,8 @@
 /** Allocation and release of keys, common to all their kinds. */
 import { Errno, KeyNoteLayout, RANDOM_KEYS, RegionParametersLayout } from '#build/abi.js';
+import type { Device } from '../../device/device.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { RefusalError, type ErrnoName } from '../../errors/errors.js';
-import type { Context } from '../context.js';
 import { fillRandom, refuse, taken } from '../refuse.js';
 
 /** How many times fresh key candidates are drawn before the table is called full. */
@@ -35,7 +35,7 @@ export function awaitRelease(released: () => number): boolean {
 
 /** A key of the table: taken when it is made. */
 export class Key {
-  readonly #context: Context;
+  readonly #device: Device;
   readonly #note: Struct<typeof KeyNoteLayout>;
   #state: 'live' | 'killed' | 'gone' = 'live';
 
@@ -44,13 +44,13 @@ export class Key {
    * `sentences`; `verb` is whose.
    */
   constructor(
-    context: Context,
+    { device }: { readonly device: Device },
     wanted: KeyParameters | number,
     verb: string,
     sentences: Partial<Record<ErrnoName, string>> = {},
   ) {
-    const { arena, engine, limits } = context.device;
-    this.#context = context;
+    const { arena, engine, limits } = device;
+    this.#device = device;
     if (typeof wanted === 'number') {
       const note = arena.exports.mrNote(engine.context, wanted);
       if (note === 0)
@@ -112,7 +112,7 @@ export class Key {
    * does not leave the engine: call again later.
    */
   release(verb: string, bound = ''): void {
-    const { arena, engine } = this.#context.device;
+    const { arena, engine } = this.#device;
     const key = this.value;
     if (this.#state === 'live') {
       const errno = retryChange(() => arena.exports.killMr(engine.context, key));

@@ -4,11 +4,11 @@ import type { KeptSegment } from '../../device/durable/durables.js';
 import { RefusalError } from '../../errors/errors.js';
 import { PersistentMemory, type PmemOptions } from '../../pmem/persistent-memory.js';
 import { clearSpares } from './allocations.js';
-import type { Context } from '../context.js';
+import type { ContextInternals } from '../internals.js';
 import { randomId } from '../refuse.js';
 
 export async function openPmem(
-  context: Context,
+  context: ContextInternals,
   path: string,
   options: PmemOptions,
 ): Promise<PersistentMemory> {

@@ -2,12 +2,12 @@
 import { KeyKind } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { clearSpares, type Allocation } from './allocations.js';
-import type { Context } from '../context.js';
+import type { ContextInternals } from '../internals.js';
 import { Key } from './key.js';
 import { checkBytes } from '../../errors/check-bytes.js';
 
 /** As `context.alloc`. */
-export function allocMemory(context: Context, length: number): Uint8Array {
+export function allocMemory(context: ContextInternals, length: number): Uint8Array {
   if (!Number.isInteger(length) || length < 1) {
     throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
   }
@@ -18,7 +18,7 @@ export function allocMemory(context: Context, length: number): Uint8Array {
 }
 
 /** As `context.free`. */
-export function freeMemory(context: Context, buffer: Uint8Array): void {
+export function freeMemory(context: ContextInternals, buffer: Uint8Array): void {
   checkBytes('buffer', buffer);
   const allocation = context.allocations.find(buffer.byteOffset, buffer.length);
   const foreign = buffer.buffer !== context.device.arena.memory.buffer;
@@ -40,7 +40,7 @@ export function freeMemory(context: Context, buffer: Uint8Array): void {
 }
 
 /** The key by which REG_MR may take memory of an allocation. */
-export function areaOf(context: Context, allocation: Allocation): number {
+export function areaOf(context: ContextInternals, allocation: Allocation): number {
   const { start, length } = allocation;
   const wanted = { kind: KeyKind.AREA, address: start, length };
   allocation.area ??= new Key(context, wanted, 'REG_MR');

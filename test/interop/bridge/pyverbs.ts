@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import type { Tool } from '../group.js';
+import type { Tool } from '../tool.js';
 import { run } from '../tools.js';
 
 const TESTS = '/usr/share/doc/rdma-core/tests';

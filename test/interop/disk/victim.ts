@@ -16,7 +16,7 @@ import {
 } from '../../../host/index.js';
 import { createLoopbackPair } from '../../../host/link/loopback.js';
 import { FLUSH_ACCESS } from '../../support/durable.js';
-import { connect, type Side } from '../../support/pair.js';
+import { connect, openSide, type Side } from '../../support/pair.js';
 
 const LOCAL_AND_REMOTE = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_READ;
 
@@ -133,13 +133,9 @@ class Region implements Store {
 /** 2 s, eight tries: the time that a disk may take. */
 const TIMEOUT = 19;
 
-async function openSide(address: string): Promise<Side> {
-  const context = await openDevice({ address, port: 0 });
-  const pd = context.allocPd();
-  const cq = context.createCq(16);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq });
-  const buffer = context.alloc(REGION_BYTES);
-  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, LOCAL_AND_REMOTE) };
+function openAt(address: string): Promise<Side> {
+  const options = { bytes: REGION_BYTES, access: LOCAL_AND_REMOTE, cqe: 16 };
+  return openSide({ address, port: 0 }, options);
 }
 
 /** Written by a peer's WRITE, made durable by its FLUSH. */
@@ -157,7 +153,7 @@ class RemoteRegion implements Store {
   }
 
   static async open(path: string, store: 'mapped' | 'file'): Promise<RemoteRegion> {
-    const [here, there] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
+    const [here, there] = [await openAt('127.0.0.1'), await openAt('127.0.0.2')];
     try {
       const pmem = await there.context.openPmem(path, { ...OPTIONS, store });
       const mr = there.pd.regMr(pmem.buffer, FLUSH_ACCESS);

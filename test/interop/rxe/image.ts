@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { root } from '../../support/paths.js';
-import type { Tool } from '../group.js';
+import type { Tool } from '../tool.js';
 import { run } from '../tools.js';
 
 const CACHE = process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache');

@@ -31,6 +31,7 @@ import { structAt } from '../../../host/engine/struct.js';
 import { Manager } from '../../../host/cm/manager.js';
 import { expectMisuse, expectRefusal } from '../../support/refusal.js';
 import { testsIn } from '../../support/tests-in.js';
+import { until } from '../../support/until.js';
 
 interface World {
   readonly a: Context;
@@ -263,13 +264,6 @@ test('a thousand connections come and go, and nothing is left', async (world) =>
   await until(() => Manager.of(world.b).core.books['connections'] === 0);
   assert.equal(free(), before);
 });
-
-async function until(done: () => boolean): Promise<void> {
-  for (let turn = 0; turn < 1000 && !done(); turn++) {
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-  assert.ok(done());
-}
 
 // Ids, step by step.
 

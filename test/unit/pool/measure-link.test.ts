@@ -1,25 +1,18 @@
 /** The speed of a connection over UDP on this machine, and the regions that it needs. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { AccessFlag, measureLink, openDevice, regionsFor } from '../../../host/index.js';
-import { connect, type Side } from '../../support/pair.js';
+import { AccessFlag, measureLink, regionsFor } from '../../../host/index.js';
+import { connect, openSide, type Side } from '../../support/pair.js';
 import { expectRejected } from '../../support/refusal.js';
 
 const BYTES = 16384;
 
-async function openSide(): Promise<Side> {
-  const context = await openDevice({ address: '127.0.0.1', port: 0 });
-  const pd = context.allocPd();
-  const cq = context.createCq(64);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq });
-  const buffer = context.alloc(BYTES);
-  const mr = pd.regMr(buffer, AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE);
-  return { context, pd, cq, qp, buffer, mr };
-}
+const LOOPBACK = { address: '127.0.0.1', port: 0 };
+const SIDE = { bytes: BYTES, access: AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE, cqe: 64 };
 
 /** Two connected sides, closed in the end. */
 async function inPair(work: (a: Side, b: Side) => Promise<void>): Promise<void> {
-  const [a, b] = [await openSide(), await openSide()];
+  const [a, b] = [await openSide(LOOPBACK, SIDE), await openSide(LOOPBACK, SIDE)];
   try {
     connect(a.qp, b, 1, 2, {});
     connect(b.qp, a, 2, 1, {});

@@ -13,12 +13,11 @@ import {
   WcOpcodeName,
   WcStatusName,
   WrOpcode,
-  openDevice,
   type MemoryRegion,
   type WorkCompletion,
 } from '../../../../host/index.js';
 import { FLUSH_ACCESS } from '../../../support/durable.js';
-import { connect, type Side } from '../../../support/pair.js';
+import { connect, openSide, type Side } from '../../../support/pair.js';
 import type { SlowStoreData } from '../../../support/slow-store.js';
 
 const LOCAL_AND_REMOTE = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_READ;
@@ -37,13 +36,10 @@ interface Kept {
   readonly path: string;
 }
 
-async function openSide(address: string): Promise<Side> {
-  const context = await openDevice({ address, port: 0, progress: 'thread' });
-  const pd = context.allocPd();
-  const cq = context.createCq(1024);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap: { maxSendWr: 256, maxInlineData: 8 } });
-  const buffer = context.alloc(BYTES);
-  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, LOCAL_AND_REMOTE) };
+function openAt(address: string): Promise<Side> {
+  const qp = { cap: { maxSendWr: 256, maxInlineData: 8 } };
+  const options = { bytes: BYTES, access: LOCAL_AND_REMOTE, cqe: 1024, qp };
+  return openSide({ address, port: 0, progress: 'thread' }, options);
 }
 
 /** Two devices; the memory of b is a file's. */
@@ -52,7 +48,7 @@ async function kept(
   body: (world: Kept) => Promise<void>,
 ): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'durable-'));
-  const [a, b] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
+  const [a, b] = [await openAt('127.0.0.1'), await openAt('127.0.0.2')];
   try {
     const attributes = { timeout, retryCnt: 3, rnrRetry: 0, qpAccessFlags: FLUSH_ACCESS };
     connect(a.qp, b, 1, 2, { attributes });
@@ -169,7 +165,7 @@ test('an error of the disk is reported, and no later FLUSH is acknowledged', () 
   }));
 
 test('a store that does not open is an error of addDurable, and takes nothing', async () => {
-  const { context } = await openSide('127.0.0.1');
+  const { context } = await openAt('127.0.0.1');
   try {
     const memory = context.alloc(4096);
     const data = { path: '', millis: 0, counts: new Int32Array(new SharedArrayBuffer(8)) };

@@ -2,9 +2,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { SendFlag, WcStatus, WrOpcode, openDevice } from '../../../../host/index.js';
+import { SendFlag, WcStatus, WrOpcode } from '../../../../host/index.js';
 import { loadPosix } from '../../../../host/link/posix.js';
-import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
+import { connect, openSide, type Side } from '../../../support/pair.js';
 
 const test = suite('device: idle');
 const WINDOWS_MAX = 10;
@@ -16,18 +16,12 @@ test.after.each(async () => {
   sides = [];
 });
 
-async function openSide(address: string): Promise<Side> {
-  const context = await openDevice({ address, port: 0, progress: 'thread' });
-  const pd = context.allocPd();
-  const cq = context.createCq(16);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq });
-  const buffer = context.alloc(4096);
-  const mr = pd.regMr(buffer, ALL_ACCESS);
-  return { context, pd, cq, qp, buffer, mr };
+function openAt(address: string): Promise<Side> {
+  return openSide({ address, port: 0, progress: 'thread' }, { bytes: 4096, cqe: 16 });
 }
 
 test('threads sleep once every timer has fired or was cancelled', async () => {
-  const [a, b] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
+  const [a, b] = [await openAt('127.0.0.1'), await openAt('127.0.0.2')];
   sides = [a, b];
   // 16 ms: they expire while nothing is in flight any more, and eight of them only on a machine
   // that gives a thread no time for 130 ms.

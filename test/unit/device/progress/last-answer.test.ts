@@ -1,8 +1,8 @@
 /** A queue pair ends right after it has received something: its acknowledgement still leaves. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { QpState, SendFlag, WcStatus, WrOpcode, openDevice } from '../../../../host/index.js';
-import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
+import { QpState, SendFlag, WcStatus, WrOpcode } from '../../../../host/index.js';
+import { connect, openSide, type Side } from '../../../support/pair.js';
 
 const PATIENT = { attributes: { timeout: 14, retryCnt: 1 } };
 const ENDS: readonly (readonly [how: string, end: (side: Side) => void])[] = [
@@ -11,13 +11,8 @@ const ENDS: readonly (readonly [how: string, end: (side: Side) => void])[] = [
   ['goes to RESET', ({ qp }) => qp.modify({ qpState: QpState.RESET })],
 ];
 
-async function openSide(address: string, progress: 'thread' | 'poll'): Promise<Side> {
-  const context = await openDevice({ address, port: 0, progress });
-  const pd = context.allocPd();
-  const cq = context.createCq(64);
-  const buffer = context.alloc(4096);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq });
-  return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, ALL_ACCESS) };
+function openAt(address: string, progress: 'thread' | 'poll'): Promise<Side> {
+  return openSide({ address, port: 0, progress }, { bytes: 4096, cqe: 64 });
 }
 
 /** Polls both until `side` has a completion. */
@@ -33,7 +28,7 @@ function completion(side: Side, other: Side): number {
 for (const progress of ['thread', 'poll'] as const) {
   for (const [how, end] of ENDS) {
     test(`a queue pair that has received something and ${how} has acknowledged it: ${progress}`, async () => {
-      const [a, b] = [await openSide('127.0.0.1', progress), await openSide('127.0.0.2', progress)];
+      const [a, b] = [await openAt('127.0.0.1', progress), await openAt('127.0.0.2', progress)];
       try {
         for (let turn = 0; turn < 20; turn++) {
           const qps = [a, b].map(({ pd, cq }) => pd.createQp({ sendCq: cq, recvCq: cq }));

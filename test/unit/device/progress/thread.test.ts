@@ -20,24 +20,20 @@ import {
   openDevice,
   type WorkCompletion,
 } from '../../../../host/index.js';
-import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
+import { ALL_ACCESS, connect, openSide, type Side } from '../../../support/pair.js';
 
 const PATIENT = { attributes: { timeout: 16 } };
 const partner = fileURLToPath(new URL('../../../support/thread-partner.js', import.meta.url));
 
-async function openSide(address: string): Promise<Side> {
-  const context = await openDevice({ address, port: 0, progress: 'thread' });
-  const pd = context.allocPd();
-  const cq = context.createCq(1024);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap: { maxSendWr: 256, maxRecvWr: 256 } });
-  const buffer = context.alloc(1 << 20);
-  const mr = pd.regMr(buffer, ALL_ACCESS);
-  return { context, pd, cq, qp, buffer, mr };
+const SIDE = { bytes: 1 << 20, cqe: 1024, qp: { cap: { maxSendWr: 256, maxRecvWr: 256 } } };
+
+function openAt(address: string): Promise<Side> {
+  return openSide({ address, port: 0, progress: 'thread' }, SIDE);
 }
 
 async function openPair(): Promise<{ a: Side; b: Side; close(): Promise<void> }> {
-  const a = await openSide('127.0.0.1');
-  const b = await openSide('127.0.0.2');
+  const a = await openAt('127.0.0.1');
+  const b = await openAt('127.0.0.2');
   connect(a.qp, b, 1, 2, PATIENT);
   connect(b.qp, a, 2, 1, PATIENT);
   const close = async (): Promise<void> => {
@@ -176,7 +172,7 @@ test('posting in ERR is flushed, and an asynchronous event comes', async () => {
 });
 
 test('an address that is taken, or malformed, is refused as without a thread', async () => {
-  const side = await openSide('127.0.0.1');
+  const side = await openAt('127.0.0.1');
   const { port } = side.context.local;
   const message = /port \d+ on 127\.0\.0\.1 is taken by this process/;
   await openDevice({ address: '127.0.0.1', port, progress: 'thread' }).then(
@@ -203,7 +199,7 @@ test('peers are served while the main thread is blocked, and the process then en
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const next = async (): Promise<Record<string, unknown>> =>
     JSON.parse((await lines.next()).value as string) as Record<string, unknown>;
-  const a = await openSide('127.0.0.2');
+  const a = await openAt('127.0.0.2');
   const { port, qpNum, addr, rkey } = await next();
   const there = {
     context: { local: Endpoint.parse('127.0.0.1', port as number) },
@@ -239,8 +235,8 @@ test('peers are served while the main thread is blocked, and the process then en
 });
 
 test('timers run for requests of a thread that polled without a pause and stopped', async () => {
-  const a = await openSide('127.0.0.1');
-  const b = await openSide('127.0.0.2');
+  const a = await openAt('127.0.0.1');
+  const b = await openAt('127.0.0.2');
   connect(a.qp, b, 1, 2, { attributes: { timeout: 10, retryCnt: 1 } });
   // The peer will not answer.
   b.qp.destroy();

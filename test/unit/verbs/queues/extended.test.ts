@@ -17,6 +17,7 @@ import {
 import {
   ALL_ACCESS,
   connect,
+  makeDatagramsReady,
   makePair,
   type Pair,
   type PairOptions,
@@ -232,9 +233,7 @@ test('a datagram without an address keeps its batch back', async () => {
   const qpType = QpType.UD;
   const sendOpsFlags = QpExWith.SEND;
   const qp = context.createQpEx({ pd, qpType, sendCq: cq, recvCq: cq, sendOpsFlags });
-  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: 1 });
-  qp.modify({ qpState: QpState.RTR });
-  qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
+  makeDatagramsReady(qp, 1);
   qp.wrStart();
   qp.wrSend();
   qp.wrSetUdAddr(pd.createAh({ dgid: pair.b.context.local.gid }), 77, 1);

@@ -1,15 +1,16 @@
 /*
- * Which windows of the device's memory a range of program addresses gets. A range has one window for
- * good, and neighbouring ranges have neighbouring windows, so that regions may overlap in any way.
+ * Which apertures of the device's memory a range of program addresses gets. A range has one
+ * aperture for good, and neighbouring ranges have neighbouring apertures, so that regions may
+ * overlap in any way.
  *
  * Ranges that are near each other keep their distance, since later regions may span them; each
  * other range goes into the smallest gap that has room for it and for neighbours. A place at the
  * same distance for distant ranges, or in the longest gap, would divide the gaps that large regions
  * need: four processes of an MPI program registered 76 MiB of 128, and the last 38 found no place.
  */
-#include "windows.h"
+#include "apertures.h"
 
-/* Ranges are near within this part of all windows; a gap is divided with as much room. */
+/* Ranges are near within this part of all apertures; a gap is divided with as much room. */
 #define ROOM_SHARE 32
 
 static size_t smaller(size_t a, size_t b)
@@ -17,8 +18,8 @@ static size_t smaller(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/* Whether the windows from `first` on are free, or belong to these ranges already. */
-static bool fits(const struct vb_windows *all, size_t first, uintptr_t range, size_t count)
+/* Whether the apertures from `first` on are free, or belong to these ranges already. */
+static bool fits(const struct vb_apertures *all, size_t first, uintptr_t range, size_t count)
 {
 	if (first > all->count || count > all->count - first)
 		return false;
@@ -28,8 +29,10 @@ static bool fits(const struct vb_windows *all, size_t first, uintptr_t range, si
 	return true;
 }
 
-/* Where `range` lies if the range of window `i` keeps its distance; all->count: before the first. */
-static size_t relative(const struct vb_windows *all, size_t i, uintptr_t range)
+/*
+ * Where `range` lies if the range of aperture `i` keeps its distance; all->count: before the first.
+ */
+static size_t relative(const struct vb_apertures *all, size_t i, uintptr_t range)
 {
 	uintptr_t owner = all->list[i].range;
 	if (owner <= range)
@@ -39,10 +42,10 @@ static size_t relative(const struct vb_windows *all, size_t i, uintptr_t range)
 }
 
 /*
- * The place that ranges with windows leave to [range, end), if any lies in it. False: none does;
+ * The place that ranges with apertures leave to [range, end), if any lies in it. False: none does;
  * `*first` is all->count if their places cannot be joined.
  */
-static bool is_forced(const struct vb_windows *all, uintptr_t range, size_t count, size_t *first)
+static bool is_forced(const struct vb_apertures *all, uintptr_t range, size_t count, size_t *first)
 {
 	bool found = false;
 	for (size_t i = 0; i < all->count; i++) {
@@ -59,7 +62,7 @@ static bool is_forced(const struct vb_windows *all, uintptr_t range, size_t coun
 }
 
 /* A free place at its distance from the nearest range, or all->count. */
-static size_t place_near(const struct vb_windows *all, uintptr_t range, size_t count)
+static size_t place_near(const struct vb_apertures *all, uintptr_t range, size_t count)
 {
 	uintptr_t end = range + count * all->bytes;
 	uintptr_t least = (all->count / ROOM_SHARE + 1) * all->bytes;
@@ -79,10 +82,10 @@ static size_t place_near(const struct vb_windows *all, uintptr_t range, size_t c
 }
 
 /*
- * The first window in the smallest gap with room on both sides; without such a gap in the middle of
- * the largest. all->count: no gap is large enough.
+ * The first aperture in the smallest gap with room on both sides; without such a gap in the middle
+ * of the largest. all->count: no gap is large enough.
  */
-static size_t place_in_gap(const struct vb_windows *all, size_t count)
+static size_t place_in_gap(const struct vb_apertures *all, size_t count)
 {
 	size_t room = all->count / ROOM_SHARE, wanted = count + 2 * room;
 	size_t best = all->count, size = 0, begin = 0;
@@ -100,7 +103,7 @@ static size_t place_in_gap(const struct vb_windows *all, size_t count)
 	return best == all->count ? best : best + smaller((size - count) / 2, room);
 }
 
-size_t vb_choose_windows(const struct vb_windows *all, uintptr_t range, size_t count)
+size_t vb_choose_apertures(const struct vb_apertures *all, uintptr_t range, size_t count)
 {
 	size_t first = all->count;
 	if (is_forced(all, range, count, &first))

@@ -1,4 +1,4 @@
-/** windows.c, compiled with AddressSanitizer where gcc has it: places of program ranges. */
+/** apertures.c, compiled with AddressSanitizer where gcc has it: places of program ranges. */
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -8,9 +8,9 @@ import { root } from '../../support/paths.js';
 import { Workspace } from '../../support/processes.js';
 import { Random } from '../../simulation/random.js';
 
-const test = suite('unit/bridge/windows');
-const MIB_WINDOWS = 16;
-/** Bytes of a window. */
+const test = suite('unit/bridge/apertures');
+const MIB_APERTURES = 16;
+/** Bytes of an aperture. */
 const BYTES = 0x10000;
 
 type Line = readonly ['place' | 'free' | 'clear', number, number];
@@ -19,16 +19,16 @@ function hasCompiler(): boolean {
   return existsSync('/usr/bin/gcc') && existsSync('/usr/include/stdio.h');
 }
 
-/** Result of windows.c for each `place`: a window, or -1. */
+/** Result of apertures.c for each `place`: an aperture, or -1. */
 async function answers(lines: readonly Line[]): Promise<number[]> {
   let found: number[] = [];
   await Workspace.use(async (space) => {
-    const program = space.path('windows');
+    const program = space.path('apertures');
     const sanitizer = execFileSync('gcc', ['-print-file-name=libasan.so'], { encoding: 'utf8' });
     const flags = existsSync(sanitizer.trim()) ? ['-fsanitize=address,undefined'] : [];
     const folder = fileURLToPath(new URL('host/bridge/', root));
-    const harness = fileURLToPath(new URL('test/unit/bridge/windows.c', root));
-    const files = [harness, `${folder}windows.c`];
+    const harness = fileURLToPath(new URL('test/unit/bridge/apertures.c', root));
+    const files = [harness, `${folder}apertures.c`];
     execFileSync('gcc', ['-std=gnu11', '-O1', ...flags, `-I${folder}`, ...files, '-o', program]);
     const input = lines.map((line) => `${line[0]} ${line[1].toString(16)} ${line[2].toString(16)}`);
     const text = execFileSync(program, { input: input.join('\n'), encoding: 'utf8' });
@@ -37,8 +37,8 @@ async function answers(lines: readonly Line[]): Promise<number[]> {
   return found;
 }
 
-/** Sizes that a process of Open MPI over UCX registers, in windows: 76 MiB. */
-const MPI_SIZES = [9, 6, 1.5 * 4, 38, 20, 10].map((mib) => Math.ceil(mib * MIB_WINDOWS));
+/** Sizes that a process of Open MPI over UCX registers, in apertures: 76 MiB. */
+const MPI_SIZES = [9, 6, 1.5 * 4, 38, 20, 10].map((mib) => Math.ceil(mib * MIB_APERTURES));
 
 /** The same sizes at addresses that fall, with gaps as the loader leaves them. */
 function mpiRanges(random: Random): Line[] {
@@ -59,14 +59,14 @@ if (hasCompiler()) {
   test('the ranges of an MPI process find places in 128 MiB wherever they lie', async () => {
     const lines: Line[] = [];
     for (let seed = 1; seed <= 2000; seed++) {
-      lines.push(['clear', 128 * MIB_WINDOWS, BYTES], ...mpiRanges(new Random(seed)));
+      lines.push(['clear', 128 * MIB_APERTURES, BYTES], ...mpiRanges(new Random(seed)));
     }
     const places = await answers(lines);
     assert.is(places.length, 2000 * MPI_SIZES.length);
     assert.is(places.filter((first) => first < 0).length, 0);
   });
 
-  test('a range keeps its window, and its neighbours get the neighbouring windows', async () => {
+  test('a range keeps its aperture, and its neighbours get the neighbouring apertures', async () => {
     const [low, same, above, below, spanning] = await answers([
       ['clear', 1024, BYTES],
       ['place', 0x1000, 4],
@@ -86,7 +86,7 @@ if (hasCompiler()) {
       ['clear', 64, BYTES],
       ['place', 0x1000, 20],
       ['place', 0x9000, 20],
-      // From the first to behind the windows of the second.
+      // From the first to behind the apertures of the second.
       ['place', 0x1000, 50],
       ['free', 0x9000, 20],
       ['place', 0x1000, 50],
@@ -96,7 +96,7 @@ if (hasCompiler()) {
     assert.ok(again! >= 0 || left! > 14, `${left} ${again}`);
   });
 
-  test('more windows than there are have no place', async () => {
+  test('more apertures than there are have no place', async () => {
     assert.equal(
       await answers([
         ['clear', 16, BYTES],

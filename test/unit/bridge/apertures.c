@@ -1,23 +1,23 @@
 /*
- * Reads lines "place RANGE COUNT", "free RANGE COUNT", "clear WINDOWS BYTES" and prints the first
- * window of each place, or -1. Numbers are hexadecimal; ranges count in windows.
+ * Reads lines "place RANGE COUNT", "free RANGE COUNT", "clear APERTURES BYTES" and prints the first
+ * aperture of each place, or -1. Numbers are hexadecimal; ranges count in apertures.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "windows.h"
+#include "apertures.h"
 
-static struct vb_windows all;
+static struct vb_apertures all;
 
 static void clear(size_t count, uintptr_t bytes)
 {
 	free(all.list);
-	all = (struct vb_windows){ .list = calloc(count, sizeof *all.list), .count = count, .bytes = bytes };
+	all = (struct vb_apertures){ .list = calloc(count, sizeof *all.list), .count = count, .bytes = bytes };
 }
 
 static long place(uintptr_t range, size_t count)
 {
-	size_t first = vb_choose_windows(&all, range, count);
+	size_t first = vb_choose_apertures(&all, range, count);
 	if (first == all.count)
 		return -1;
 	for (size_t i = 0; i < count; i++)
