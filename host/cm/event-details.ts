@@ -1,4 +1,4 @@
-/** What an event of the connection manager carries besides its ids. */
+/** Parameters of connection manager events besides their ids. */
 import type { AddressAttributes } from '../verbs/queues/address-attributes.js';
 
 /** `rdma_conn_param`: what both sides agree upon. What is left out, the device decides. */

@@ -72,7 +72,7 @@ interface Direction {
   readonly encrypts: boolean;
 }
 
-/** What of the fuzzed world concerns keys. */
+/** The part of the fuzzed world that concerns keys. */
 interface KeyedWorld {
   readonly device: Device;
   readonly exports: EngineExports;

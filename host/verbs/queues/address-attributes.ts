@@ -99,7 +99,7 @@ export function answerPort(sourcePort: number): number {
 }
 
 /**
- * `ibv_init_ah_from_wc`: where the datagram that `wc` tells of came from. `grh`: the first 40 bytes
+ * `ibv_init_ah_from_wc`: the sender of the datagram that `wc` completes. `grh`: the first 40 bytes
  * of the buffer that it was received into. Throws MisuseError.
  */
 export function addressOfSender(wc: WorkCompletion, grh: Uint8Array): AddressAttributes {

@@ -15,7 +15,7 @@ export interface PooledRegion {
   noteInvalidator(queuePair: Invalidator): void;
 }
 
-/** What of a work request concerns a region of a pool. */
+/** Fields of a work request that concern a region of a pool. */
 interface RegionRequest {
   readonly opcode: number;
   readonly invalidateRkey?: number;
