@@ -8,6 +8,7 @@ import * as assert from 'uvu/assert';
 import dgram, { type RdpEvent, type RdpOptions, type Socket } from '../../../host/dgram/index.js';
 import { openDevice, rds } from '../../../host/index.js';
 import { RdsSocket } from '../../../host/rds/socket/socket.js';
+import { until as within } from '../../support/until.js';
 
 /** A busy machine is slow: callbacks of a queued datagram tell when RDP has it. */
 const PATIENT = { retryMillis: 100_000, callbackMillis: 100_000 };
@@ -46,7 +47,7 @@ async function switched(one: Socket, other: Socket): Promise<void> {
     one.send('', port, address);
     await sleep(5);
   }
-  while (heard < sent) await sleep(1);
+  await until(() => heard >= sent);
   other.off('message', hear);
 }
 
@@ -56,9 +57,7 @@ function texts(socket: nodeDgram.Socket): string[] {
   return list;
 }
 
-async function until(isTrue: () => boolean): Promise<void> {
-  while (!isTrue()) await sleep(1);
-}
+const until = (isTrue: () => boolean): Promise<void> => within(isTrue, 60_000);
 
 test('the first datagram to a silent peer leaves at once, and later ones do not wait either', async () => {
   // The peer's port 4791 neither answers nor rejects.

@@ -64,8 +64,11 @@ async function withServer(
   const server = await serve(limits);
   try {
     const first = await open('127.1.63.2', server);
-    await body(server, first);
-    await first.close();
+    try {
+      await body(server, first);
+    } finally {
+      await first.close();
+    }
   } finally {
     await server.close();
   }
@@ -105,12 +108,15 @@ function ucQueuePair(context: Context, pd = context.allocPd(), cq = context.crea
 
 async function duringFlood(server: Server, qpns: readonly number[], work: () => Promise<void>) {
   const junk = await Junk.start({ target: TARGET, qpns });
-  const before = dropped(server.context);
-  const sent = junk.send(FLOOD);
-  await work();
-  const { packets } = await sent;
-  await junk.close();
-  return { packets, dropped: dropped(server.context) - before };
+  try {
+    const before = dropped(server.context);
+    const sent = junk.send(FLOOD);
+    await work();
+    const { packets } = await sent;
+    return { packets, dropped: dropped(server.context) - before };
+  } finally {
+    await junk.close();
+  }
 }
 
 if (posix) {
