@@ -114,7 +114,11 @@ for (const encrypt of [false, true]) {
         if (round === 1) theirs.qp.rotateKey();
       }
       const readable = world.sent.filter((bytes) => Buffer.from(bytes).includes(SECRET));
-      assert.is(readable.length, encrypt ? 0 : 6, 'packets with the text in them');
+      // By queue pair and PSN: on a busy machine a packet may be retransmitted.
+      const place = (bytes: Uint8Array): string =>
+        `${[...bytes.subarray(5, 8), ...bytes.subarray(9, 12)]}`;
+      const places = new Set(readable.map(place));
+      assert.is(places.size, encrypt ? 0 : 6, 'packets with the text in them');
       assert.is(Number(world.a.counters().dropTag + world.b.counters().dropTag), 0);
       await ours.disconnect();
       await theirs.disconnected;
