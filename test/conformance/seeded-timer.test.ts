@@ -73,32 +73,66 @@ test('a repetition that was needless makes the next one later, though it measure
     }
   }));
 
+const MTU = 256;
+const THREE = { ...OWN_KIND, mtu: Mtu.MTU_256, attributes: { timeout: LONG } };
+
+/** The first WRITE is acknowledged after `micros`, the first round trip that is measured. */
+function measure(wire: Wire, micros: number): void {
+  wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: SendFlag.SIGNALED });
+  wire.takePackets();
+  wire.clock.advance(micros);
+  wire.acknowledge(0x100);
+}
+
+/**
+ * Of the three packets of a WRITE two are lost, and the answer to the third. `micros` after the
+ * first one was retransmitted a report names the third. Returns the time until the retransmission.
+ */
+function loseTwo(wire: Wire, psn: number, micros: number): number {
+  wire.post(WrOpcode.RDMA_WRITE, 3 * MTU, { sendFlags: SendFlag.SIGNALED });
+  assert.is(wire.takePackets().length, 3);
+  let delay = 0;
+  for (; delay < 600_000 && wire.takePackets().length === 0; delay++) wire.clock.advance(1);
+  wire.clock.advance(micros);
+  const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  wire.sendPacket({ opcode, psn, syndrome: NakCode.PSN_SEQUENCE_ERROR, aheadLow: 0b1n });
+  return delay;
+}
+
 test('of a packet whose answer was lost no time before the retransmission is a round trip', () =>
-  onWire({ ...OWN_KIND, mtu: Mtu.MTU_256, attributes: { timeout: LONG } }, (wire) => {
+  onWire(THREE, (wire) => {
     const roundTrip = 300;
-    wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: SendFlag.SIGNALED });
-    wire.takePackets();
-    wire.clock.advance(roundTrip);
-    wire.acknowledge(0x100);
+    measure(wire, roundTrip);
     const delays = Array.from({ length: 60 }, (_, index) => {
       const psn = 0x101 + 3 * index;
-      wire.post(WrOpcode.RDMA_WRITE, 3 * 256, { sendFlags: SendFlag.SIGNALED });
-      assert.is(wire.takePackets().length, 3);
-      let micros = 0;
-      for (; micros < 500_000 && wire.takePackets().length === 0; micros += 50) {
-        wire.clock.advance(50);
-      }
-      wire.clock.advance(roundTrip);
-      // Two packets were lost, and what the peer answered to the third.
-      const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
-      wire.sendPacket({ opcode, psn, syndrome: NakCode.PSN_SEQUENCE_ERROR, aheadLow: 0b1n });
+      const delay = loseTwo(wire, psn, roundTrip);
       wire.clock.advance(2 * roundTrip);
       wire.takePackets();
       wire.acknowledge(psn + 2);
-      return micros;
+      return delay;
     });
-    assert.ok(wire.qp.pathState()!.roundTripMicros < 2 * roundTrip, `${delays} us`);
+    assert.is(wire.qp.pathState()!.roundTripMicros, roundTrip);
     assert.ok(Math.max(...delays.slice(1)) < 5000, `${delays} us`);
+  }));
+
+for (const [roundTrip, counted] of [
+  [304, 1000],
+  [2000, 4000],
+] as const) {
+  test(`an answer ahead of any round trip is of a longer path: ${counted} us count at most`, () =>
+    onWire(THREE, (wire) => {
+      measure(wire, roundTrip);
+      loseTwo(wire, 0x101, roundTrip - 1);
+      const { roundTripMicros, roundTripLeastMicros } = wire.qp.pathState()!;
+      assert.is(roundTripMicros, roundTrip + (counted - roundTrip) / 8);
+      assert.is(roundTripLeastMicros, roundTrip);
+    }));
+}
+
+test('where no round trip is known, an answer after a retransmission counts as 1 ms', () =>
+  onWire(THREE, (wire) => {
+    loseTwo(wire, 0x100, 5);
+    assert.is(wire.qp.pathState()!.roundTripMicros, 1000);
   }));
 
 test('a measured round trip replaces the seed', () =>
