@@ -25,7 +25,7 @@ const LAID = `const laid = (text) => {
   return { size, fields };
 };`;
 
-/** All words in the code of the sources of a bundle: it needs no other field name. */
+/** The words in the code of the sources of a bundle, for each layout: it needs no other field name. */
 async function wordsOf({ esbuild, initialOptions: { plugins, ...options } }) {
   const { metafile } = await esbuild.build({
     ...options,
@@ -34,16 +34,30 @@ async function wordsOf({ esbuild, initialOptions: { plugins, ...options } }) {
     metafile: true,
   });
   const sources = Object.keys(metafile.inputs).filter((name) => name.endsWith('.ts'));
-  return new Set(sources.flatMap((name) => codeOf(name).match(/\w+/g) ?? []));
+  const words = sources.map((name) => [name, new Set(codeOf(name).match(/\w+/g))]);
+  const all = new Set(words.flatMap(([, found]) => [...found]));
+  return (layout) => {
+    const reader = READERS.get(layout);
+    const readers = words.filter(([, found]) => found.has(layout));
+    if (reader && readers.some(([name]) => name !== reader))
+      throw new Error(`compact-abi: ${layout} must be read by ${reader} alone`);
+    return reader ? (readers[0]?.[1] ?? new Set()) : all;
+  };
 }
 
 const codeOf = (name) => readFileSync(name, 'utf8').replace(/\/\*[^]*?\*\/|^\s*\/\/.*$/gm, '');
 
+/** Layouts whose fields the application reads by name (`context.counters()`): all are kept. */
+const PUBLIC = new Set(['CountersLayout']);
+/** Layouts that one source alone reads, from a private field: only its words are kept. */
+const READERS = new Map([['QueuePairLayout', 'host/verbs/queues/queue-pair.ts']]);
+
 /** The fields as words: a name, and its kind if it differs from the previous field's kind. */
-function laidOut(words, name, fields) {
+function laidOut(wordsFor, name, fields) {
   let last = 'u32';
+  const kept = wordsFor(name);
   const laid = [...fields.matchAll(/(\w+): \[(\d+), '(\w+)'\]/g)].map(([, field, , kind]) => {
-    const known = words.has(field) ? field : '';
+    const known = PUBLIC.has(name) || kept.has(field) ? field : '';
     const word = kind === last ? known : `${known}:${kind}`;
     last = kind;
     return word;
@@ -51,7 +65,10 @@ function laidOut(words, name, fields) {
   return `export const ${name} = /* @__PURE__ */ laid('${laid.join(' ')}');`;
 }
 
-/** An enum as words: a name, and its value if it is not the previous value + 1. */
+/**
+ * An enum as words: a name, and its value if it is not the previous value + 1. A colon alone is
+ * twice the previous value.
+ */
 const ENUMS =
   /^export const (\w+) = \/\* @__PURE__ \*\/ Object\.freeze\(\{\n((?: {2}\w+: \d+,\n)+)\}\);/gm;
 const COUNTED = `const counted = (text) => {
@@ -59,7 +76,7 @@ const COUNTED = `const counted = (text) => {
   let next = 0;
   for (const word of text.split(' ')) {
     const [name, value] = word.split(':');
-    if (value) next = +value;
+    if (value != null) next = +value || 2 * next - 2;
     members[name] = next++;
   }
   return members;
@@ -68,7 +85,8 @@ const COUNTED = `const counted = (text) => {
 function countedOut(whole, name, members) {
   let next = 0;
   const counted = [...members.matchAll(/(\w+): (\d+)/g)].map(([, member, value]) => {
-    const word = Number(value) === next ? member : `${member}:${value}`;
+    const isTwice = next > 1 && Number(value) === 2 * next - 2;
+    const word = Number(value) === next ? member : `${member}:${isTwice ? '' : value}`;
     next = Number(value) + 1;
     return word;
   });
@@ -79,11 +97,11 @@ export const compactAbi = {
   name: 'compact-abi',
   setup(build) {
     build.onLoad({ filter: /\/build\/abi\.js$/ }, async ({ path }) => {
-      const words = await wordsOf(build);
+      const wordsFor = await wordsOf(build);
       const text = readFileSync(path, 'utf8');
       const contents = text
         .replace(NAMES, 'export const $1 = /* @__PURE__ */ named($2);')
-        .replace(LAYOUTS, (_, name, fields) => laidOut(words, name, fields))
+        .replace(LAYOUTS, (_, name, fields) => laidOut(wordsFor, name, fields))
         .replace(ENUMS, countedOut);
       return { contents: `${NAMED}\n${LAID}\n${COUNTED}\n${contents}`, loader: 'js' };
     });

@@ -50,8 +50,7 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
         (verb === 'accept'
           ? 'no RTU came from the peer; it has ended'
           : event.id.authRule
-            ? `no authentic answer came from the peer; ${open}, and that nothing on the way changes ` +
-              'packets (an answer without a right tag is dropped)'
+            ? `no authentic answer came from the peer (packets without a right tag are dropped); ${open}`
             : `no answer came from the peer; ${open}`);
       return new ConnectError('ETIMEDOUT', `${verb}: ${why}`, event);
     }

@@ -21,6 +21,15 @@ interface Range {
   size: number;
 }
 
+/** `alloc` of `size` bytes: RefusalError ENOMEM. */
+export function tooLittleMemory(size: number, bytesFree: number): RefusalError {
+  return new RefusalError(
+    'ENOMEM',
+    `alloc: no ${size} bytes in a row are left in the device's memory (` +
+      `${bytesFree} free in all), or no entry; open it with a larger memoryBytes`,
+  );
+}
+
 export class Heap implements UserHeap {
   readonly #free: Range[];
   readonly #taken = new Map<number, number>();
@@ -63,11 +72,7 @@ export class Heap implements UserHeap {
       this.#fresh = Math.max(this.#fresh, end);
       return address;
     }
-    throw new RefusalError(
-      'ENOMEM',
-      `alloc: no ${size} bytes in a row are left in the device's memory (` +
-        `${this.#bytesFree} free in all); open it with a larger memoryBytes`,
-    );
+    throw tooLittleMemory(size, this.#bytesFree);
   }
 
   /** Gives back what `alloc` returned. Throws MisuseError for any other address. */

@@ -5,7 +5,7 @@
 import { BlockParametersLayout, Errno } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { ArenaMemory } from './arena.js';
-import type { UserHeap } from './heap.js';
+import { tooLittleMemory, type UserHeap } from './heap.js';
 import { structAt, type Struct } from './struct.js';
 import { releaseUnheld, type FileStorage } from './unheld-storage.js';
 
@@ -102,11 +102,7 @@ export class SharedHeap implements UserHeap {
     struct.alignment = ALIGNMENT;
     const fits = size < 2 ** 32;
     if (!fits || this.#arena.exports.allocBlock(this.#context, this.#parameters) !== Errno.OK) {
-      throw new RefusalError(
-        'ENOMEM',
-        `alloc: no ${size} bytes in a row are left in the device's memory (` +
-          `${this.bytesFree} free in all), or no entry; open it with a larger memoryBytes`,
-      );
+      throw tooLittleMemory(size, this.bytesFree);
     }
     return struct.address;
   }

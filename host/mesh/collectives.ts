@@ -318,7 +318,7 @@ export class Collectives {
       const [offset, elements] = what(call.members.indexOf(peer.id));
       const scratch = await peer.scratch;
       if (scratch.length !== this.#mesh.scratchBytes) {
-        const rule = `${peer.id} has other scratch memory; use the same collectiveBytes at all members`;
+        const rule = `${peer.id} has other scratch memory; use one collectiveBytes in all members`;
         throw new MeshError('EPROTO', `${call.operation}: ${rule}`, [peer.id]);
       }
       if (call.isOver) throw overError(call);

@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { CountersLayout } from '#build/abi.js';
 import { fetchModule, moduleBytes } from '../../../host/engine/module-bytes.browser.js';
 import { EngineMemory } from '../../../host/engine/memory.js';
 import { root } from '../../support/paths.js';
@@ -52,6 +53,14 @@ function declarationsFrom(start: string): Map<string, string> {
   }
   return found;
 }
+
+test('a page reads every counter, whichever names its own sources use', () => {
+  for (const bundle of ['index', 'mesh', 'transfer']) {
+    const text = read(`build/browser/${bundle}.js`).toString();
+    const missing = Object.keys(CountersLayout.fields).filter((name) => !text.includes(name));
+    assert.equal(missing, [], bundle);
+  }
+});
 
 test('the types of a page name no module of Node: a project need not have @types/node', () => {
   for (const page of ['browser/index', 'browser/mesh']) {
