@@ -25,7 +25,7 @@ const LAID = `const laid = (text) => {
   return { size, fields };
 };`;
 
-/** The words in the code of the sources of a bundle, for each layout: it needs no other field name. */
+/** Words in the code of a bundle's sources, for each layout: it needs no other field name. */
 async function wordsOf({ esbuild, initialOptions: { plugins, ...options } }) {
   const { metafile } = await esbuild.build({
     ...options,
