@@ -44,8 +44,7 @@ const SLOTS_MAX = 256;
 const STAT_BLOCK_BYTES = 512;
 /** The kernel may refuse a lock for want of memory, and grant it at once on a second attempt. */
 const LOCK_ATTEMPTS = 3;
-/** How long others may take to come or go. */
-/** Dozens of processes that start together come one after the other, on a busy machine as well. */
+/** Dozens of processes that start together join one after the other, on a busy machine as well. */
 const JOIN_MILLIS_MAX = 60_000;
 const JOIN_RETRY_MILLIS = 2;
 const JOIN_RETRY_MILLIS_MAX = 50;
