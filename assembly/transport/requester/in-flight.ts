@@ -132,8 +132,8 @@ function sampleRoundTrip(context: Context, qp: QueuePair, psn: u32): void {
  * The timer fired `passed` microseconds ago, between a packet and its acknowledgement. If the least
  * round trip fits into that time, this is the answer to the retransmission, and something was lost:
  * the time before the timer is no part of a round trip. If the answer was late only, a peer that
- * keeps packets ahead of a gap reports the duplicate (`noteNeedless`). Otherwise the path has become
- * longer, at most to twice the usual round trip at a time.
+ * keeps packets ahead of a gap reports the duplicate (`noteNeedless`). Otherwise the path has
+ * become longer, at most to twice the usual round trip at a time.
  */
 function doubtfulSample(qp: QueuePair, sample: u32, passed: u32): u32 {
   const least = leastRoundTrip(qp);
