@@ -14,7 +14,7 @@ export interface UdpPairOptions {
   readonly open: () => OpenOptions;
   /** An Mtu. Default 4096 bytes. */
   readonly mtu?: number;
-  /** As in `modify`: 4.096 us * 2^timeout until something is sent again. Default 10: 4 ms. */
+  /** As in `modify`: 4.096 us * 2^timeout until something is sent again. Default 14: 67 ms. */
   readonly timeout?: number;
 }
 
@@ -27,7 +27,7 @@ export class UdpPair {
     this.b = b;
   }
 
-  static async open({ open, mtu = Mtu.MTU_4096, timeout = 10 }: UdpPairOptions): Promise<UdpPair> {
+  static async open({ open, mtu = Mtu.MTU_4096, timeout = 14 }: UdpPairOptions): Promise<UdpPair> {
     const [a, b] = [await openSide(open(), SIDE), await openSide(open(), SIDE)];
     const attributes = { maxDestRdAtomic: 1, minRnrTimer: 1, timeout, maxRdAtomic: 1 };
     const options = { mtu, attributes, acquainted: true, reorderPackets: SIDE.reorderPackets };

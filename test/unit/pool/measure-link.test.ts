@@ -2,7 +2,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { AccessFlag, measureLink, regionsFor } from '../../../host/index.js';
-import { connect, openSide, type Side } from '../../support/pair.js';
+import { PATIENT, connect, openSide, type Side } from '../../support/pair.js';
 import { expectRejected } from '../../support/refusal.js';
 
 const BYTES = 16384;
@@ -14,8 +14,8 @@ const SIDE = { bytes: BYTES, access: AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_
 async function inPair(work: (a: Side, b: Side) => Promise<void>): Promise<void> {
   const [a, b] = [await openSide(LOOPBACK, SIDE), await openSide(LOOPBACK, SIDE)];
   try {
-    connect(a.qp, b, 1, 2, {});
-    connect(b.qp, a, 2, 1, {});
+    connect(a.qp, b, 1, 2, PATIENT);
+    connect(b.qp, a, 2, 1, PATIENT);
     await work(a, b);
   } finally {
     await a.context.close();

@@ -20,9 +20,8 @@ import {
   openDevice,
   type WorkCompletion,
 } from '../../../../host/index.js';
-import { ALL_ACCESS, connect, openSide, type Side } from '../../../support/pair.js';
+import { ALL_ACCESS, PATIENT, connect, openSide, type Side } from '../../../support/pair.js';
 
-const PATIENT = { attributes: { timeout: 16 } };
 const partner = fileURLToPath(new URL('../../../support/thread-partner.js', import.meta.url));
 
 const SIDE = { bytes: 1 << 20, cqe: 1024, qp: { cap: { maxSendWr: 256, maxRecvWr: 256 } } };

@@ -47,7 +47,7 @@ test.after.each(async () => {
   await ends.close();
 });
 
-async function openPair(timeout = 10): Promise<UdpPair> {
+async function openPair(timeout = 14): Promise<UdpPair> {
   const make = (): UdpBatchLink => new UdpBatchLink({ address: '127.0.0.1', port: 0 });
   pair = await UdpPair.open({ open: over(make, links), timeout });
   return pair;

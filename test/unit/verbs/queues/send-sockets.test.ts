@@ -11,12 +11,10 @@ import {
   WcStatus,
   WrOpcode,
 } from '../../../../host/index.js';
-import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
+import { ALL_ACCESS, PATIENT, connect, type Side } from '../../../support/pair.js';
 
 const PAIRS = 16;
 const FLOWS = 4;
-/** On a crowded machine one thread may wait for its processor longer than all retries take. */
-const PATIENT = { attributes: { timeout: 16 } };
 
 function makeSide(context: Side['context']): Side {
   const pd = context.allocPd();
