@@ -25,6 +25,8 @@ import { ALL_ACCESS } from '../../../support/pair.js';
 const TARGET = '127.1.63.1';
 const PORT = 7463;
 const BYTES = 4096;
+/** Between two looks whether the filter is attached. */
+const LOOK_MILLIS = 20;
 const FLOOD = { to: 'target', perSecond: 60_000, seconds: 3 } as const;
 const { posix } = await loadPosix();
 
@@ -108,13 +110,18 @@ function ucQueuePair(context: Context, pd = context.allocPd(), cq = context.crea
 
 async function duringFlood(server: Server, qpns: readonly number[], work: () => Promise<void>) {
   const junk = await Junk.start({ target: TARGET, qpns });
+  const { arena, controlAddress } = server.context.device;
+  const control = new ControlBlock(arena.memory, controlAddress!);
+  let filteredLooks = 0;
+  const looks = setInterval(() => (filteredLooks += Number(control.isFiltered)), LOOK_MILLIS);
   try {
     const before = dropped(server.context);
     const sent = junk.send(FLOOD);
     await work();
     const { packets } = await sent;
-    return { packets, dropped: dropped(server.context) - before };
+    return { packets, dropped: dropped(server.context) - before, filteredLooks };
   } finally {
+    clearInterval(looks);
     await junk.close();
   }
 }
@@ -132,6 +139,7 @@ if (posix) {
       });
       assert.ok(flood.packets > 50_000, `${flood.packets} packets were sent`);
       assert.ok(flood.dropped < flood.packets / 4, `${flood.dropped} of ${flood.packets}`);
+      assert.ok(flood.filteredLooks > 0, 'the filter was attached');
     }));
 
   test('a UD queue pair takes datagrams of any source: nothing is filtered while there is one', () =>
@@ -140,14 +148,13 @@ if (posix) {
       const ud = server.pd.createQp({ qpType: QpType.UD, sendCq: cq, recvCq: cq });
       ud.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: 1 });
       ud.modify({ qpState: QpState.RTR });
-      let early = 0;
       const flood = await duringFlood(server, [first.qpn], async () => {
         await sleep(1000);
-        early = dropped(server.context);
         await first.write();
       });
-      const late = dropped(server.context) - early;
-      assert.ok(late > flood.packets / 10, `${late} of ${flood.packets}`);
+      // On a busy machine most of it overflows the socket.
+      assert.ok(flood.dropped > 0, `${flood.packets} packets were sent`);
+      assert.is(flood.filteredLooks, 0);
     }));
 
   test('of a peer that is connected in the middle of a flood no packet is lost', () =>
