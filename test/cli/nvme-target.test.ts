@@ -17,7 +17,7 @@ const TARGET = '127.0.71.1';
 const HOST = '127.0.71.2';
 const NQN = 'nqn.2026-01.test:process';
 /** The connection manager asks again after a quarter of one, not after a second. */
-const SOON = { cmResponseTimeout: 16, ackTimeout: 12 };
+const SOON = { cmResponseTimeout: 16, ackTimeout: 14 };
 
 async function serve(workspace: Workspace, ...words: readonly (string | number)[]) {
   const target = workspace.start('nvme-target', ...words, '--bind', TARGET, '--nqn', NQN);

@@ -40,7 +40,7 @@ function sideOf(context: Context): Side {
 function connectTo(side: Side, told: Told, attributes: QpAttributes = {}): void {
   const { address: gid, port, qpNum } = told;
   const peer = { context: { local: { gid, port } }, qp: { qpNum } } as never;
-  connect(side.qp, peer, 1, 1, { attributes: { timeout: 12, retryCnt: 2, ...attributes } });
+  connect(side.qp, peer, 1, 1, { attributes: { timeout: 17, retryCnt: 2, ...attributes } });
 }
 
 async function run(side: Side, opcode: number, told: Told, value?: bigint): Promise<string> {
@@ -288,8 +288,7 @@ function join(member: Member, told: Told, retryCnt = 2): Promise<void> {
   return member.run(
     ({ kept, pair, verbena }, { address, port, qpNum }, retryCnt) => {
       const peer = { context: { local: verbena.Endpoint.parse(address, port) }, qp: { qpNum } };
-      const timeout = retryCnt > 2 ? 14 : 12;
-      pair.connect(kept.qp, peer as never, 1, 1, { attributes: { timeout, retryCnt } });
+      pair.connect(kept.qp, peer as never, 1, 1, { attributes: { timeout: 16, retryCnt } });
     },
     told,
     retryCnt,

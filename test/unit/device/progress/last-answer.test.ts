@@ -2,9 +2,8 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { QpState, SendFlag, WcStatus, WrOpcode } from '../../../../host/index.js';
-import { connect, openSide, type Side } from '../../../support/pair.js';
+import { PATIENT, connect, openSide, type Side } from '../../../support/pair.js';
 
-const PATIENT = { attributes: { timeout: 14, retryCnt: 1 } };
 const ENDS: readonly (readonly [how: string, end: (side: Side) => void])[] = [
   ['is destroyed', ({ qp }) => qp.destroy()],
   ['goes to ERR', ({ qp }) => qp.modify({ qpState: QpState.ERR })],
