@@ -207,6 +207,15 @@ test('a selective acknowledgement of packets that were never sent makes no room'
   assert.equal(psns(wire), range(8, 16));
 });
 
+test('a selective acknowledgement that is overtaken by an acknowledgement has no effect', (wire) => {
+  flushThenWrite(wire, 20);
+  wire.sendPacket({ ...DONE, psn: OURS });
+  wire.acknowledge(OURS + 4);
+  assert.equal(psns(wire), range(8, 13));
+  wire.expectCounted({}, () => [0, 3].forEach((index) => tell(wire, index)));
+  wire.expectSilence();
+});
+
 test.with(STRANGER)('a selective acknowledgement of another implementation is dropped', (wire) => {
   flushThenWrite(wire, 20);
   wire.expectCounted({ dropService: 1 }, () => tell(wire, 5));

@@ -495,10 +495,8 @@ export function receiveArrivalReport(
   words: u32,
 ): void {
   const arrived = psnDistance(qp.psnUnacked, psn);
-  if (arrived > psnDistance(qp.psnUnacked, qp.psnMax)) {
-    context.counters.dropGhost++;
-    return;
-  }
+  // One beyond what was sent is not believed: an acknowledgement overtook this one.
+  if (arrived > psnDistance(qp.psnUnacked, qp.psnMax)) return;
   // While a response is missing, arrivals count one by one.
   if (qp.psnExecuted != qp.psnUnacked) return;
   // It was overtaken by one that says more.
