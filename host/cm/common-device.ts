@@ -14,14 +14,14 @@ const turns = new Map<string, Promise<Context>>();
 
 /**
  * A context of the common device at a local address; the device ends with the last such context.
- * `port`: the UDP port that it must have; undefined: any. If there is no such device, `open` opens it.
+ * If none of them fits, `open` opens one.
  */
 export function commonDevice(
   address: string,
-  port: number | undefined,
+  fits: (context: Context) => boolean,
   open: () => Promise<Context>,
 ): Promise<Context> {
-  const turn = afterwards(turns.get(address), () => find(address, port, open));
+  const turn = afterwards(turns.get(address), () => find(address, fits, open));
   turns.set(address, turn);
   // Its caller handles the rejection.
   turn.catch(() => {}).finally(() => turns.get(address) === turn && turns.delete(address));
@@ -48,14 +48,14 @@ async function afterwards<T>(before: Promise<unknown> | undefined, work: () => P
 
 async function find(
   address: string,
-  port: number | undefined,
+  fits: (context: Context) => boolean,
   open: () => Promise<Context>,
 ): Promise<Context> {
   const known = devices.get(address) ?? [];
   for (const inner of [...known]) {
     const { closing } = inner.siblings;
     if (!closing && !inner.failure) {
-      if (port === undefined || inner.local.port === port) return inner.openDevice();
+      if (fits(inner)) return inner.openDevice();
       continue;
     }
     // Its port is free again when it is closed.

@@ -37,7 +37,7 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
       const name = rejectReasonName(event.status);
       let why = `the peer refuses: ${name}`;
       if (event.status === RejectReason.INVALID_SERVICE_ID) {
-        why = `the peer has no listener at that port (${name}); start it, or check the port`;
+        why = `the peer has no listener at that port (${name}); start it, or check port and UDP port`;
       } else if (event.status === RejectReason.NO_QP)
         why += '; it has no memory left for a queue pair';
       return new ConnectError('ECONNREFUSED', `${verb}: ${why}`, event);

@@ -8,7 +8,7 @@ import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
 import { ROCE_PORT } from '../link/link.js';
 import { localAddressTowards } from '../link/interface.js';
-import { warnOfOtherPort } from '../link/udp/other-port.js';
+import { portTowards, warnOfOtherPort } from '../link/udp/other-port.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
@@ -498,14 +498,18 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
 }
 
 /**
- * @internal Opens a device at the local address that reaches the remote one. If UDP port 4791 is
- * taken, the device uses another port and warns.
+ * @internal Opens a device at the local address that reaches the remote one, at UDP port `port`.
+ * If that is taken, the device uses another one and warns.
  */
-export async function openTowards(address: string, device: UdpOpenOptions = {}): Promise<Context> {
+export async function openTowards(
+  address: string,
+  device: UdpOpenOptions = {},
+  port = portTowards(address),
+): Promise<Context> {
   checkObject('connect', device, 'device');
   const local = device.address ?? (await localAddressTowards(address));
   try {
-    return await openDevice({ ...device, address: local });
+    return await openDevice({ port, ...device, address: local });
   } catch (error) {
     const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
     if (!isTaken || device.port !== undefined) throw error;
@@ -519,7 +523,8 @@ export async function openTowards(address: string, device: UdpOpenOptions = {}):
 async function deviceTowards(address: string, device?: UdpOpenOptions): Promise<Context> {
   if (device !== undefined) return openTowards(address, device);
   const local = await localAddressTowards(address);
-  return commonDevice(local, undefined, () =>
+  const any = (): boolean => true;
+  return commonDevice(local, any, () =>
     openTowards(address, { address: local, memoryBytes: COMMON_MEMORY_BYTES }),
   );
 }
@@ -530,7 +535,8 @@ async function deviceAt(address: string, device?: UdpOpenOptions): Promise<Conte
     checkObject('listen', device, 'device');
     return openDevice({ ...device, address });
   }
-  return commonDevice(address, ROCE_PORT, () =>
+  const isFound = ({ local }: Context): boolean => local.port === ROCE_PORT;
+  return commonDevice(address, isFound, () =>
     openDevice({ address, memoryBytes: COMMON_MEMORY_BYTES }),
   );
 }

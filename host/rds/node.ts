@@ -8,6 +8,7 @@ import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { localAddressTowards } from '../link/interface.js';
+import { ROCE_PORT } from '../link/link.js';
 import { checkContext, type Context } from '../verbs/context.js';
 import { ACCESS_FILE, ownIdentity, readAccessList } from './access.js';
 import type { Identity } from './protocol/identity.js';
@@ -322,7 +323,7 @@ export class RdsNode {
     let context: Context | undefined;
     try {
       const address = await localAddressTowards(peer.gid.toString());
-      context = await openTowards(address, { address, keepsAlive: false });
+      context = await openTowards(address, { address, keepsAlive: false }, ROCE_PORT);
       this.#own.add(context);
       if (this.#isClosed) return void (await context.close());
       this.addDevice(context);

@@ -4,6 +4,7 @@ import { COMMON_MEMORY_BYTES, commonDevice, commonDeviceMoved } from '../cm/comm
 import { openTowards } from '../cm/connect.js';
 import { followAddress } from '../cm/follow-address.js';
 import { localAddressTowards } from '../link/interface.js';
+import { ROCE_PORT } from '../link/link.js';
 import type { Context } from '../verbs/context.js';
 import type { UdpOpenOptions } from '../verbs/open-device.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
@@ -75,21 +76,36 @@ export async function useDevice(
   }
 }
 
+/** Devices that were opened for a server. Their port is in its URL. */
+const servers = new WeakSet<Context['device']>();
+
+/** May a server, or a client, use the device of a context? */
+function fitsAs({ remote, udpPort }: Direction): (context: Context) => boolean {
+  if (udpPort !== undefined) return ({ local }) => local.port === udpPort;
+  if (remote !== undefined) return () => true;
+  return ({ local, device }) => local.port === ROCE_PORT || servers.has(device);
+}
+
 async function open(
-  { local, remote, udpPort }: Direction,
+  direction: Direction,
   bytes: number,
   device: UdpOpenOptions | undefined,
 ): Promise<Context> {
+  const { local, remote, udpPort } = direction;
   const address = device?.address ?? local ?? (await localAddressTowards(remote!));
   const port = udpPort === undefined ? {} : { port: udpPort };
   const isLarge = bytes > COMMON_BYTES_MAX;
   const memoryBytes = isLarge
     ? Math.min(MEMORY_BYTES_MAX, bytes + HEADROOM_BYTES)
     : COMMON_MEMORY_BYTES;
-  const target = remote ?? address;
-  if (device) {
-    return openTowards(target, { ...(isLarge && { memoryBytes }), ...port, ...device, address });
-  }
-  const make = (): Promise<Context> => openTowards(target, { memoryBytes, ...port, address });
-  return isLarge ? make() : commonDevice(address, udpPort, make);
+  const openAt = async (options: UdpOpenOptions): Promise<Context> => {
+    if (remote !== undefined) return openTowards(remote, options);
+    // Clients look for a server at 4791.
+    const context = await openTowards(address, options, ROCE_PORT);
+    servers.add(context.device);
+    return context;
+  };
+  if (device) return openAt({ ...(isLarge && { memoryBytes }), ...port, ...device, address });
+  const make = (): Promise<Context> => openAt({ memoryBytes, ...port, address });
+  return isLarge ? make() : commonDevice(address, fitsAs(direction), make);
 }

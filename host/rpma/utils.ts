@@ -4,7 +4,7 @@ import { lookUp } from '../cm/address-info.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
 import { localAddressTowards } from '../link/interface.js';
-import { warnOfOtherPort } from '../link/udp/other-port.js';
+import { portTowards, warnOfOtherPort } from '../link/udp/other-port.js';
 import { checkContext, type Context } from '../verbs/context.js';
 import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import { UtilIbvContext } from './constants.js';
@@ -29,7 +29,7 @@ export async function utilsGetIbvContext(
   if (type === UtilIbvContext.LOCAL) return openDevice({ ...options, address });
   const local = options.address ?? (await localAddressTowards(address));
   try {
-    return await openDevice({ ...options, address: local });
+    return await openDevice({ port: portTowards(address), ...options, address: local });
   } catch (error) {
     const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
     if (!isTaken || options.port !== undefined) throw error;

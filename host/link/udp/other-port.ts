@@ -3,10 +3,9 @@
  * Verbena peers answer to that port. Linux and RoCE cards send every packet to port 4791 (IBA annex
  * A17.4.3): their answers reach the process that holds port 4791, and the connection times out.
  */
-import { networkInterfaces } from 'node:os';
 import { warn } from '../../base/warning.js';
 import { Endpoint, Gid } from '../endpoint.js';
-import { isLoopback } from '../interface.js';
+import { isOurs } from '../interface.js';
 import { ROCE_PORT } from '../link.js';
 import { describeHolder } from './port-holder.js';
 
@@ -14,10 +13,19 @@ import { describeHolder } from './port-holder.js';
 const reported = new Set<string>();
 
 /**
+ * UDP port of a device that connects to `target`. Linux and RoCE cards answer to 4791 only. A peer
+ * on this machine runs Verbena and answers to any port: 4791 is left to servers, whose clients look
+ * for them there after a restart.
+ */
+export function portTowards(target: string): number {
+  return isOurs(Gid.parse(target)) ? 0 : ROCE_PORT;
+}
+
+/**
  * Prints the warning, unless `target` is an address of this machine: that peer runs Verbena.
  */
 export async function warnOfOtherPort({ gid, port }: Endpoint, target: string): Promise<void> {
-  if (port === ROCE_PORT || reported.has(`${gid}`) || isOfThisMachine(Gid.parse(target))) return;
+  if (port === ROCE_PORT || reported.has(`${gid}`) || isOurs(Gid.parse(target))) return;
   reported.add(`${gid}`);
   warn(await otherPortSentence(gid, port));
 }
@@ -35,10 +43,4 @@ export async function otherPortSentence(gid: Gid, port?: number): Promise<string
     `out. Take another address of this machine (device.address, --bind), share one device ` +
     `between the processes (name), or end that process`
   );
-}
-
-function isOfThisMachine(gid: Gid): boolean {
-  if (isLoopback(gid)) return true;
-  const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
-  return all.some(({ address }) => Gid.parse(address).equals(gid));
 }

@@ -165,7 +165,7 @@ test('a REJ carries a reason, and the private data of the application', async (w
   assert.is(missing.privateData.length, 0);
   assert.match(
     missing.message,
-    'the peer has no listener at that port (INVALID_SERVICE_ID); start it, or check the port',
+    'the peer has no listener at that port (INVALID_SERVICE_ID); start it, or check port and UDP port',
   );
   const going = failure(connect('127.0.0.2:2', { context: world.a }));
   (await listener.getRequest())!.reject(text('not today'));

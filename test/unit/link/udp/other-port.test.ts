@@ -58,6 +58,42 @@ test('the second process at one address warns that answers of Linux reach the fi
     assert.match(free.stdout, /port 4791 +free/);
   }));
 
+test('a client of a server on this machine leaves 4791 to servers that start later', () =>
+  Workspace.use(async (workspace) => {
+    if (!isLinux) return;
+    const server = run(
+      workspace,
+      `const { share } = await import('${library}');
+       const { url } = await share('rdma://${ADDRESS}:7471?udp=5791', { table: 64 });
+       console.log('at', String(url));
+       setInterval(() => {}, 1e6);`,
+    );
+    await server.printed('stdout', /at rdma:/);
+    const reader = run(
+      workspace,
+      `const { connect, share } = await import('${library}');
+       const { memory, connection } = await connect('rdma://${ADDRESS}:7471?udp=5791');
+       await memory.table.read(0, 8);
+       console.log('port', connection.context.local.port);
+       for (const port of [7472, 7473]) {
+         const { url } = await share('rdma://${ADDRESS}:' + port, { table: 64 });
+         console.log('later at', String(url));
+       }
+       setInterval(() => {}, 1e6);`,
+    );
+    await reader.printed('stdout', /later at rdma:\S+:7473.*/);
+    const [port, ...urls] = reader.stdout.split('\n');
+    assert.is.not(port, 'port 4791');
+    assert.equal(urls.slice(0, 2), [
+      `later at rdma://${ADDRESS}:7472`,
+      `later at rdma://${ADDRESS}:7473`,
+    ]);
+    for (const program of [server, reader]) {
+      program.kill('SIGKILL');
+      await program.ended;
+    }
+  }));
+
 test('no warning if the port is free, or for a peer on this machine', () =>
   Workspace.use(async (workspace) => {
     if (!isLinux) return;
