@@ -87,6 +87,8 @@ async function arrives(member: Member, rapidly = false): Promise<void> {
       assert.is(completion.status, WcStatus.SUCCESS);
       assert.is(completion.byteLen, GRH_BYTES + BYTES);
       assert.ok(completion.wcFlags & WcFlag.GRH);
+      // The IPv4 header ends with the destination.
+      assert.is(member.buffer.subarray(GRH_BYTES - 4, GRH_BYTES).join('.'), GROUP);
       assert.ok(member.buffer.subarray(GRH_BYTES, GRH_BYTES + BYTES).every((byte) => byte === 7));
       return;
     }

@@ -131,6 +131,10 @@ export function receiveDatagram(
  * zero bytes and the IPv4 header, as far as a socket reports it (IBA A17.4.5.1).
  */
 function writeGrh(context: Context, descriptor: ReceiveDescriptor, grh: usize, length: u32): void {
+  const group = (descriptor.targetGid0 | descriptor.targetGid1) != 0;
+  const target = group
+    ? changetype<usize>(descriptor) + offsetof<ReceiveDescriptor>('targetGid0')
+    : changetype<usize>(context) + offsetof<Context>('localGid0');
   memory.fill(grh, 0, GRH_SIZE);
   if (context.pseudoHeader == <u32>PseudoHeader.IPV4) {
     const ip = grh + 20;
@@ -138,16 +142,15 @@ function writeGrh(context: Context, descriptor: ReceiveDescriptor, grh: usize, l
     store<u32>(ip, bswap<u32>(0x00004000), 4);
     store<u32>(ip, bswap<u32>(0x40110000), 8);
     store<u32>(ip, <u32>(descriptor.sourceGid1 >> 32), 12);
-    store<u32>(ip, <u32>(context.localGid1 >> 32), 16);
+    store<u32>(ip, load<u32>(target, 12), 16);
     store<u16>(ip, ipChecksum(ip), 10);
     return;
   }
   store<u32>(grh, bswap<u32>(0x60000000));
   store<u32>(grh, bswap<u32>(((length + 8) << 16) | 0x1140), 4);
-  store<u64>(grh, descriptor.sourceGid0, 8);
-  store<u64>(grh, descriptor.sourceGid1, 16);
-  store<u64>(grh, context.localGid0, 24);
-  store<u64>(grh, context.localGid1, 32);
+  // An address is two fields of 8 bytes, one after the other.
+  v128.store(grh, v128.load(changetype<usize>(descriptor)), 8);
+  v128.store(grh, v128.load(target), 24);
 }
 
 /** The checksum of a 20-byte IPv4 header whose checksum field is 0, in network order. */
