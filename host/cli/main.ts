@@ -19,6 +19,7 @@ import {
 import {
   addDscpOption,
   addFaultOptions,
+  addNamedPortOption,
   addPortOption,
   assignment,
   localAddress,
@@ -38,7 +39,7 @@ import { addPut } from './put/command.js';
 import type { RdsInfoOptions } from './rds/info.js';
 import type { RdsPingOptions } from './rds/ping.js';
 import type { RdsStressOptions } from './rds/stress.js';
-import { begin, example, exitCodeOf, makeRoot, run } from './base/command.js';
+import { begin, example, exitCodeOf, group, makeRoot, run } from './base/command.js';
 import type { RpmaBenchOptions } from './rpma-bench/rpma-bench.js';
 import type { RpingOptions } from './rping.js';
 import { addRun } from './run/command.js';
@@ -111,7 +112,7 @@ function list(parse: (text: string) => number): (text: string) => number[] {
 }
 
 function addRpma(program: Command): void {
-  const rpma = program.command('rpma').description('remote persistent memory: "rpma bench"');
+  const rpma = group(program, 'rpma', 'remote persistent memory: "rpma bench"');
   const command = begin(rpma, 'bench', 'compare local write and sync with remote write and flush')
     .option('--dir <directory>', 'directory of both files, on the disk to measure', '.')
     .option('--bind <address>', 'local address', localAddress, '127.0.0.1')
@@ -201,7 +202,7 @@ function addPingpong(program: Command): void {
     .option('--uc', 'unreliable connection')
     .option('--ud', 'unreliable datagrams')
     .option('--srq', 'reliable connections that share a receive queue');
-  addPortOption(command, '-p, --port <port>', 'TCP port of the server', 18515)
+  addNamedPortOption(command, '-p, --port <port>', 'TCP port of the server', 18515)
     .option('-s, --size <size>', 'bytes of a message (default: 4k, --ud 2k)', size(1, 2 ** 30))
     .option('-m, --mtu <bytes>', 'path MTU', mtu, 1024)
     .option('-r, --rx-depth <number>', 'receives posted at a time', whole(1, 32768), 500)
@@ -261,7 +262,7 @@ function addOthers(program: Command): void {
 }
 
 function addPool(program: Command): void {
-  const pool = program.command('pool').description('pools of memory regions: "pool top"');
+  const pool = group(program, 'pool', 'pools of memory regions: "pool top"');
   begin(pool, 'top', 'region pools of a shared device: regions per pool, process and user')
     .argument('<name>', 'name of the device: openDevice({ name })')
     .option('--directory <directory>', DIRECTORY_HELP)
@@ -275,7 +276,7 @@ function addPool(program: Command): void {
 }
 
 function addShmem(program: Command): void {
-  const shmem = program.command('shmem').description('OpenSHMEM programs: "shmem run"');
+  const shmem = group(program, 'shmem', 'OpenSHMEM programs: "shmem run"');
   begin(shmem, 'run', 'start the PEs of a program of verbena/shmem on this machine')
     .argument('<program>', 'a file for node (.js, .mjs, .ts), or a command')
     .argument('[arguments...]', 'its arguments')
@@ -321,7 +322,7 @@ function addRping(program: Command): void {
     .option('-P, --persistent', 'server: serve further clients after the first')
     .option('--json', 'one JSON object per event');
   addUdpPortOption(command);
-  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
+  addNamedPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
   addPskOptions(command)
     .addHelpText('after', example('verbena rping -c -a 192.0.2.7 -C 10 -V -v'))
     .action((options: RpingOptions) =>
@@ -337,7 +338,7 @@ function addRdsPing(program: Command): void {
     .option('-I, --bind <address>', 'local address (default: the route to the host)', localAddress)
     .option('--json', 'one JSON object per ping');
   addUdpPortOption(command);
-  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
+  addNamedPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
   addPskOptions(command)
     .addHelpText('after', example('verbena rds-ping -c 5 192.0.2.7'))
     .action((host: string, options: RdsPingOptions) =>

@@ -19,7 +19,7 @@ interface Said {
 async function say(...words: string[]): Promise<Said> {
   let [stdout, stderr] = ['', ''];
   const program = makeProgram();
-  for (const command of [program, ...commandsIn(program)]) {
+  for (const command of [program, ...program.commands, ...commandsIn(program)]) {
     command.configureOutput({
       writeOut: (text) => (stdout += text),
       writeErr: (text) => (stderr += text),
@@ -121,12 +121,59 @@ test('the help of all has an example, and says what is in a command that is seve
   for (const several of ['"rpma bench"', '"pool top"']) assert.match(stdout, several);
 });
 
-test('a missing command, and an unknown one, refer to --help', async () => {
-  const nothing = await say();
-  assert.is(nothing.code, 2);
-  const wrong = await say('frobnicate');
-  assert.is(wrong.code, 2);
-  assert.is(wrong.stderr, "verbena: unknown command 'frobnicate' (verbena --help)\n");
+/** The program itself, and commands that hold others: `rpma`. */
+const GROUPS = [
+  [],
+  ...makeProgram()
+    .commands.filter((one) => one.commands.length > 0)
+    .map(wordsOf),
+];
+
+test('a missing command, and an unknown one, refer to --help in one line', async () => {
+  assert.ok(GROUPS.length >= 4);
+  for (const words of GROUPS) {
+    const name = ['verbena', ...words].join(' ');
+    const unknown = `${name}: unknown command 'frobnicate' (${name} --help)\n`;
+    const nothing = await say(...words);
+    assert.equal(nothing, {
+      code: 2,
+      stdout: '',
+      stderr: `${name}: missing command (${name} --help)\n`,
+    });
+    assert.equal(await say(...words, 'frobnicate'), { code: 2, stdout: '', stderr: unknown });
+    const help = await say(...words, 'help', 'frobnicate');
+    assert.equal(help, { code: 2, stdout: '', stderr: unknown });
+  }
+});
+
+test('help and help COMMAND print what --help prints, and end with 0', async () => {
+  for (const words of [...GROUPS, ['put'], ['perf']]) {
+    const asked = await say('help', ...words);
+    assert.equal(asked, await say(...words, '--help'));
+    assert.is(asked.code, 0);
+    assert.match(asked.stdout, `Usage: ${['verbena', ...words].join(' ')} `);
+  }
+  const bench = await say('rpma', 'help', 'bench');
+  assert.equal(bench, await say('rpma', 'bench', '--help'));
+});
+
+test('a port that the peer must know is not 0', async () => {
+  for (const words of [['perf', 'write', 'bw'], ['pingpong'], ['rping', '-s'], ['rds-stress']]) {
+    const server = await say(...words, '-p', '0');
+    assert.is(server.code, 2);
+    const rule =
+      "option '-p, --port <port>' argument '0' is invalid. It must be a whole number from 1";
+    assert.match(server.stderr, rule);
+  }
+  for (const words of [
+    ['perf', 'write', 'bw'],
+    ['rping', '-c'],
+    ['rds-ping', '192.0.2.1'],
+  ]) {
+    const client = await say(...words, '--peer-udp-port', '0');
+    assert.is(client.code, 2);
+    assert.match(client.stderr, "option '--peer-udp-port <port>' argument '0' is invalid.");
+  }
 });
 
 test('--json is lines of JSON on standard output, and nothing else', () =>

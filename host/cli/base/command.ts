@@ -2,7 +2,13 @@
  * Common part of all commands of `verbena`: complaints, exit codes, the head of the command line.
  */
 import { readFileSync } from 'node:fs';
-import { Command, CommanderError, type Option, type OutputConfiguration } from 'commander';
+import {
+  Command,
+  CommanderError,
+  type HelpContext,
+  type Option,
+  type OutputConfiguration,
+} from 'commander';
 import { Exit, complainOfWarnings, escapeInvisible, reportFailure, watchOutput } from './report.js';
 
 const EXIT_CODES = `
@@ -22,6 +28,11 @@ export async function run(command: string, action: () => Promise<number>): Promi
   } catch (error) {
     process.exitCode = reportFailure(command, error);
   }
+}
+
+/** Commands that lie in one word, such as `rpma bench` in `rpma`. */
+export function group(program: Command, name: string, description: string): Command {
+  return program.command(name).description(description).configureOutput(complaintsOf(name));
 }
 
 /** A command whose complaints about its own words begin like all others. */
@@ -63,13 +74,28 @@ export function example(...lines: string[]): string {
   return `\nExample:\n${lines.map((line) => `  ${line}\n`).join('')}`;
 }
 
+/** Without a command, commander prints the whole help to standard error in place of a sentence. */
+class OneLineCommand extends Command {
+  override createCommand(name?: string): Command {
+    return new OneLineCommand(name);
+  }
+
+  override help(context?: HelpContext | ((text: string) => string)): never {
+    if (typeof context === 'function') return super.help(context);
+    if (!context?.error) return super.help(context);
+    const [, unknown] = this.args;
+    if (unknown !== undefined) return this.error(`error: unknown command '${unknown}'`);
+    return this.error('error: missing command');
+  }
+}
+
 /** The command line without a command. */
 export function makeRoot(): Command {
   const { version, description } = JSON.parse(
     readFileSync(new URL('../../../../package.json', import.meta.url), 'utf8'),
   ) as { version: string; description: string };
   return (
-    new Command('verbena')
+    new OneLineCommand('verbena')
       .description(description)
       .version(version)
       // Behind a command's name, letters are the command's.
@@ -84,8 +110,7 @@ export function makeRoot(): Command {
 /** Exit code for the command line itself: requested help, or an error in it. */
 export function exitCodeOf(error: unknown): number {
   if (!(error instanceof CommanderError)) throw error;
-  const asked = error.code === 'commander.helpDisplayed' || error.code === 'commander.version';
-  return asked ? Exit.OK : Exit.MISUSE;
+  return error.exitCode === 0 ? Exit.OK : Exit.MISUSE;
 }
 
 /** Runs the command line of this process. */

@@ -63,6 +63,7 @@ function percent(text: string): number {
   throw new InvalidArgumentError('It must be a percentage from 0 to 100.');
 }
 
+/** A port on which a program listens; 0: any free one. */
 export function addPortOption(
   command: Command,
   flags: string,
@@ -70,6 +71,16 @@ export function addPortOption(
   preset: number,
 ): Command {
   return command.option(flags, description, whole(0, 65535), preset);
+}
+
+/** A port that both sides name: 0 would be a port that the peer cannot know. */
+export function addNamedPortOption(
+  command: Command,
+  flags: string,
+  description: string,
+  preset: number,
+): Command {
+  return command.option(flags, description, whole(1, 65535), preset);
 }
 
 export function addPieceOption(command: Command): Command {

@@ -8,7 +8,14 @@ import { MisuseError } from '../../errors/errors.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { QpType, WrOpcode } from '../../verbs/enums.js';
 import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
-import { addDscpOption, addPortOption, localAddress, mtu, size, whole } from '../base/options.js';
+import {
+  addDscpOption,
+  addNamedPortOption,
+  localAddress,
+  mtu,
+  size,
+  whole,
+} from '../base/options.js';
 import type { PskOptions } from '../base/psk-file.js';
 
 const PERF_VERBS = ['write', 'read', 'send', 'atomic', 'flush', 'atomic-write'] as const;
@@ -135,7 +142,7 @@ export function addPerfOptions(command: Command): Command {
     .option('-l, --post-list <number>', 'requests per post', whole(1, MAX_QP_WR), 1)
     .option('--recv-post-list <number>', 'receives per post', whole(1, MAX_QP_WR), 1)
     .option('-m, --mtu <bytes>', 'path MTU (default: the largest possible)', mtu);
-  addPortOption(command, '-p, --port <port>', 'the server’s port', 18515)
+  addNamedPortOption(command, '-p, --port <port>', 'the server’s port', 18515)
     .option('-c, --connection <type>', 'RC, UC or UD', choice(CONNECTIONS), 'RC')
     .option('-A, --atomic-type <type>', ATOMICS.join(' or '), choice(ATOMICS), 'FETCH_AND_ADD')
     .option('-o, --outs <number>', 'READs, atomics, FLUSHes in flight', whole(1, 128), 16)
@@ -153,7 +160,7 @@ export function addPerfOptions(command: Command): Command {
         .default('cm'),
     )
     .option('-R, --perftest', 'accepted for perftest; the peer may always be perftest');
-  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT);
+  addNamedPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT);
   return addDscpOption(command)
     .option('--udp-port <port>', `UDP port of the local device (${ROCE_PORT})`, whole(0, 65535))
     .option('--json', 'print the result as JSON');
