@@ -39,9 +39,8 @@ export interface EndOptions extends ConnParam, Omit<CmOptions, 'auth'> {
 }
 
 /**
- * How `connect` connects. `timeout` limits the
- * wait for the peer's answer, in milliseconds. Default: the connection manager's own limit, 16
- * retransmissions of a second.
+ * How `connect` connects. `timeout` limits the wait for the peer's answer, in milliseconds. Default:
+ * an absent peer is reported after 3 s (6 transmissions, one each 0.54 s).
  */
 export interface ConnectOptions extends EndOptions, WaitLimits {
   /** Default: a context of the device that this process has in common at the local address. */

@@ -14,9 +14,12 @@ export interface ConnParam {
   /** READs and atomics that this side has in flight. */
   readonly initiatorDepth?: number;
   readonly flowControl?: number;
-  /** Times that a packet is sent again before the connection fails, 0 to 7. */
+  /** Retransmissions by both sides before the connection fails, 0 to 7. Only `connect` sets it. */
   readonly retryCount?: number;
-  /** Times that the peer may say it is not ready; 7: for ever. */
+  /**
+   * The peer's retries after RNR NAKs of this side, 0 to 6; 7: without end. It does not limit this
+   * side's own requests: for those the peer sets it, in its `connect` or `accept`.
+   */
   readonly rnrRetryCount?: number;
   /** Only where the queue pair is not the id's own: does it take from a shared receive queue? */
   readonly srq?: boolean;
