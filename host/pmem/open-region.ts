@@ -32,7 +32,7 @@ export async function openRegion(
   const isVolatileMeant = options.volatile ?? false;
   const file = await PmemFile.open(path, options.bytes, newId, posix, (fd) => {
     const found = placeOf(fd);
-    if (found.durability === 'none' && !isVolatileMeant) throw volatile(path, found);
+    if (found.durability === 'none' && !isVolatileMeant) throw new VolatileRefusal(path, found);
     if (wanted === 'mapped' && found.copiesOnWrite) throw copying(path, found);
     return found;
   });
@@ -99,11 +99,17 @@ function fill(buffer: Uint8Array, file: PmemFile): void {
   }
 }
 
-/** Refuses storage that a power cut empties, unless the caller allowed it (`volatile`). */
-function volatile(path: string, { reason }: Place): RefusalError {
-  const sentence = `openPmem: ${path} lies on ${reason}: a flush there survives no power cut`;
-  const remedy = 'use a file on a disk, or set `volatile: true`';
-  return new RefusalError('EOPNOTSUPP', `${sentence}; ${remedy}`);
+/** The file lies on storage that a power cut empties, and the caller did not allow it (`volatile`). */
+export class VolatileRefusal extends RefusalError {
+  /** For callers that have no such option, and another remedy. */
+  readonly sentence: string;
+
+  constructor(path: string, { reason }: Place) {
+    const sentence = `openPmem: ${path} lies on ${reason}: a flush there survives no power cut`;
+    const remedy = 'name a file on a disk, or call openPmem with `volatile: true`';
+    super('EOPNOTSUPP', `${sentence}; ${remedy} (share takes its region as \`registered\`)`);
+    this.sentence = sentence;
+  }
 }
 
 /** Refuses a mapping on copy-on-write storage: a full disk would end the process (SIGBUS). */

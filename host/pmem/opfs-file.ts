@@ -247,7 +247,7 @@ function refusalOf(error: unknown, name: string): Error {
     case 'NoModificationAllowedError':
       return refusal('EBUSY', `${name} is open already, here or in another tab: close it there`);
     case 'TypeMismatchError':
-      return refusal('EISDIR', `${name} is a directory`);
+      return refusal('EISDIR', `${name} is a directory: use another name`);
     case 'SecurityError':
     case 'NotAllowedError':
       return refusal('EACCES', `the browser does not let this page write ${name}: ${message}`);

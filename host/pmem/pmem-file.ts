@@ -392,7 +392,7 @@ function checkFile(fd: number, path: string): void {
     const remedy = 'make it an fsdax namespace (ndctl create-namespace -m fsdax) and name a file';
     throw new RefusalError('EOPNOTSUPP', `${sentence}; ${remedy} on it`);
   }
-  throw new RefusalError('EINVAL', `${path} must be a regular file`);
+  throw new RefusalError('EINVAL', `${path} must be a regular file: use another path`);
 }
 
 /** Error of the system, with the remedy. */
@@ -404,14 +404,14 @@ function refusalOf(error: unknown, path: string): Error {
   switch (code) {
     case 'EACCES':
     case 'EPERM':
-      return refusal('EACCES', `this user may not write ${path}`);
+      return refusal('EACCES', `this user may not write ${path}: use another path`);
     case 'EROFS':
       return refusal('EROFS', `${path} is on a read-only file system: name a file on another one`);
     case 'ENOENT':
     case 'ENOTDIR':
-      return refusal('ENOENT', `${path}: there is no such directory`);
+      return refusal('ENOENT', `${path}: there is no such directory; create it`);
     case 'EISDIR':
-      return refusal('EISDIR', `${path} is a directory`);
+      return refusal('EISDIR', `${path} is a directory: name a file in it`);
     case 'ENOSPC':
     case 'EDQUOT':
     case 'EFBIG':

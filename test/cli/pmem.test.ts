@@ -1,6 +1,6 @@
 /** `serve --pmem` and `put --pmem`, as real processes. */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { placeOfPath } from '../../host/pmem/place.js';
@@ -153,5 +153,25 @@ longTest(
     assert.ok((await killServers(3)) >= 3);
   },
 );
+
+test('memory in place of a disk is refused with a remedy that the command has', () =>
+  Workspace.use(async (workspace) => {
+    if (!existsSync('/dev/shm') || placeOfPath('/dev/shm').durability !== 'none') return;
+    const path = `/dev/shm/verbena-cli-${process.pid}.pmem`;
+    const own = ['--bind', SERVER, '--udp-port', 0];
+    const cases = [
+      [['serve', '--pmem', path, '--bind', SERVER, '--port', 0], 'name a file on a disk'],
+      [['nvme-target', path, '--pmem', '--size', '1M', ...own], 'or omit --pmem'],
+      [['rpma', 'bench', '--dir', '/dev/shm'], 'use --dir with a directory on a disk'],
+    ] as const;
+    for (const [words, remedy] of cases) {
+      const { code, stderr } = await workspace.run(...words);
+      assert.is(code, 1, stderr);
+      assert.match(stderr, `survives no power cut; `);
+      assert.match(stderr, `${remedy} (EOPNOTSUPP)`);
+      assert.not.match(stderr, 'volatile');
+    }
+    assert.not(existsSync(path));
+  }));
 
 test.run();

@@ -19,7 +19,7 @@ import { openLocalDevice, type FaultPercents } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
 import { authOption, readAuth, type PskOptions } from '../base/psk-file.js';
 import { Exit, complain, printLine } from '../base/report.js';
-import { describeStorage } from '../base/storage.js';
+import { describeStorage, openDurable } from '../base/storage.js';
 
 export interface NvmeTargetCliOptions extends FaultPercents, PskOptions {
   readonly ram?: number;
@@ -128,7 +128,8 @@ function openStore(
 ): Promise<NvmeRamStore | NvmeFileStore | NvmePmemStore> {
   if (file === undefined) return Promise.resolve(new NvmeRamStore(context, ram!));
   if (!pmem) return NvmeFileStore.open(file, size);
-  return NvmePmemStore.open(context, file, size === undefined ? {} : { bytes: size });
+  const opening = NvmePmemStore.open(context, file, size === undefined ? {} : { bytes: size });
+  return openDurable(opening, 'name a file on a disk, or omit --pmem');
 }
 
 async function tell(json: boolean | undefined, event: NvmeTargetEvent): Promise<void> {

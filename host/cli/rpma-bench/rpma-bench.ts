@@ -20,6 +20,7 @@ import { FLUSH_MESSAGES_MAX, FlushAsker, withMessages } from '../file-transfer/p
 import { PMEM_SERVICE } from '../file-transfer/pmem-records.js';
 import { pskRefusal, readAuth, type PskOptions } from '../base/psk-file.js';
 import { Exit, complain, printLine } from '../base/report.js';
+import { openDurable } from '../base/storage.js';
 
 export interface RpmaBenchOptions extends PskOptions {
   /** Where both files go. */
@@ -58,7 +59,8 @@ export async function rpmaBench(options: RpmaBenchOptions): Promise<number> {
     const limits = { memoryBytes: REGION_BYTES + 80 * 2 ** 20, port: 0, rdAtomicMax: 128 };
     const here = await openDevice({ address: options.bind, ...limits });
     contexts.push(here);
-    const pmem = await here.openPmem(join(directory, 'local.pmem'), { bytes: REGION_BYTES });
+    const opening = here.openPmem(join(directory, 'local.pmem'), { bytes: REGION_BYTES });
+    const pmem = await openDurable(opening, 'use --dir with a directory on a disk');
     server = await startServer(join(directory, 'remote.pmem'), options);
     const target = await connectTo(here, options.bind, serverPort(server), auth);
     if (!options.json) await printLine(heading());

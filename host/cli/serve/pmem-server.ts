@@ -14,7 +14,7 @@ import { PMEM_SERVICE, filesIn } from '../file-transfer/pmem-records.js';
 import { authOption } from '../base/psk-file.js';
 import { Exit, printLine } from '../base/report.js';
 import type { ServeOptions } from './options.js';
-import { describeStorage } from '../base/storage.js';
+import { describeStorage, openDurable } from '../base/storage.js';
 
 const BYTES = 64 * 2 ** 20;
 /** Of a connection, under way at a time. */
@@ -38,12 +38,13 @@ export async function servePmem(
   });
   try {
     // An existing file keeps its size; otherwise the size of the option.
-    const pmem = await context
+    const opening = context
       .openPmem(path, bytes === undefined ? {} : { bytes })
       .catch((error: unknown) => {
         if (bytes !== undefined || error instanceof RefusalError) throw error;
         return context.openPmem(path, { bytes: BYTES });
       });
+    const pmem = await openDurable(opening);
     const files = filesIn(pmem.buffer);
     const peer = rpma.peerNew(context);
     const { WRITE_DST, READ_SRC, FLUSH_TYPE_PERSISTENT } = rpma.MrUsage;

@@ -157,7 +157,9 @@ test('foreign, cut off, newer, open elsewhere, nowhere: refused, and the file st
       truncateSync(short, DATA_OFFSET + BYTES - 1);
       assert.is(await code(context.openPmem(short, { bytes: BYTES * 2 })), 'EIO');
       assert.is(statSync(short).size, DATA_OFFSET + BYTES - 1);
-      assert.is(await code(context.openPmem(workspace.directory)), 'EISDIR');
+      const directory = context.openPmem(workspace.directory);
+      assert.is(await code(directory), 'EISDIR');
+      await directory.catch(({ message }: Error) => assert.match(message, 'name a file in it'));
       assert.is(
         await code(context.openPmem(workspace.path('no', 'where'), { bytes: 1 })),
         'ENOENT',
