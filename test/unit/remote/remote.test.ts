@@ -27,6 +27,21 @@ async function misuse(work: Promise<unknown>, text: RegExp): Promise<void> {
   assert.match((error as Error).message, text);
 }
 
+/** Exactly `room` of 20 sends resolve: a read behind them overtakes the rest. */
+async function expectRoom(remote: Remote, room: number, what: string): Promise<void> {
+  let sent = 0;
+  const sends = Array.from({ length: 20 }, () => remote.send(new Uint8Array(1)));
+  for (const send of sends) {
+    send.then(
+      () => sent++,
+      () => {},
+    );
+  }
+  await Promise.all(sends.slice(0, room));
+  for (let count = 0; count < 3; count++) await remote.memory['table']!.read(0, 8);
+  assert.is(sent, room, what);
+}
+
 /** A server with one region of 4096 bytes, and a client of another device. */
 async function withTable(
   work: (remote: Remote, server: RemoteServer<{ table: number }>) => Promise<void>,
@@ -501,5 +516,25 @@ test('two servers and twenty clients of one process use one device', async () =>
   await one.close();
   await two.close();
 });
+
+test('a peer that reads nothing has room for 16 messages, after others were read for 9 to 16', () =>
+  withTable(async (remote, server) => {
+    const clients = server[Symbol.asyncIterator]();
+    const { value: first } = await clients.next();
+    assert.ok(first);
+    await expectRoom(remote, 16, 'a new connection');
+    for (const read of [1, 7, 8, 10]) {
+      const other = await connect(server.url, APART);
+      const { value: client } = await clients.next();
+      const messages = client![Symbol.asyncIterator]();
+      for (let count = 0; count < read; count++) {
+        await other.send(new Uint8Array(1));
+        assert.is((await messages.next()).value!.length, 1);
+      }
+      await expectRoom(other, 16 - (read % 8), `${read} read before`);
+      other.destroy();
+    }
+    remote.destroy();
+  }));
 
 test.run();
