@@ -428,7 +428,8 @@ function read(
     throw new RefusalError(
       'EINVAL',
       `openDevice: ${file.path} has ${name} ${there}, less than the requested ` +
-        `${asked}; request less, or end its processes`,
+        `${asked}: its first process set it; request less, or end its processes and open it ` +
+        'with this size first',
     );
   }
   const gid = new DataView(new ArrayBuffer(16));
