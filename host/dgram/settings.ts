@@ -1,5 +1,6 @@
 /** The options of sockets, and the same from the environment. */
 import { isIP } from 'node:net';
+import { checkObject } from '../base/options.js';
 import { warn } from '../base/warning.js';
 import { MisuseError } from '../errors/errors.js';
 import { RESERVES_MAX, isLocal, isUnicast } from './addresses.js';
@@ -141,8 +142,9 @@ export function settingsOf(
   rdp: boolean | RdpOptions | undefined,
 ): (RdpSettings & { readonly events: boolean }) | undefined {
   const { isOff, retryMillis, queueBytes, callbackMillis } = processEnvironment();
+  if (rdp !== undefined && typeof rdp !== 'boolean') checkObject('createSocket', rdp, 'rdp');
   if (isOff || rdp === false) return undefined;
-  const { events = false, ...given } = typeof rdp === 'object' && rdp !== null ? rdp : {};
+  const { events = false, ...given } = typeof rdp === 'object' ? rdp : {};
   if (typeof events !== 'boolean')
     throw new MisuseError('events', `must be true or false, got ${String(events)}`);
   for (const [name, value] of Object.entries(given)) {

@@ -277,7 +277,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
 
   #common() {
     const { auth } = this.#options;
-    return { keepAliveMillis: this.#keepAliveMillis, ...(auth && { auth }) };
+    return { keepAliveMillis: this.#keepAliveMillis, ...(auth !== undefined && { auth }) };
   }
 
   get #keepAliveMillis(): number {

@@ -128,10 +128,10 @@ export async function connectNvme(
       throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
     }
   }
-  const dhchap = options.dhchap && {
-    ...checkHostDhchap(options.dhchap),
-    required: options.dhchap.required ?? true,
-  };
+  const dhchap =
+    options.dhchap === undefined
+      ? undefined
+      : { ...checkHostDhchap(options.dhchap), required: options.dhchap.required ?? true };
   const host = hostOf(options);
   const where = await placeOf(target);
   const context = options.context ?? (await openTowards(where.address, options.device));

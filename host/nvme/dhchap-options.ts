@@ -1,5 +1,5 @@
 /** Options of DH-HMAC-CHAP, for targets and hosts, and their checks. */
-import { checkKeys } from '../base/options.js';
+import { checkKeys, checkObject } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DHCHAP_GROUPS, type DhchapGroup } from './dhchap-group.js';
@@ -60,6 +60,7 @@ export function checkTargetDhchap(options: NvmeTargetDhchap): CheckedTargetDhcha
   checkName('dhchap.hash', hash, DHCHAP_HASHES);
   checkName('dhchap.group', group, DHCHAP_GROUPS);
   checkWhole('dhchap.timeoutMillis', timeoutMillis, 1, 2 ** 31);
+  checkObject('openNvmeTarget, dhchap', options.hosts, 'dhchap.hosts');
   const hosts = new Map<string, CheckedSecrets>();
   for (const [nqn, secrets] of Object.entries(options.hosts)) {
     checkHostNqn('dhchap.hosts', nqn);
@@ -78,6 +79,10 @@ export function checkTargetDhchap(options: NvmeTargetDhchap): CheckedTargetDhcha
 /** Throws MisuseError, which never contains a secret. */
 export function checkHostDhchap(options: NvmeHostDhchap): CheckedSecrets {
   checkKeys('connectNvme, dhchap', options, HOST_KEYS);
+  const { required = true } = options;
+  if (typeof required !== 'boolean') {
+    throw new MisuseError('dhchap.required', `must be true or false, got ${String(required)}`);
+  }
   return checkSecrets('dhchap', options);
 }
 

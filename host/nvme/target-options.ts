@@ -1,5 +1,5 @@
 /** Options and events of a target. */
-import { checkKeys } from '../base/options.js';
+import { checkArray, checkKeys } from '../base/options.js';
 import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
@@ -118,6 +118,7 @@ export function checkTargetOptions(options: NvmeTargetOptions): void {
   if (nqn !== undefined && !/^nqn\.[!-~]{1,218}$/.test(nqn)) {
     throw new MisuseError('nqn', `must be a name as in nqn.2014-08.org.nvmexpress, got "${nqn}"`);
   }
+  if (options.hosts !== undefined) checkArray('hosts', options.hosts, 'NQNs');
   if (options.hosts && options.dhchap) {
     throw new MisuseError(
       'hosts',

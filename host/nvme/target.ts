@@ -107,7 +107,7 @@ export class NvmeTarget {
     this.nqn = nqn;
     this.#options = options;
     this.#controllers = new Controllers(options.controllersMax ?? 64);
-    if (options.dhchap) {
+    if (options.dhchap !== undefined) {
       const dhchap = checkTargetDhchap(options.dhchap);
       this.#authenticator = new TargetAuthenticator(dhchap, context.device.clock);
     }

@@ -194,7 +194,7 @@ class Connector {
       maxCmRetries: Math.min(RETRIES_MAX, Math.max(CM_RETRIES, retries)),
       signal,
       ...(udpPort !== undefined && { udpPort }),
-      ...(auth && { auth }),
+      ...(auth !== undefined && { auth }),
     };
     return connectQueuePair({ address: this.#address, port }, options, prepare);
   }

@@ -331,7 +331,7 @@ export async function share<const Named extends Regions>(
   let shared: LocalRegions | undefined;
   try {
     shared = await LocalRegions.open('share', use.pd, use.local, regions);
-    const how = { context: use.context, ...(auth && { auth }) };
+    const how = { context: use.context, ...(auth !== undefined && { auth }) };
     const listener = await listen({ address, port: place.port }, how);
     return new RemoteServer<Named>(listener, address, use, shared, options);
   } catch (error) {

@@ -129,7 +129,7 @@ export class Channel {
   ): Promise<Channel> {
     const channel = new Channel(context, 'the server');
     const target = { address: server.host, port: FILE_SERVICE };
-    const key = auth ? { auth } : {};
+    const key = auth === undefined ? {} : { auth };
     const way = { ...channel.#options(), ...key, context, udpPort: server.port };
     try {
       for (let pathMtu = context.queryPort().activeMtu; ; pathMtu--) {

@@ -88,7 +88,7 @@ export class FileReceiver {
     const { context, auth } = options;
     const receiver = new FileReceiver(options, events);
     const place = { address: `${context.local.gid}`, port: FILE_SERVICE };
-    receiver.#listener = await listen(place, { context, ...(auth && { auth }) });
+    receiver.#listener = await listen(place, { context, ...(auth !== undefined && { auth }) });
     await receiver.#expire();
     receiver.#expiring = setInterval(() => void receiver.#expire(), EXPIRE_LOOK_MILLIS);
     unref(receiver.#expiring);

@@ -125,6 +125,18 @@ test('packets behind a held FLUSH are selectively acknowledged at each quarter o
     wire.expectSilence('without a held FLUSH a plain acknowledgement is enough');
   }, OWN_KIND));
 
+test('a quarter of the window is reported when it is exactly full', () =>
+  kept(
+    ({ wire, mr }) => {
+      flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));
+      write(wire, 1, 1, at(mr, 0, MTU));
+      wire.expectSilence();
+      write(wire, 2, 1, at(mr, 0, MTU));
+      wire.expectPacket({ ...TOLD, psn: THEIRS + 3 });
+    },
+    { ...OWN_KIND, device: { windowBytes: WINDOW * 1280 } },
+  ));
+
 test('a peer of another implementation gets no selective acknowledgement', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));

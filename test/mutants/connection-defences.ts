@@ -55,7 +55,7 @@ export const CONNECTION_DEFENCES: Changes = {
     [
       'a server with a key takes requests without a proof',
       'cli/hostile',
-      'listen(place, { context, ...(auth && { auth }) })',
+      'listen(place, { context, ...(auth !== undefined && { auth }) })',
       'listen(place, { context })',
     ],
   ],

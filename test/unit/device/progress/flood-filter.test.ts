@@ -152,7 +152,7 @@ if (posix) {
         await sleep(1000);
         await first.write();
       });
-      // On a busy machine most of it overflows the socket.
+      // On a busy machine most datagrams overflow the socket.
       assert.ok(flood.dropped > 0, `${flood.packets} packets were sent`);
       assert.is(flood.filteredLooks, 0);
     }));
