@@ -1,4 +1,5 @@
 /** Delays for the timers of the event loop. */
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** The longest delay of a timer, 2^31 - 1 milliseconds (24.8 days). */
@@ -18,5 +19,5 @@ export function timerMillis(millis: number): number {
 export function checkMillis(name: string, value: number, least = 0): void {
   if (typeof value === 'number' && value >= least && value <= TIMER_MILLIS_MAX) return;
   const range = `from ${least} to ${TIMER_MILLIS_MAX}`;
-  throw new MisuseError(name, `must be a number of milliseconds ${range}, got ${value}`);
+  throw new MisuseError(name, `must be a number of milliseconds ${range}, got ${shown(value)}`);
 }

@@ -5,12 +5,10 @@
 import { checkKeys, checkObject } from '../base/options.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { checkWhole } from '../errors/check-whole.js';
-import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
-import { ROCE_PORT } from '../link/link.js';
-import { localAddressTowards } from '../link/interface.js';
-import { portTowards, warnOfOtherPort } from '../link/udp/other-port.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import { checkUnicast } from '../link/interface.js';
 import type { Context } from '../verbs/context.js';
-import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
+import type { UdpOpenOptions } from '../verbs/open-device.js';
 import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queues/queue-pair.js';
@@ -21,7 +19,7 @@ import type { CmAddress } from './address.js';
 import { CM_OPTIONS, CONN_PARAM, type CmOptions } from './agreement.js';
 import { copyAuth, type AuthOptions } from './auth-option.js';
 import type { CmId } from './cm-id.js';
-import { COMMON_MEMORY_BYTES, commonDevice } from './common-device.js';
+import { deviceAt, deviceTowards } from './connection-device.js';
 import { ConnectError, connectErrorOf } from './connect-error.js';
 import { createEp } from './create-ep.js';
 import type { EpInitAttributes } from './end-point.js';
@@ -496,54 +494,12 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
   }
 }
 
-/**
- * @internal Opens a device at the local address that reaches the remote one, at UDP port `port`.
- * If that is taken, the device uses another one and warns.
- */
-export async function openTowards(
-  address: string,
-  device: UdpOpenOptions = {},
-  port = portTowards(address),
-): Promise<Context> {
-  checkObject('connect', device, 'device');
-  const local = device.address ?? (await localAddressTowards(address));
-  try {
-    return await openDevice({ port, ...device, address: local });
-  } catch (error) {
-    const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
-    if (!isTaken || device.port !== undefined) throw error;
-    const context = await openDevice({ ...device, address: local, port: 0 });
-    await warnOfOtherPort(context.local, address);
-    return context;
-  }
-}
-
-/** Of one connection: a device of its own, or a context of the common one. */
-async function deviceTowards(address: string, device?: UdpOpenOptions): Promise<Context> {
-  if (device !== undefined) return openTowards(address, device);
-  const local = await localAddressTowards(address);
-  const any = (): boolean => true;
-  return commonDevice(local, any, () =>
-    openTowards(address, { address: local, memoryBytes: COMMON_MEMORY_BYTES }),
-  );
-}
-
-/** Of one listener. Linux and RoCE cards find it at port 4791 only. */
-async function deviceAt(address: string, device?: UdpOpenOptions): Promise<Context> {
-  if (device !== undefined) {
-    checkObject('listen', device, 'device');
-    return openDevice({ ...device, address });
-  }
-  const isFound = ({ local }: Context): boolean => local.port === ROCE_PORT;
-  return commonDevice(address, isFound, () =>
-    openDevice({ address, memoryBytes: COMMON_MEMORY_BYTES }),
-  );
-}
-
 async function resolve(target: Target): Promise<{ address: string; port: number }> {
   if (typeof target !== 'string') checkObject('connect, listen', target, 'target');
   const { address, port } = typeof target === 'string' ? parseTarget(target) : target;
-  return { address: await lookUp(address), port };
+  const found = await lookUp(address);
+  checkUnicast('target', found);
+  return { address: found, port };
 }
 
 function parseTarget(text: string): { address: string; port: number } {
@@ -551,7 +507,7 @@ function parseTarget(text: string): { address: string; port: number } {
   if (!found) {
     throw new MisuseError(
       'target',
-      `"${text}" is not host:port; write an IPv6 address as [address]:port`,
+      `"${text}" is not host:port or rdma://host:port; write an IPv6 address as [address]:port`,
     );
   }
   return { address: (found[1] ?? found[2])!, port: Number(found[3]) };

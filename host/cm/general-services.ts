@@ -19,6 +19,7 @@ import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { QueuePair } from '../verbs/queues/queue-pair.js';
+import { isToGroup } from './group-datagrams.js';
 import { MESSAGE_BYTES_MAX } from './mad.js';
 
 /** The Q_Key of every queue pair 1 (IBA 10.2.5). */
@@ -189,6 +190,8 @@ export class GeneralServices {
     if (wc.srcQp !== GENERAL_SERVICES_QPN) return;
     const at = slot * RECEIVE_BYTES;
     const bytes = this.#memory.subarray(at, at + wc.byteLen);
+    // It has reached the connection manager of each member.
+    if (isToGroup(bytes)) return;
     const { dgid } = addressOfSender(wc, bytes);
     const gid = dgid instanceof Gid ? dgid : Gid.parse(dgid);
     this.#receive(bytes.subarray(GRH_BYTES), new Endpoint(gid, wc.srcPort));

@@ -1,10 +1,19 @@
 /** The rules that most numbers and flags of the API have. */
 import { MisuseError } from './errors.js';
 
+/** A value of a wrong type: '64' is shown as "64", 64n as 64n. */
+export function shown(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value);
+  return typeof value === 'bigint' ? `${value}n` : String(value);
+}
+
 /** Throws MisuseError unless `value` is a whole number from `least` to `most`. */
 export function checkWhole(name: string, value: number, least = 0, most = 2 ** 32 - 1): void {
   if (Number.isInteger(value) && value >= least && value <= most) return;
-  throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
+  throw new MisuseError(
+    name,
+    `must be a whole number from ${least} to ${most}, got ${shown(value)}`,
+  );
 }
 
 /** Throws MisuseError unless `value` is a function, or absent. */

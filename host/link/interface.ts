@@ -3,6 +3,7 @@ import type { Socket } from 'node:dgram';
 import { readFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
+import { MisuseError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { Gid } from './endpoint.js';
 import { ROCE_PORT, type LinkInfo } from './link.js';
@@ -75,6 +76,12 @@ export function lostAddress({ local: { gid }, pseudoHeader }: LinkInfo): string 
   if (pseudoHeader === 'none' || isOurs(gid)) return undefined;
   const remedy = 'open a device at one that it has, or move this one (context.moveTo)';
   return `this machine no longer has the address ${gid} of the device; ${remedy}`;
+}
+
+/** Throws MisuseError for a multicast group: a connection has one peer. */
+export function checkUnicast(argument: string, address: string): void {
+  if (!Gid.parse(address).isMulticast) return;
+  throw new MisuseError(argument, `${address} is a multicast group; name the address of a device`);
 }
 
 /** The address of ours that the system would send from; no packet is sent to find out. */

@@ -1,7 +1,7 @@
 /** `nvme connect -t rdma` and `nvme discover -t rdma`, for programs. */
 import { checkKeys } from '../base/options.js';
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
-import { openTowards } from '../cm/connect.js';
+import { openTowards } from '../cm/connection-device.js';
 import { lookUp } from '../cm/address-info.js';
 import { MisuseError } from '../errors/errors.js';
 import { createFmrPool, fmrPools } from '../pool/create-fmr-pool.js';

@@ -1,6 +1,6 @@
 /** A node: the core on a device, with the device's clock. All sockets of its address share it. */
 import { checkKeys } from '../base/options.js';
-import { openTowards } from '../cm/connect.js';
+import { openTowards } from '../cm/connection-device.js';
 import { checkAuth, copyAuth, type AuthOptions, type AuthRule } from '../cm/auth-option.js';
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';

@@ -1,7 +1,7 @@
 /** The device of a server or a client: the common one of its local address, if none is chosen. */
 import { MisuseError } from '../errors/errors.js';
 import { COMMON_MEMORY_BYTES, commonDevice, commonDeviceMoved } from '../cm/common-device.js';
-import { openTowards } from '../cm/connect.js';
+import { openTowards } from '../cm/connection-device.js';
 import { followAddress } from '../cm/follow-address.js';
 import { localAddressTowards } from '../link/interface.js';
 import { ROCE_PORT } from '../link/link.js';

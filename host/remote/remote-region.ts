@@ -186,7 +186,10 @@ export class RemoteRegion implements RemoteKey {
     options: RequestOptions = NO_LIMITS,
   ): Promise<bigint> {
     if (typeof addend !== 'bigint' || addend > U64_MAX || addend < -(1n << 63n)) {
-      throw new MisuseError('addend', `must be a bigint from -2^63 to 2^64 - 1, got ${addend}`);
+      throw new MisuseError(
+        'addend',
+        `must be a bigint from -2^63 to 2^64 - 1, got ${typeof addend} ${String(addend)}`,
+      );
     }
     const values = [BigInt.asUintN(64, addend), 0n] as const;
     return this.#atomic('fetchAdd', WrOpcode.ATOMIC_FETCH_AND_ADD, offset, values, options);
@@ -322,5 +325,8 @@ function isDetached(value: unknown): boolean {
 
 function wordOf(argument: string, value: bigint): bigint {
   if (typeof value === 'bigint' && value >= 0n && value <= U64_MAX) return value;
-  throw new MisuseError(argument, `must be a bigint from 0 to 2^64 - 1, got ${String(value)}`);
+  throw new MisuseError(
+    argument,
+    `must be a bigint from 0 to 2^64 - 1, got ${typeof value} ${String(value)}`,
+  );
 }

@@ -28,6 +28,9 @@ if (missing) throw new Error(missing);
 const test = suite<DemoWorld>('demo');
 /** Of a visit of the three acts: experiments, explanations and guides are fetched on request. */
 const GZIP_BYTES_MAX = 145 * 1024;
+/** Limits of the time until the strip shows a packet, and of a look between two strokes. */
+const SEEN_MILLIS = 30_000;
+const LOOK_MILLIS = 3000;
 const NOISE_MESSAGES = 1000;
 /** Of painting, until a frame is drawn in time. */
 const TURNS_MAX = 10;
@@ -164,12 +167,16 @@ test('a packet that is chosen is explained, and its like are killed', async (wor
   // One that strokes repeat: another message of the connection manager may never follow.
   const writes = tab.page.locator('#strip button', { hasText: 'WRITE' });
   const hold = tab.page.locator('#hold');
-  for (;;) {
+  for (const end = performance.now() + SEEN_MILLIS; ;) {
     await tab.stroke('ours', [0.1, 0.3], [0.9, 0.7]);
-    await writes.first().waitFor();
+    // The strip may have moved on, before it was looked at or before it is held.
+    await writes
+      .first()
+      .waitFor({ timeout: LOOK_MILLIS })
+      .catch(() => undefined);
     await hold.click();
     if ((await writes.count()) > 0) break;
-    // The strip has moved on in between.
+    assert.ok(performance.now() < end, 'the strip shows a WRITE');
     await hold.click();
   }
   // The tap forgets what the strip shows: the newest 1,024 packets are kept.

@@ -131,7 +131,10 @@ export class CompletionCounter {
   #checked(value: bigint): bigint {
     this.check();
     if (typeof value === 'bigint' && value >= 0n && value <= MAX_VALUE) return value;
-    throw new MisuseError('value', `must be a bigint from 0 to 2^64 - 1, got ${value}`);
+    throw new MisuseError(
+      'value',
+      `must be a bigint from 0 to 2^64 - 1, got ${typeof value} ${value}`,
+    );
   }
 }
 

@@ -9,6 +9,7 @@ import {
 import { MAX_CQE, NUM_COMP_VECTORS } from '../limits.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { checkObject } from '../../base/options.js';
+import { checkWait, watchLimits, type WaitLimits } from '../../base/wait-limits.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { nextTurn } from '../../link/next-turn.js';
 import type { CompletionChannel } from './completion-channel.js';
@@ -37,6 +38,11 @@ const VENDOR_ERROR = WORD('vendorError');
 const WAIT_COUNT = 64;
 /** A wait that always succeeds yields to the event loop at this interval. */
 const TURN_MICROS = 2000;
+
+/** Of a wait with limits: the reason of its end. */
+interface EndedWait {
+  failure: { readonly reason: unknown } | undefined;
+}
 
 /** `struct ibv_cq`: where work completes (`context.createCq`). IBA 10.8. */
 export class CompletionQueue {
@@ -181,19 +187,47 @@ export class CompletionQueue {
 
   /**
    * At least one completion, at most `count` (default 64); waits for it. An empty list means that
-   * the context was closed, or its link failed (`context.failure`).
+   * the context was closed, or its link failed (`context.failure`). A wait that ends by a limit has
+   * taken no completion. Rejects with MisuseError; RefusalError ETIMEDOUT; the reason of `signal`.
    */
-  async wait(count = WAIT_COUNT): Promise<WorkCompletion[]> {
+  async wait(count = WAIT_COUNT, limits?: WaitLimits): Promise<WorkCompletion[]> {
     let completions: WorkCompletion[] = [];
-    await this.waitInto(count, (taken) => (completions = taken));
+    const take = (taken: WorkCompletion[]): void => void (completions = taken);
+    checkWhole('count', count, 1);
+    if (limits === undefined) await this.waitInto(count, take);
+    else await this.#waitWithin(count, limits, take);
     return completions;
+  }
+
+  #waitWithin(
+    count: number,
+    limits: WaitLimits,
+    take: (completions: WorkCompletion[]) => void,
+  ): Promise<void> {
+    checkWait('wait', limits);
+    const ended: EndedWait = { failure: undefined };
+    const late = (): RefusalError =>
+      new RefusalError(
+        'ETIMEDOUT',
+        `wait: no completion within ${limits.timeout} ms; raise timeout, or check the peer`,
+      );
+    const cleanUp = watchLimits(limits, late, (reason) => {
+      ended.failure = { reason };
+      this.notify();
+    });
+    return this.waitInto(count, take, ended).finally(cleanUp);
   }
 
   /**
    * @internal The same; `take` receives the completions as they are removed. A promise resolves a
-   * moment later, and code that polls the queue meanwhile finds later completions.
+   * moment later, and code that polls the queue meanwhile finds later completions. Rejects with the
+   * failure of `ended`.
    */
-  async waitInto(count: number, take: (completions: WorkCompletion[]) => void): Promise<void> {
+  async waitInto(
+    count: number,
+    take: (completions: WorkCompletion[]) => void,
+    ended?: EndedWait,
+  ): Promise<void> {
     const { device } = this.context;
     // Sleeping and being woken cost more than looking for a while.
     const { spin } = device;
@@ -211,6 +245,7 @@ export class CompletionQueue {
       let completions = this.#poll(count, looks);
       if (completions.length > 0) return take(completions);
       if (device.closed || this.context.failure) return take(completions);
+      if (ended?.failure) throw ended.failure.reason;
       if (device.polled || looks) {
         if (looks) spin?.yield();
         // No event wakes this thread: the waiter looks again in the next turn of the event loop.

@@ -167,6 +167,11 @@ test('a REJ carries a reason, and the private data of the application', async (w
     missing.message,
     'the peer has no listener at that port (INVALID_SERVICE_ID); start it, or check port and UDP port',
   );
+  for (const target of ['239.1.1.1:2', '[ff0e::1]:2']) {
+    const misuse: unknown = await connect(target, { context: world.a }).catch((error) => error);
+    assert.instance(misuse, MisuseError);
+    assert.match((misuse as MisuseError).message, /is a multicast group/);
+  }
   const going = failure(connect('127.0.0.2:2', { context: world.a }));
   (await listener.getRequest())!.reject(text('not today'));
   const refused = await going;

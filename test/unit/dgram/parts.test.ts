@@ -71,6 +71,17 @@ test('groups and broadcast addresses are no peers', () => {
   assert.ok(localAddresses('udp6', true).every((address) => address.includes(':')));
 });
 
+test('rdp of a socket is true, false or an object: the words of the environment are misuse', () => {
+  for (const rdp of ['off', 'on', 'x', 5, null, () => undefined]) {
+    assert.throws(
+      () => settingsOf(rdp as never),
+      (error: unknown) => error instanceof MisuseError && error.argument === 'rdp',
+      String(rdp),
+    );
+  }
+  assert.is(settingsOf(false), undefined);
+});
+
 test('the environment is read, and what is wrong in it is named', () => {
   const read = parseEnvironment('rdp=off,loss=2.5,seed=7,queueBytes=3,progress=inline');
   assert.is(read.isOff, true);

@@ -1,0 +1,9 @@
+/** Stands in for connection-device.ts in a browser, where the application opens each device. */
+import { RefusalError } from '../errors/errors.js';
+import type { Context } from '../verbs/context.js';
+
+export async function deviceTowards(): Promise<Context> {
+  throw new RefusalError('EOPNOTSUPP', 'openDevice: a browser opens none for a connection; pass context');
+}
+
+export { deviceTowards as deviceAt };
