@@ -3,7 +3,10 @@ import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 
 export async function deviceTowards(): Promise<Context> {
-  throw new RefusalError('EOPNOTSUPP', 'openDevice: a browser opens none for a connection; pass context');
+  throw new RefusalError(
+    'EOPNOTSUPP',
+    'openDevice: a browser opens none for a connection; pass context',
+  );
 }
 
 export { deviceTowards as deviceAt };
