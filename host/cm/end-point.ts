@@ -367,11 +367,19 @@ export abstract class EndPoint implements ManagedId {
   }
 
   #sendTo(group: Gid): void {
-    const { multicast, name } = this.context.device.info;
+    const { multicast, name, pseudoHeader } = this.context.device.info;
     if (!multicast) {
       throw new RefusalError(
         'EOPNOTSUPP',
         `joinMulticastEx: the ${name} link has no multicast; use UDP`,
+      );
+    }
+    const { gid } = this.context.local;
+    if (pseudoHeader !== 'none' && group.isIpv4 !== gid.isIpv4) {
+      const family = gid.isIpv4 ? 'IPv4' : 'IPv6';
+      throw new RefusalError(
+        'EAFNOSUPPORT',
+        `joinMulticastEx: ${group} from ${gid}: use an ${family} group`,
       );
     }
     this.#sentTo.add(group.toString());

@@ -39,6 +39,8 @@ export const SO_SNDBUF = 7;
 export const SO_RCVBUF = 8;
 export const SO_SNDBUFFORCE = 32;
 export const SO_RCVBUFFORCE = 33;
+/** Linux 5.0; without privileges since 5.7. */
+export const SO_BINDTOIFINDEX = 62;
 export const IP_MTU_DISCOVER = 10;
 export const IPV6_MTU_DISCOVER = 23;
 /** Value of both options: sets "do not fragment" and ignores path MTUs that ICMP reports. */

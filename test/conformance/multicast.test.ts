@@ -3,6 +3,7 @@ import { createSocket } from 'node:dgram';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
+  McJoinFlag,
   PortSpace,
   QpState,
   QpType,
@@ -146,7 +147,28 @@ for (const progress of ['thread', 'poll', 'inline'] as const) {
     for (let attempt = 0; attempt < 2; attempt++) {
       expectRefusal(() => b.qp.attachMcast('ff0e::1'), 'EAFNOSUPPORT', /use an IPv4 group/);
     }
-    expectRefusal(() => b.qp.detachMcast('ff0e::1'), 'EINVAL');
+    expectRefusal(() => b.qp.detachMcast('ff0e::1'), 'EINVAL', /is no member/);
+    expectRefusal(() => b.qp.attachMcast('127.0.0.1'), 'EINVAL', /no multicast group; use 224/);
+    b.qp.attachMcast(GROUP);
+    expectRefusal(() => b.qp.attachMcast(GROUP), 'EINVAL', /is a member already/);
+    const rc = b.qp.pd.createQp({ sendCq: b.cq, recvCq: b.cq });
+    expectRefusal(() => rc.attachMcast(GROUP), 'EINVAL', /of type UD/);
+    receive(b);
+    send(a, GROUP);
+    await arrives(b);
+  });
+
+  test(`${progress}: the place of a group that was left is free for the next one`, async () => {
+    const [a, b] = await openTwo(progress);
+    for (let turn = 0; turn < 200; turn++) {
+      b.qp.attachMcast(OTHER);
+      b.qp.detachMcast(OTHER);
+    }
+    const groups = (third: number): string[] =>
+      Array.from({ length: 60 }, (_, index) => `239.75.${third}.${index}`);
+    for (const group of groups(2)) b.qp.attachMcast(group);
+    for (const group of groups(2)) b.qp.detachMcast(group);
+    for (const group of groups(3)) b.qp.attachMcast(group);
     b.qp.attachMcast(GROUP);
     receive(b);
     send(a, GROUP);
@@ -178,6 +200,20 @@ test('two queue pairs of a device: the link leaves with the last member', async 
   b.qp.detachMcast(GROUP);
   send(a, GROUP);
   await staysQuiet(b);
+});
+
+test('a group of the other family has no member, not even one that only sends', async () => {
+  const context = await openDevice({ address: ADDRESSES[0]! });
+  contexts.push(context);
+  const id = createEventChannel(context).createId(PortSpace.UDP);
+  id.createQp({});
+  for (const joinFlags of [McJoinFlag.FULLMEMBER, McJoinFlag.SENDONLY_FULLMEMBER]) {
+    expectRefusal(
+      () => id.joinMulticastEx({ addr: 'ff0e::1', joinFlags }),
+      'EAFNOSUPPORT',
+      /use an IPv4 group/,
+    );
+  }
 });
 
 test('devices at another port: the event of the join says where its groups are', async () => {

@@ -96,8 +96,8 @@ export function openGroupSocket(
   let fd = -1;
   try {
     fd = posix.datagramSocket(gid.isIpv4 ? sys.AF_INET : sys.AF_INET6);
-    setReceiveOptions(posix, fd, gid.isIpv4, bufferBytes);
     const name = gid.isIpv4 ? '' : interfaceName(gid);
+    setReceiveOptions(posix, fd, gid.isIpv4 ? 0 : posix.interfaceIndex(name), gid, bufferBytes);
     posix.bind(fd, group, port, name);
     posix.joinGroup(fd, group, gid, name);
     return fd;
@@ -145,7 +145,14 @@ function bindPlainly(socket: PlainSocket, group: Gid, { gid, port }: GroupPlace)
   socket.addMembership(`${group}`, gid.isIpv4 ? `${gid}` : `::${name}`);
 }
 
-function setReceiveOptions(posix: Posix, fd: number, isIpv4: boolean, bufferBytes: number): void {
+/** `index`: of the interface of an IPv6 address. */
+function setReceiveOptions(
+  posix: Posix,
+  fd: number,
+  index: number,
+  { isIpv4 }: Gid,
+  bufferBytes: number,
+): void {
   const quietly = (level: number, option: number, value: number): boolean => {
     try {
       posix.setOption(fd, level, option, value);
@@ -161,6 +168,8 @@ function setReceiveOptions(posix: Posix, fd: number, isIpv4: boolean, bufferByte
   // Not what arrives at another interface, where another socket has joined.
   if (isIpv4) return void quietly(sys.SOL_IP, sys.IP_MULTICAST_ALL, 0);
   quietly(sys.SOL_IPV6, sys.IPV6_MULTICAST_ALL, 0);
+  // Linux compares the group of a membership, and not its interface, for IPv6.
+  if (index !== 0) quietly(sys.SOL_SOCKET, sys.SO_BINDTOIFINDEX, index);
   quietly(sys.SOL_UDP, sys.UDP_NO_CHECK6_RX, 1);
 }
 

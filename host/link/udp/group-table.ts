@@ -25,6 +25,8 @@ const JOINED = 1;
 const LEFT = 2;
 const DESCRIPTOR = 1;
 const GID = 2;
+/** Longest wait for the owner to close the socket of a group that was left. */
+const ROOM_MILLIS = 1000;
 /** Of one group, before the packets of others have their turn. */
 const PACKETS_MAX = 16;
 
@@ -74,6 +76,25 @@ export class GroupTable {
   /** Are there sockets to close, though nothing has arrived? */
   get hasLeft(): boolean {
     return Atomics.load(this.#words, this.#at + LEAVING) > 0;
+  }
+
+  /**
+   * Before `join`: a place whose group was left is free again, by the owner at once; other threads
+   * wait until the owner has looked, which `wake` makes it do.
+   */
+  makeRoom(isOwner: boolean, wake: () => void): void {
+    const left = Atomics.load(this.#words, this.#at + LEAVING);
+    if (left === 0) return;
+    if (isOwner) return this.#closeLeft();
+    if (this.#find(FREE) >= 0) return;
+    wake();
+    Atomics.wait(this.#words, this.#at + LEAVING, left, ROOM_MILLIS);
+  }
+
+  #closeLeft(): void {
+    for (const at of this.#entries()) {
+      if (Atomics.load(this.#words, at) === LEFT) this.#close(at);
+    }
   }
 
   /** Throws LinkError. */
@@ -169,9 +190,9 @@ export class GroupTable {
     this.#posix.removeFromSet(this.#set, fd);
     this.#posix.close(fd);
     Atomics.sub(this.#words, this.#at, 1);
-    if (Atomics.exchange(this.#words, at, FREE) === LEFT) {
-      Atomics.sub(this.#words, this.#at + LEAVING, 1);
-    }
+    if (Atomics.exchange(this.#words, at, FREE) !== LEFT) return;
+    Atomics.sub(this.#words, this.#at + LEAVING, 1);
+    Atomics.notify(this.#words, this.#at + LEAVING);
   }
 
   #find(state: number, group?: Gid): number {

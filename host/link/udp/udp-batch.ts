@@ -227,6 +227,7 @@ export class UdpBatchLink implements Link {
   join(group: Gid): void {
     const opened = this.#opened;
     if (!opened) throw new MisuseError('join', 'the link is not open');
+    opened.groups.makeRoom(!opened.borrowed, () => this.wake());
     opened.groups.join(group, this.info.local);
   }
 

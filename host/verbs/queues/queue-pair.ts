@@ -515,9 +515,17 @@ export class QueuePair {
       : Errno.EINVAL;
     arena.heap.free(address);
     refuse(errno, verb, {
-      EINVAL: `${gid}: no multicast group, or not of this queue pair`,
+      EINVAL: `${gid}: ${this.#whyNoMember(gid, verb)}`,
       ENOMEM: taken(`${device.limits.multicastMax} memberships`),
     });
+  }
+
+  #whyNoMember(gid: Gid, verb: 'attachMcast' | 'detachMcast'): string {
+    if (!gid.isMulticast) return 'no multicast group; use 224.0.0.0/4 or ff00::/8';
+    if (this.qpType !== QpType.UD) return 'members are queue pairs of type UD';
+    return verb === 'attachMcast'
+      ? 'this queue pair is a member already'
+      : 'this queue pair is no member';
   }
 
   /** The engine has forgotten its memberships: so does the link. */

@@ -93,6 +93,18 @@ async function openPair(Made: (typeof LINKS)[number], timeout: number): Promise<
   return pair;
 }
 
+/** Its address was given to the interface just now. */
+async function openOnce(Made: (typeof LINKS)[number], address: string): Promise<Opened> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await openLink(Made, address, 4791);
+    } catch (error) {
+      if (attempt === 100) throw error;
+      await sleep(20);
+    }
+  }
+}
+
 /** Sends, and waits until each packet is counted one way or the other. */
 async function send(link: AnyLink, to: Endpoint, lengths: number[]): Promise<void> {
   const { counters } = link;
@@ -280,6 +292,33 @@ for (const Made of LINKS) {
     assert.is(apart.receiver.received.length, 0);
     unplug();
     plugIn();
+  });
+
+  test(`${Made.name}: a device has the IPv6 groups of its own interface`, async () => {
+    const names = ['left', 'right'] as const;
+    for (const name of names) {
+      ip('link', 'add', name, 'type', 'veth', 'peer', 'name', `${name}-end`);
+      ip('-6', 'addr', 'add', `fd99:${name.length}::1/64`, 'dev', name, 'nodad');
+      for (const end of [name, `${name}-end`]) ip('link', 'set', end, 'up');
+    }
+    try {
+      const group = Gid.parse('ff0e::99');
+      const [a, b] = [await openOnce(Made, 'fd99:4::1'), await openOnce(Made, 'fd99:5::1')];
+      for (const { link } of [a, b]) link.join(group);
+      const to = new Endpoint(group, 4791);
+      for (const [sender, receiver, other] of [
+        [a, a, b],
+        [b, b, a],
+      ] as const) {
+        sender.link.send(new TestBatch(packets(to, [100])));
+        await received(receiver, 1);
+        assert.is(receiver.receiver.received.length, 1);
+        other.link.poll?.();
+        assert.is(other.receiver.received.length, sender === b ? 1 : 0);
+      }
+    } finally {
+      for (const name of names) ip('link', 'del', name);
+    }
   });
 
   test(`${Made.name}: the limit of memberships is named`, async () => {
