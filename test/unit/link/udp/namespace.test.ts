@@ -93,7 +93,7 @@ async function openPair(Made: (typeof LINKS)[number], timeout: number): Promise<
   return pair;
 }
 
-/** Its address was given to the interface just now. */
+/** The interface has had its address for a moment only. */
 async function openOnce(Made: (typeof LINKS)[number], address: string): Promise<Opened> {
   for (let attempt = 0; ; attempt++) {
     try {
