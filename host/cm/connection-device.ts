@@ -20,7 +20,7 @@ export async function openTowards(
   checkObject('connect', device, 'device');
   const local = device.address ?? (await localAddressTowards(address));
   try {
-    return await openDevice({ port, ...device, address: local });
+    return await openDevice({ ...device, address: local, port: device.port ?? port });
   } catch (error) {
     const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
     if (!isTaken || device.port !== undefined) throw error;

@@ -1,10 +1,9 @@
 /** `rpma_utils_*`: a device by an address, and what it can do. */
 import { timerMillis } from '../base/timer.js';
 import { lookUp } from '../cm/address-info.js';
+import { openTowards } from '../cm/connection-device.js';
 import { checkWhole } from '../errors/check-whole.js';
-import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
-import { localAddressTowards } from '../link/interface.js';
-import { portTowards, warnOfOtherPort } from '../link/udp/other-port.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import { checkContext, type Context } from '../verbs/context.js';
 import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import { UtilIbvContext } from './constants.js';
@@ -27,16 +26,7 @@ export async function utilsGetIbvContext(
   }
   const address = await lookUp(addr);
   if (type === UtilIbvContext.LOCAL) return openDevice({ ...options, address });
-  const local = options.address ?? (await localAddressTowards(address));
-  try {
-    return await openDevice({ port: portTowards(address), ...options, address: local });
-  } catch (error) {
-    const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
-    if (!isTaken || options.port !== undefined) throw error;
-    const context = await openDevice({ ...options, address: local, port: 0 });
-    await warnOfOtherPort(context.local, address);
-    return context;
-  }
+  return openTowards(address, options);
 }
 
 /** `rpma_utils_ibv_context_is_odp_capable`: pages come when they are touched, nothing is pinned. */
