@@ -1,7 +1,7 @@
 /**
  * Publish and subscribe by Redis (also Valkey, KeyDB), in its protocol RESP 2: two connections,
  * since a subscribed connection takes no other commands. Messages during an outage are lost, which
- * the heartbeats of the rooms make up for.
+ * the heartbeats of the rooms and repeated offers make up for.
  */
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';

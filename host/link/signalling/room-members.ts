@@ -1,5 +1,6 @@
 /** The members of one room: those of this process with their sockets, and those of others. */
 import { timerMillis } from '../../base/timer.js';
+import { SentRelays, TakenRelays, type Relay } from './bus-relays.js';
 import type { SignallingBus } from './signalling-bus.js';
 import { NAME_LENGTH_MAX, type ExchangeMessage, type ServerMessage } from './room-protocol.js';
 
@@ -15,6 +16,8 @@ interface Local {
   socket: MemberSocket | undefined;
   readonly proof: string;
   away: ReturnType<typeof setTimeout> | undefined;
+  /** Messages for when it comes back. */
+  readonly missed: ExchangeMessage[];
 }
 
 /** A member of another process. */
@@ -30,7 +33,8 @@ type Said =
   | { readonly kind: 'left'; readonly name: string }
   | { readonly kind: 'query' }
   | { readonly kind: 'here'; readonly members: readonly (readonly [string, string])[] }
-  | { readonly kind: 'relay'; readonly message: ExchangeMessage };
+  | ({ readonly kind: 'relay' } & Relay)
+  | { readonly kind: 'relayed'; readonly to: string; readonly number: number };
 
 export interface RoomLimits {
   readonly membersPerRoom: number;
@@ -44,12 +48,16 @@ export interface RoomLimits {
 const HEARTBEATS_MISSED = 3;
 /** A join waits so long for the bus. */
 const SUBSCRIBE_MILLIS = 1000;
+/** Messages that wait for a member without a WebSocket. */
+const MISSED_MAX = 16;
 
 export class RoomMembers {
   readonly #local = new Map<string, Local>();
   readonly #elsewhere = new Map<string, Elsewhere>();
   /** Heartbeats since a process was heard. */
   readonly #silent = new Map<string, number>();
+  readonly #sent: SentRelays;
+  readonly #taken = new TakenRelays();
   readonly #limits: RoomLimits;
   readonly #server: string;
   readonly #bus: SignallingBus | undefined;
@@ -76,6 +84,13 @@ export class RoomMembers {
     this.#limits = limits;
     this.#empty = empty;
     this.#channel = `room:${room}`;
+    this.#sent = new SentRelays(
+      (relay) => this.#publish({ kind: 'relay', ...relay }),
+      (name) => this.#elsewhere.has(name),
+      ({ kind, from, to, id }) => {
+        if (kind === 'offer') this.#local.get(from!)?.socket?.say({ kind: 'absent', to: to!, id });
+      },
+    );
     this.ready = bus ? this.#subscribe(bus) : Promise.resolve();
     if (!bus) return;
     this.#heartbeat = setInterval(() => this.#beat(), timerMillis(limits.heartbeatMillis));
@@ -114,9 +129,10 @@ export class RoomMembers {
     clearTimeout(before?.away);
     before?.socket?.end();
     const isMoved = this.#elsewhere.delete(name);
-    this.#local.set(name, { socket, proof, away: undefined });
+    this.#local.set(name, { socket, proof, away: undefined, missed: [] });
     const members = [...this.#local.keys(), ...this.#elsewhere.keys()];
     socket.say({ kind: 'welcome', members: members.filter((other) => other !== name) });
+    for (const message of before?.missed ?? []) socket.say(message);
     if (before) return undefined;
     if (!isMoved) this.#tell({ kind: 'joined', name }, name);
     this.#publish({ kind: isMoved ? 'moved' : 'joined', name, proof });
@@ -144,13 +160,19 @@ export class RoomMembers {
 
   /** Passes a part of an exchange on; false: its addressee is not in the room. */
   pass(from: string, { to, ...message }: ExchangeMessage): boolean {
-    const local = this.#local.get(to!);
-    if (local) {
-      local.socket?.say({ ...message, from });
-      return true;
-    }
+    if (this.#local.has(to!)) return this.#sayTo(to!, { ...message, from });
     if (!this.#elsewhere.has(to!)) return false;
-    this.#publish({ kind: 'relay', message: { ...message, from, to: to! } });
+    this.#sent.send({ ...message, from, to: to! });
+    return true;
+  }
+
+  /** False: no member of this process, or too many messages wait for it. */
+  #sayTo(name: string, message: ExchangeMessage): boolean {
+    const member = this.#local.get(name);
+    if (!member) return false;
+    if (member.socket) member.socket.say(message);
+    else if (member.missed.length === MISSED_MAX) return false;
+    else member.missed.push(message);
     return true;
   }
 
@@ -164,6 +186,7 @@ export class RoomMembers {
     this.#isClosed = true;
     clearInterval(this.#heartbeat);
     for (const { away } of this.#local.values()) clearTimeout(away);
+    this.#sent.close();
     this.#unsubscribe();
     this.#empty();
   }
@@ -184,6 +207,7 @@ export class RoomMembers {
         continue;
       }
       this.#silent.delete(server);
+      this.#taken.forget(server);
       for (const [name, member] of this.#elsewhere) if (member.server === server) this.#gone(name);
     }
   }
@@ -213,11 +237,17 @@ export class RoomMembers {
         return;
       case 'here':
         return this.#here(server, message.members);
-      case 'relay': {
-        const { to = '', ...rest } = message.message;
-        this.#local.get(to)?.socket?.say(rest);
-      }
+      case 'relay':
+        return this.#takeRelay(server, message);
+      case 'relayed':
+        if (message.to === this.#server) this.#sent.confirmed(message.number);
     }
+  }
+
+  #takeRelay(server: string, { number, message: { to = '', ...message } }: Relay): void {
+    if (!this.#local.has(to)) return;
+    if (this.#taken.take(server, number)) this.#sayTo(to, message);
+    this.#publish({ kind: 'relayed', to: server, number });
   }
 
   #appeared(
@@ -255,7 +285,7 @@ export class RoomMembers {
 function readBusMessage(text: string): BusMessage | undefined {
   try {
     const value = JSON.parse(text) as Record<string, unknown>;
-    const { kind, from, name, proof, members, message } = value;
+    const { kind, from, name, proof, members, message, number, to } = value;
     if (typeof from !== 'string') return undefined;
     const isName = typeof name === 'string' && name.length <= NAME_LENGTH_MAX;
     const isWhole =
@@ -263,11 +293,16 @@ function readBusMessage(text: string): BusMessage | undefined {
       (kind === 'left' && isName) ||
       ((kind === 'joined' || kind === 'moved') && isName && typeof proof === 'string') ||
       (kind === 'here' && Array.isArray(members) && members.every(isMember)) ||
-      (kind === 'relay' && typeof message === 'object' && message !== null);
+      (kind === 'relay' && typeof number === 'number' && isObject(message)) ||
+      (kind === 'relayed' && typeof number === 'number' && typeof to === 'string');
     return isWhole ? (value as unknown as BusMessage) : undefined;
   } catch {
     return undefined;
   }
+}
+
+function isObject(value: unknown): boolean {
+  return typeof value === 'object' && value !== null;
 }
 
 function isMember(value: unknown): boolean {

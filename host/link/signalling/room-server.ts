@@ -331,9 +331,10 @@ class Session implements MemberSocket {
         return this.end();
       default: {
         if (!this.#room) return this.#violation('join a room first');
-        const { to = '', id } = message;
+        const { kind, to = '', id } = message;
         if (this.#room.pass(this.#name!, message)) this.#events.passed();
-        else this.say({ kind: 'absent', to, id });
+        // The id of an answer belongs to its addressee.
+        else if (kind === 'offer') this.say({ kind: 'absent', to, id });
       }
     }
   }

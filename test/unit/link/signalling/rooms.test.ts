@@ -57,6 +57,7 @@ class Member {
   readonly newcomers: string[] = [];
   readonly present: string[] = [];
   readonly left: string[] = [];
+  readonly offers: string[] = [];
   readonly ways = new Map<string, Signalling>();
   refused: LinkError | undefined;
   readonly leave: () => void;
@@ -70,6 +71,7 @@ class Member {
     const rooms = new RoomSignalling(url, room, { onRefused, retryMillisMax: 300 });
     const answer = async (offer: unknown): Promise<Description> => {
       const { sdp } = offer as Description;
+      this.offers.push(sdp);
       if (sdp === 'bad') throw new LinkError('EPROTO', 'the offer is bad');
       return { type: 'answer', sdp: `${name} answers ${sdp}` };
     };
@@ -307,6 +309,95 @@ test('one process has 1,000 sessions in 250 rooms', async () => {
   await settle(200);
   assert.is(beyond.ways.size, 0);
   assert.is(rooms.sessions, 1000);
+});
+
+/** A bus of this process that loses each message when it is published for the first time. */
+function lossyBus(): SignallingBus & { readonly lost: string[] } {
+  const listeners = new Set<readonly [string, (message: string) => void]>();
+  const lost: string[] = [];
+  return {
+    lost,
+    publish(channel, message) {
+      if (!lost.includes(message)) return void lost.push(message);
+      for (const [name, listener] of listeners) if (name === channel) listener(message);
+    },
+    subscribe(channel, listener) {
+      const entry = [channel, listener] as const;
+      listeners.add(entry);
+      return Promise.resolve(() => void listeners.delete(entry));
+    },
+    close: () => Promise.resolve(),
+  };
+}
+
+test('a bus that loses messages loses no offer, and none arrives twice', async () => {
+  const bus = lossyBus();
+  const [one, two] = [
+    await serve({ bus, aliveMillis: 400 }),
+    await serve({ bus, aliveMillis: 400 }),
+  ];
+  const a = new Member(one.url, 'room', 'a');
+  const b = new Member(two.url, 'room', 'b');
+  await eventually(() => a.ways.has('b') && b.ways.has('a'));
+  const answers = await Promise.all([a.offer('b', 'x'), a.offer('b', 'y'), b.offer('a', 'z')]);
+  assert.equal(answers, ['b answers x', 'b answers y', 'a answers z']);
+  assert.ok(bus.lost.some((text) => text.includes('"relay"')));
+  assert.equal([a.offers, b.offers], [['z'], ['x', 'y']]);
+  b.leave();
+  await eventually(() => a.left.includes('b'));
+});
+
+test('an offer to a member of another process that leaves is refused', async () => {
+  const bus = lossyBus();
+  const publish = bus.publish.bind(bus);
+  const [one, two] = [
+    await serve({ bus, aliveMillis: 400 }),
+    await serve({ bus, aliveMillis: 400 }),
+  ];
+  const a = new Member(one.url, 'room', 'a');
+  const b = new Member(two.url, 'room', 'b');
+  await eventually(() => a.ways.has('b') && b.ways.has('a'));
+  bus.publish = (channel, message) =>
+    message.includes('"relay"') ? undefined : publish(channel, message);
+  const failed = failure(a.offer('b', 'x'));
+  b.leave();
+  const { code, message } = await failed;
+  assert.is(code, 'ECONNREFUSED');
+  assert.match(message, /b is not in the room/);
+});
+
+test('an offer to a member whose WebSocket is lost arrives when it is back', async () => {
+  const { server, url, rooms } = await serve();
+  const far = await passOn((server.address() as AddressInfo).port);
+  const a = new Member(url, 'room', 'a');
+  const b = new Member(far.url, 'room', 'b');
+  await eventually(() => a.ways.has('b') && b.ways.has('a'));
+  far.cut();
+  await eventually(() => rooms.sessions === 1);
+  assert.is(await a.offer('b', 'x'), 'b answers x');
+  assert.equal(a.left, []);
+});
+
+test('an answer to a member that has left ends no exchange of its sender', async () => {
+  const { url, rooms } = await serve();
+  const sockets: WebSocket[] = [];
+  const answers: string[] = [];
+  for (const name of ['a', 'b']) {
+    const socket = new WebSocket(url);
+    await new Promise((resolve) => socket.on('open', resolve));
+    socket.on('message', (data: Buffer) => answers.push(`${name} ${data.toString()}`));
+    socket.send(JSON.stringify({ kind: 'join', room: 'room', name, key: 'k' }));
+    sockets.push(socket);
+  }
+  await eventually(() => rooms.counters.joined === 2);
+  sockets[1]!.send('{"kind":"leave"}');
+  await eventually(() => answers.some((text) => /^a .*"left"/.test(text)));
+  sockets[0]!.send(JSON.stringify({ kind: 'answer', to: 'b', id: '1', description: {} }));
+  sockets[0]!.send(JSON.stringify({ kind: 'offer', to: 'b', id: '2', description: {} }));
+  await eventually(() => answers.some((text) => text.includes('"absent"')));
+  const absent = answers.filter((text) => text.includes('"absent"'));
+  assert.equal(absent, ['a {"kind":"absent","to":"b","id":"2"}']);
+  for (const socket of sockets) socket.terminate();
 });
 
 /** A redis-server of its own. */
