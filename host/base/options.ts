@@ -19,9 +19,10 @@ function likeness(one: string, other: string): number {
 
 /** Throws MisuseError for null, a number, a string: they have no keys. */
 export function checkObject(operation: string, options: unknown, what = 'options'): void {
-  if (typeof options === 'object' && options !== null) return;
+  if (typeof options === 'object' && options !== null && !Array.isArray(options)) return;
   const isNothing = options === null || options === undefined;
-  const found = isNothing ? `${options}` : `${typeof options} ${String(options)}`;
+  const type = Array.isArray(options) ? 'array' : typeof options;
+  const found = isNothing ? `${options}` : `${type} ${String(options)}`;
   throw new MisuseError(what, `${operation} takes an object, got ${found}`);
 }
 

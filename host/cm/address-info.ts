@@ -1,4 +1,5 @@
 /** `rdma_addrinfo`: a host and a service by name, as addresses that ids take. */
+import { shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { isIP } from '../link/ip-address.js';
 import type { CmAddress } from './address.js';
@@ -59,14 +60,14 @@ export function numericInfo(
     throw new MisuseError('service', `must be a port from 0 to 65535, got ${String(service)}`);
   }
   if (!Number.isInteger(flags) || (flags & ~EVERY_FLAG) !== 0) {
-    throw new MisuseError('flags', `must be made of RaiFlag, got ${flags}`);
+    throw new MisuseError('flags', `must be made of RaiFlag, got ${shown(flags)}`);
   }
   if (!Object.values<number>(PortSpace).includes(portSpace)) {
-    throw new MisuseError('portSpace', `must be a PortSpace, got ${portSpace}`);
+    throw new MisuseError('portSpace', `must be a PortSpace, got ${shown(portSpace)}`);
   }
   if (isIP(node) === 0) {
     if (!(flags & RaiFlag.NUMERICHOST)) return undefined;
-    throw new MisuseError('node', `must be an IPv4 or IPv6 address, got ${node}`);
+    throw new MisuseError('node', `must be an IPv4 or IPv6 address, got ${shown(node)}`);
   }
   const where = { address: node, port };
   const isPassive = (flags & RaiFlag.PASSIVE) !== 0;

@@ -1,6 +1,7 @@
 /** `rdma_cm_id`: one end of a connection, or a listener. */
 import { QpState, QpType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
+import { shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { PacketKeys } from '../verbs/queues/packet-keys.js';
@@ -142,7 +143,10 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.#check('bindAddr', ['IDLE']);
     if (address !== undefined && !parseAddress('address', address).equals(this.context.local.gid)) {
       const { gid } = this.context.local;
-      throw new RefusalError('EADDRNOTAVAIL', `bindAddr: address must be ${gid}, got ${address}`);
+      throw new RefusalError(
+        'EADDRNOTAVAIL',
+        `bindAddr: address must be ${gid}, got ${shown(address)}`,
+      );
     }
     this.#port = this.#manager.takePort(this.portSpace, port);
     this.#state = 'ADDR_BOUND';
@@ -160,7 +164,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       const own = this.context.local.gid;
       throw new RefusalError(
         'EADDRNOTAVAIL',
-        `resolveAddr: the peer must have the family of ${own}, got ${gid}`,
+        `resolveAddr: the peer must have the family of ${own}, got ${shown(gid)}`,
       );
     }
     if (this.#state === 'IDLE') this.#port = this.#manager.takePort(this.portSpace, 0);
@@ -241,7 +245,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   listen(backlog = 0): void {
     this.#check('listen', ['IDLE', 'ADDR_BOUND']);
     if (!Number.isInteger(backlog) || backlog < 0) {
-      throw new MisuseError('backlog', `must be a whole number from 0 on, got ${backlog}`);
+      throw new MisuseError('backlog', `must be a whole number from 0 on, got ${shown(backlog)}`);
     }
     if (this.#state === 'IDLE') this.bindAddr({ port: 0 });
     const serviceId = serviceIdOf(this.portSpace, this.#port);

@@ -19,7 +19,7 @@ import type { CmAddress } from './address.js';
 import { CM_OPTIONS, CONN_PARAM, type CmOptions } from './agreement.js';
 import { copyAuth, type AuthOptions } from './auth-option.js';
 import type { CmId } from './cm-id.js';
-import { deviceAt, deviceTowards } from './connection-device.js';
+import { checkEndOptions, deviceAt, deviceTowards } from './connection-device.js';
 import { ConnectError, connectErrorOf } from './connect-error.js';
 import { createEp } from './create-ep.js';
 import type { EpInitAttributes } from './end-point.js';
@@ -187,6 +187,7 @@ export async function connect(
   checkLimits(options);
   options.signal?.throwIfAborted();
   const auth = copyAuth(options.auth);
+  checkEndOptions('connect', options);
   const { address, port } = await resolve(target);
   const context = options.context ?? (await deviceTowards(address, options.device));
   let channel: EventChannel | undefined;
@@ -263,6 +264,7 @@ export class RdmaRequest {
     prepare: (qp: QueuePair) => void = () => {},
   ): Promise<RdmaConnection> {
     checkKeys('accept', options, `timeout signal ${END_OPTIONS}`);
+    checkEndOptions('accept', options);
     checkLimits(options);
     options.signal?.throwIfAborted();
     const channel = createEventChannel(this.id.context);
@@ -385,6 +387,7 @@ export class RdmaListener {
     prepare?: (qp: QueuePair) => void,
   ): AsyncGenerator<RdmaConnection, void, undefined> {
     checkKeys('connections', options, `onFailed connectionsPerSource ${END_OPTIONS}`);
+    checkEndOptions('connections', options);
     const { onFailed, connectionsPerSource = Infinity, ...how } = options;
     if (connectionsPerSource !== Infinity) {
       checkWhole('connectionsPerSource', connectionsPerSource, 1, CONNECTIONS_MAX);
@@ -476,6 +479,7 @@ export class RdmaListener {
 export async function listen(target: Target, options: ListenOptions = {}): Promise<RdmaListener> {
   checkKeys('listen', options, 'context device backlog auth');
   const auth = copyAuth(options.auth);
+  checkEndOptions('listen', options);
   const { address, port } = await resolve(target);
   const context = options.context ?? (await deviceAt(address, options.device));
   let channel: EventChannel | undefined;

@@ -10,3 +10,7 @@ export async function deviceTowards(): Promise<Context> {
 }
 
 export { deviceTowards as deviceAt };
+
+export function checkEndOptions(): void {
+  // A page without a valid context is refused by deviceTowards.
+}

@@ -3,6 +3,7 @@
  * (rdma/rdma_verbs.h: messages without work requests to fill in), multicast groups, names that it
  * resolves.
  */
+import { shown } from '../errors/check-whole.js';
 import { AccessFlag, QpType, SendFlag, WrOpcode } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -77,7 +78,7 @@ export abstract class EndPoint implements ManagedId {
     readonly portSpace: number,
   ) {
     if (!Object.values<number>(PortSpace).includes(portSpace)) {
-      throw new MisuseError('portSpace', `must be a PortSpace, got ${portSpace}`);
+      throw new MisuseError('portSpace', `must be a PortSpace, got ${shown(portSpace)}`);
     }
     this.#manager = Manager.of(context);
   }
@@ -124,7 +125,10 @@ export abstract class EndPoint implements ManagedId {
     checkInit('createQp', attributes, 'cqe');
     const qpType = attributes.qpType ?? (this.isDatagram ? QpType.UD : QpType.RC);
     if ((qpType === QpType.UD) !== this.isDatagram) {
-      throw new MisuseError('qpType', `must be UD in PortSpace.UDP, and only there, got ${qpType}`);
+      throw new MisuseError(
+        'qpType',
+        `must be UD in PortSpace.UDP, and only there, got ${shown(qpType)}`,
+      );
     }
     const { cqe, ...given } = attributes;
     const made: CompletionQueue[] = [];
@@ -176,10 +180,10 @@ export abstract class EndPoint implements ManagedId {
     const gid = parseAddress('group', addr);
     if (!this.qp || !this.isDatagram) throw new MisuseError('id', 'has no datagram queue pair');
     if (!gid.isMulticast)
-      throw new MisuseError('group', `must be a multicast address, got ${addr}`);
+      throw new MisuseError('group', `must be a multicast address, got ${shown(addr)}`);
     if (joinFlags === McJoinFlag.FULLMEMBER) this.qp.attachMcast(gid);
     else if (joinFlags === McJoinFlag.SENDONLY_FULLMEMBER) this.#sendTo(gid);
-    else throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${joinFlags}`);
+    else throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${shown(joinFlags)}`);
     const { port } = this.context.local;
     this.push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid, port) });
   }
@@ -234,7 +238,7 @@ export abstract class EndPoint implements ManagedId {
   writeCmEvent(event: number, status: number, arg: number | bigint): void {
     this.checkAlive();
     if (event !== CmEventType.USER) {
-      throw new RefusalError('EINVAL', `writeCmEvent: event must be USER, got ${event}`);
+      throw new RefusalError('EINVAL', `writeCmEvent: event must be USER, got ${shown(event)}`);
     }
     this.push(event, { status, arg: BigInt(arg) });
   }

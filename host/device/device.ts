@@ -289,25 +289,15 @@ export class Device {
    * ENOMEM, and what the link refuses with (LinkError).
    */
   static async open(options: DeviceOptions): Promise<Device> {
-    const { icrc = 'needed' } = options;
-    if (icrc !== 'needed' && icrc !== 'always') {
-      throw new MisuseError('icrc', `must be 'needed' or 'always', got ${String(icrc)}`);
-    }
     const device = await Device.start(options);
-    device.icrc = icrc;
+    if (options.icrc) device.icrc = options.icrc;
     return device;
   }
 
   private static async start(options: DeviceOptions): Promise<Device> {
-    const limits: DeviceLimits = { ...DEFAULTS };
-    for (const name of Object.keys(DEFAULTS) as (keyof DeviceLimits)[]) {
-      const value = options[name];
-      if (value !== undefined) limits[name] = value;
-    }
-    checkLimits(limits);
+    const limits = limitsOf(options);
     const clock = options.clock ?? new RealClock();
     const { link, thread, cacheModel } = options;
-    if (cacheModel !== undefined) checkObject('openDevice', cacheModel, 'cacheModel');
     if (options.processShare && cacheModel) {
       throw new MisuseError('cacheModel', 'is not available for a device with a name');
     }
@@ -318,7 +308,6 @@ export class Device {
       return Device.openShared({ ...options, processShare }, limits, clock);
     }
     const { threadsMax = 1, threadShare: share } = options;
-    checkWhole('threadsMax', threadsMax, 1, 256);
     const shared =
       link === undefined ||
       cacheModel !== undefined ||
@@ -480,6 +469,23 @@ function setWakePort({ memory, address }: ArenaMemory, slot: number, port: numbe
 function pseudoHeader(info: LinkInfo): number {
   if (info.pseudoHeader === 'none') return PseudoHeader.NONE;
   return info.local.gid.isIpv4 ? PseudoHeader.IPV4 : PseudoHeader.IPV6;
+}
+
+/** Checks the options. Throws MisuseError. */
+export function limitsOf(options: DeviceOptions): DeviceLimits {
+  const { icrc = 'needed', threadsMax = 1, cacheModel } = options;
+  if (icrc !== 'needed' && icrc !== 'always') {
+    throw new MisuseError('icrc', `must be 'needed' or 'always', got ${String(icrc)}`);
+  }
+  checkWhole('threadsMax', threadsMax, 1, 256);
+  if (cacheModel !== undefined) checkObject('openDevice', cacheModel, 'cacheModel');
+  const limits: DeviceLimits = { ...DEFAULTS };
+  for (const name of Object.keys(DEFAULTS) as (keyof DeviceLimits)[]) {
+    const value = options[name];
+    if (value !== undefined) limits[name] = value;
+  }
+  checkLimits(limits);
+  return limits;
 }
 
 function checkLimits(limits: DeviceLimits): void {

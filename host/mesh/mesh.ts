@@ -1,8 +1,8 @@
 /** `joinMesh`: the members of a room, each with the memory of all others by name. */
-import { checkKeys } from '../base/options.js';
+import { checkKeys, checkObject } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkFlag, checkFunction, checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DataChannelLink, type DataChannelOptions } from '../link/channel/data-channel.js';
 import { RoomSignalling } from '../link/signalling/room.js';
@@ -393,7 +393,7 @@ function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom
   if ((url === undefined) === (signalling === undefined)) {
     throw new MisuseError('url', 'joinMesh: exactly one of url and signalling is required');
   }
-  if (signalling === undefined) return new RoomSignalling(url!, room ?? 'mesh');
+  if (signalling === undefined) return new RoomSignalling(url!, room === undefined ? 'mesh' : room);
   if (typeof (signalling as Partial<SignallingRoom> | null)?.join !== 'function') {
     throw new MisuseError('signalling', 'joinMesh: must have a method join');
   }
@@ -413,18 +413,9 @@ function checkOptions(options: MeshOptions<never>): void {
   checkWhole('keepAliveMillis', keepAliveMillis, KEEP_ALIVE_MILLIS_MIN, KEEP_ALIVE_MILLIS_MAX);
   checkLimits(options);
   const { link, sharedArrayBuffer } = options;
-  if (link !== undefined && (typeof link !== 'object' || link === null)) {
-    throw new MisuseError('link', `joinMesh: must be an object of options, got ${String(link)}`);
-  }
-  if (sharedArrayBuffer !== undefined && typeof sharedArrayBuffer !== 'boolean') {
-    const rule = `joinMesh: must be true or false, got ${String(sharedArrayBuffer)}`;
-    throw new MisuseError('sharedArrayBuffer', rule);
-  }
-  for (const name of ['onJoin', 'onLeave'] as const) {
-    const value: unknown = options[name];
-    if (value === undefined || typeof value === 'function') continue;
-    throw new MisuseError(name, `joinMesh: must be a function, got ${typeof value}`);
-  }
+  if (link !== undefined) checkObject('joinMesh', link, 'link');
+  if (sharedArrayBuffer !== undefined) checkFlag('sharedArrayBuffer', sharedArrayBuffer);
+  for (const name of ['onJoin', 'onLeave'] as const) checkFunction(name, options[name]);
 }
 
 /**
@@ -444,12 +435,13 @@ export async function joinMesh<const Named extends Regions = Record<never, never
   options.signal?.throwIfAborted();
   // Both halves are aligned.
   const scratchBytes = (collectiveBytes + 15) & ~15;
-  const named: Regions = options.memory ?? {};
+  const { memory: named = {} as Regions } = options;
   const frames = checkMeshFrames(options.frames);
   const frameBytes = frames ? frameChannelBytes(frames) : 0;
   const peerBytes = PEER_BYTES + scratchBytes + frameBytes;
   const needed = regionBytes('joinMesh', named) + DEVICE_BYTES + peersMax * peerBytes;
-  const memoryBytes = options.memoryBytes ?? Math.min(needed, MEMORY_BYTES_MAX);
+  const memoryBytes =
+    options.memoryBytes === undefined ? Math.min(needed, MEMORY_BYTES_MAX) : options.memoryBytes;
   const link = new DataChannelLink({ peersMax: 2 * peersMax, ...options.link });
   const how = options.sharedArrayBuffer ? { sharedArrayBuffer: true } : {};
   const context = await openDevice({ link, memoryBytes, ...how });

@@ -3,6 +3,7 @@
  * 8.3.5.5.7): `DHHC-1:hh:base64(key | CRC-32 of the key):`. `hh` selects the transform: 00 none,
  * 01 SHA-256, 02 SHA-384, 03 SHA-512.
  */
+import { shown } from '../errors/check-whole.js';
 import { createHmac } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { MisuseError } from '../errors/errors.js';
@@ -68,7 +69,7 @@ export function makeDhchapSecret(transform: DhchapHash | 'none' = 'sha256'): str
   if (transform === 'none') return formatDhchapSecret({ transform: 0, key: randomOf(32) });
   throw new MisuseError(
     'transform',
-    `must be one of none, sha256, sha384 or sha512, got ${transform}`,
+    `must be one of none, sha256, sha384 or sha512, got ${shown(transform)}`,
   );
 }
 

@@ -1,7 +1,7 @@
 /** Options and events of a target. */
 import { checkArray, checkKeys } from '../base/options.js';
 import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DISCOVERY_NQN } from './constants.js';
 import type { NvmeTargetDhchap } from './dhchap-options.js';
@@ -126,12 +126,15 @@ export function checkTargetOptions(options: NvmeTargetOptions): void {
     );
   }
   if (nqn === DISCOVERY_NQN)
-    throw new MisuseError('nqn', `must not be that of discovery services, got ${nqn}`);
+    throw new MisuseError('nqn', `must not be that of discovery services, got ${shown(nqn)}`);
   if (blockBytes !== 512 && blockBytes !== 4096) {
-    throw new MisuseError('blockBytes', `must be 512 or 4096, got ${blockBytes}`);
+    throw new MisuseError('blockBytes', `must be 512 or 4096, got ${shown(blockBytes)}`);
   }
   if (inCapsuleBytes % 16 !== 0)
-    throw new MisuseError('inCapsuleBytes', `must be a multiple of 16, got ${inCapsuleBytes}`);
+    throw new MisuseError(
+      'inCapsuleBytes',
+      `must be a multiple of 16, got ${shown(inCapsuleBytes)}`,
+    );
   if (options.store.length < blockBytes)
     throw new MisuseError(
       'store',

@@ -1,6 +1,6 @@
 /** Parameters of a pool, and the number of regions that a workload needs. */
 import { checkKeys, checkObject } from '../base/options.js';
-import { checkFunction, checkWhole } from '../errors/check-whole.js';
+import { checkFunction, checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** Events of a pool, for logs and plots. */
@@ -95,7 +95,7 @@ export function regionsFor(workload: Workload): number {
     requestBytes,
   })) {
     if (!(value > 0 && value < Infinity)) {
-      throw new MisuseError(name, `must be a number above 0, got ${value}`);
+      throw new MisuseError(name, `must be a number above 0, got ${shown(value)}`);
     }
   }
   return Math.max(1, Math.ceil((linkBytesPerSecond / requestBytes) * (responseMicros / 1e6)));
@@ -109,6 +109,11 @@ export function checkParams(params: FmrPoolParams): CheckedParams {
     params,
     `${sizes} ulp idleMicros demandMicros monitorMicros onEvent` as const,
   );
+  for (const name of ['mrsMax', 'mrsMin', 'idleMicros'] as const) {
+    // Defaults of others are computed from these.
+    const value = params[name];
+    if (value !== undefined) checkWhole(name, value, 0, 2 ** 40);
+  }
   const {
     maxLength,
     ulp = 'default',
@@ -124,6 +129,7 @@ export function checkParams(params: FmrPoolParams): CheckedParams {
     monitorMicros = 1000,
     onEvent,
   } = params;
+  if (typeof ulp !== 'string') throw new MisuseError('ulp', `must be text, got ${shown(ulp)}`);
   checkWhole('maxLength', maxLength, 1, 2 ** 32 - 1);
   checkWhole('mrsMax', mrsMax, 1, 2 ** 24);
   checkWhole('mrsMin', mrsMin, 0, mrsMax);

@@ -4,7 +4,7 @@ import { openTowards } from '../cm/connection-device.js';
 import { checkAuth, copyAuth, type AuthOptions, type AuthRule } from '../cm/auth-option.js';
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkFunction, checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { localAddressTowards } from '../link/interface.js';
@@ -74,6 +74,10 @@ function checkOptions(options: RdsNodeOptions): void {
     const value = options[name];
     if (value !== undefined) checkWhole(name, value, least, Number.MAX_SAFE_INTEGER);
   }
+  const { log, accessFile } = options;
+  checkFunction('log', log);
+  if (accessFile === undefined || typeof accessFile === 'string') return;
+  throw new MisuseError('accessFile', `must be a path, got ${shown(accessFile)}`);
 }
 
 /** A device’s node of reliable datagrams: its paths, ports and settings. */

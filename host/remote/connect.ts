@@ -1,6 +1,6 @@
 /** `connect`: a client of a server that was opened by `share`. */
 import { checkMillis, timerMillis } from '../base/timer.js';
-import { checkKeys } from '../base/options.js';
+import { checkKeys, checkObject } from '../base/options.js';
 import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
 import { lookUp } from '../cm/address-info.js';
 import { checkKeepAlive } from '../cm/agreement.js';
@@ -13,7 +13,7 @@ import {
   type RdmaConnection,
   type Target,
 } from '../cm/connect.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { useDevice, type DeviceChoice, type DeviceUse } from './devices.js';
 import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
@@ -92,13 +92,16 @@ function checkOptions(options: RemoteOptions): void {
   checkKeys('connect', options, `timeout signal share ask reconnect ${COMMON}` as const);
   checkLimits(options);
   checkCommon(options);
-  for (const [name, bytes] of Object.entries(options.ask ?? {})) {
+  const { ask = {} } = options;
+  checkObject('connect', ask, 'ask');
+  for (const [name, bytes] of Object.entries(ask)) {
     checkWhole(`ask.${name}`, bytes, 1, 2 ** 32 - 2 ** 16);
   }
   const { reconnect } = options;
   if (reconnect === undefined || typeof reconnect === 'boolean') return;
   checkKeys('reconnect', reconnect, 'attempts delayMillis delayMaxMillis onReconnect');
-  const { attempts, delayMillis, delayMaxMillis } = reconnect;
+  const { attempts, delayMillis, delayMaxMillis, onReconnect } = reconnect;
+  checkFunction('onReconnect', onReconnect);
   if (attempts !== undefined && attempts !== Infinity) checkWhole('attempts', attempts, 1);
   if (delayMillis !== undefined) checkMillis('delayMillis', delayMillis);
   if (delayMaxMillis !== undefined) checkMillis('delayMaxMillis', delayMaxMillis);
@@ -256,7 +259,7 @@ async function withDeadline<T>(
 }
 
 function refusedError(refusal: string): RemoteError {
-  const remedy = 'ask for less, or raise the limit there';
+  const remedy = 'ask for less or other names, or raise lendBytes there';
   const rule = `the server refuses: ${refusal}`;
   return new RemoteError('connect', { code: 'EACCES', rule, remedy });
 }
@@ -282,12 +285,11 @@ async function connectUrl<Shared extends Regions>(
 ): Promise<Remote<Shared>> {
   const place = parseUrl('connect', url);
   checkOptions(options);
-  const { timeout = TIMEOUT_MILLIS, signal, share = {}, context, pd, device } = options;
+  const { timeout = TIMEOUT_MILLIS, signal, share = {} } = options;
   const bytes = regionBytes('connect', share);
   signal?.throwIfAborted();
   const address = await lookUp(place.address);
-  const choice = { ...(context && { context }), ...(pd && { pd }), ...(device && { device }) };
-  const use = await useDevice({ remote: address }, bytes, choice);
+  const use = await useDevice({ remote: address }, bytes, options);
   let shared: LocalRegions | undefined;
   try {
     shared = await LocalRegions.open('connect', use.pd, use.local, share);

@@ -1,7 +1,7 @@
 /** The device of a server or a client: the common one of its local address, if none is chosen. */
 import { MisuseError } from '../errors/errors.js';
 import { COMMON_MEMORY_BYTES, commonDevice, commonDeviceMoved } from '../cm/common-device.js';
-import { openTowards } from '../cm/connection-device.js';
+import { checkEndOptions, openTowards } from '../cm/connection-device.js';
 import { followAddress } from '../cm/follow-address.js';
 import { localAddressTowards } from '../link/interface.js';
 import { ROCE_PORT } from '../link/link.js';
@@ -48,6 +48,16 @@ export interface Direction {
   readonly udpPort?: number;
 }
 
+/** Throws MisuseError. */
+function checkChoice(operation: string, choice: DeviceChoice): void {
+  checkEndOptions(operation, choice);
+  const { context, pd, device } = choice;
+  if ([context, pd, device].filter((one) => one !== undefined).length > 1) {
+    const rule = `${operation}: at most one of context, pd and device is possible`;
+    throw new MisuseError('device', rule);
+  }
+}
+
 /** `bytes`: memory for regions. Throws as `openDevice`. */
 export async function useDevice(
   direction: Direction,
@@ -55,9 +65,7 @@ export async function useDevice(
   choice: DeviceChoice,
 ): Promise<DeviceUse> {
   const { context: given, pd, device } = choice;
-  if ([given, pd, device].filter(Boolean).length > 1) {
-    throw new MisuseError('device', 'at most one of context, pd and device is possible');
-  }
+  checkChoice(direction.remote === undefined ? 'share' : 'connect', choice);
   const local = new LocalMemory();
   if (pd) return { context: pd.context, pd, local, release: async () => {} };
   const context = given ? given.openDevice() : await open(direction, bytes, device);

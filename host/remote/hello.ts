@@ -38,7 +38,7 @@ export interface Hello {
   readonly refusal?: string | undefined;
 }
 
-const hex = (value: bigint): string => value.toString(16);
+export const hex = (value: bigint): string => value.toString(16);
 
 export function buildHello({ id, messageBytesMax, regions, wanted, refusal }: Hello): Uint8Array {
   const list = regions.map(({ name, addr, length, rkey, rights }) => [

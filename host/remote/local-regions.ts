@@ -1,7 +1,7 @@
 /** The memory that a side shares: from what an application names to registered regions. */
 import { AccessFlag } from '#build/abi.js';
 import { checkKeys, checkObject } from '../base/options.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { LayoutBase } from '../verbs/layouts/layouts.js';
 import type { MrLayoutInterleaved } from '../verbs/layouts/layout-list.js';
@@ -15,6 +15,7 @@ import {
   buildHello,
   type RegionDescription,
 } from './hello.js';
+import { checkLayoutList, checkRegionTypes } from './region-rules.js';
 
 /** Access rights of a peer to a region. */
 export type Right = 'read' | 'write' | 'atomic';
@@ -154,6 +155,7 @@ function optionsOf(operation: string, name: string, source: RegionSource): Regio
     throw new MisuseError(argument, rule);
   }
   if (source.array !== undefined) checkArray(operation, `${argument}.array`, source.array);
+  checkRegionTypes(operation, argument, source);
   return source;
 }
 
@@ -172,7 +174,10 @@ function rightBits(argument: string, rights: readonly Right[] = ['read', 'write'
   }
   for (const right of rights) {
     if (!(right in BITS)) {
-      throw new MisuseError(`${argument}.rights`, `must be of read, write, atomic, got ${right}`);
+      throw new MisuseError(
+        `${argument}.rights`,
+        `must be of read, write, atomic, got ${shown(right)}`,
+      );
     }
     bits |= BITS[right];
   }
@@ -190,11 +195,11 @@ function accessOf(bits: number): number {
 
 /** Bytes of device memory that the regions take. Throws MisuseError for invalid regions. */
 export function regionBytes(operation: string, regions: Regions): number {
-  checkObject(operation, regions, 'regions');
   if (Array.isArray(regions) || ArrayBuffer.isView(regions)) {
     const rule = `${operation}: must be an object of regions by name, as { table: 4096 }`;
     throw new MisuseError('regions', rule);
   }
+  checkObject(operation, regions, 'regions');
   const names = Object.entries(regions);
   if (names.length > REGIONS_MAX) {
     const rule = `${operation}: at most ${REGIONS_MAX} regions, got ${names.length}`;
@@ -314,6 +319,7 @@ export class LocalRegions {
   #addLayout(name: string, { layout, rights }: RegionOptions): void {
     const bits = rightBits(`regions.${name}`, rights ?? ['read', 'write']);
     const list = layout!(this.#bases);
+    checkLayoutList(name, list);
     const mr = this.#pd.regMr(null, 0, accessOf(bits) | AccessFlag.ZERO_BASED);
     this.#undo.push(() => mr.dereg());
     const isInterleaved = list.length > 0 && 'firstDatum' in list[0]!;

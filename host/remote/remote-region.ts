@@ -1,4 +1,5 @@
 /** A named region of the peer: one-sided reads, writes and atomics. */
+import { shown } from '../errors/check-whole.js';
 import { PlacementType, WrOpcode } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
@@ -236,7 +237,7 @@ export class RemoteRegion implements RemoteKey {
   ): Promise<bigint> {
     this.#check(verb, RightBit.ATOMIC, offset, WORD, options);
     if (offset % WORD !== 0) {
-      throw new MisuseError('offset', `${verb}: must be a multiple of 8, got ${offset}`);
+      throw new MisuseError('offset', `${verb}: must be a multiple of 8, got ${shown(offset)}`);
     }
     const operation = new Operation(verb, opcode, this, offset, WORD, undefined, operand, swap);
     return this.#submit(operation, options);

@@ -35,7 +35,7 @@ export interface RemoteParts {
  * `for await (const message of remote)` yields the messages of the peer until the connection ends.
  */
 export class Remote<Shared = Readonly<Record<string, unknown>>> {
-  /** The regions of the peer, by name. */
+  /** The regions of the peer, by name; undefined where it shares none of that name. */
   readonly memory: Readonly<Record<string, RemoteRegion>>;
   /** The memory that this side shares with this peer, by name. */
   readonly shared: MemoryByName<Shared>;

@@ -314,7 +314,7 @@ export async function share<const Named extends Regions>(
     `onClient onError lendBytes clientsMax clientsPerSource ${COMMON}` as const,
   );
   checkCommon(options);
-  const { lendBytes, clientsMax, clientsPerSource, context, pd, device, auth } = options;
+  const { lendBytes, clientsMax, clientsPerSource, auth } = options;
   if (lendBytes !== undefined) checkWhole('lendBytes', lendBytes, 0, 2 ** 32 - 1);
   if (clientsMax !== undefined) checkWhole('clientsMax', clientsMax, 1, 65536);
   if (clientsPerSource !== undefined) checkWhole('clientsPerSource', clientsPerSource, 1, 65536);
@@ -326,8 +326,7 @@ export async function share<const Named extends Regions>(
   const bytes = regionBytes('share', regions);
   const address = await lookUp(place.address);
   const udpPort = place.udpPort === undefined ? {} : { udpPort: place.udpPort };
-  const choice = { ...(context && { context }), ...(pd && { pd }), ...(device && { device }) };
-  const use = await useDevice({ local: address, ...udpPort }, bytes, choice);
+  const use = await useDevice({ local: address, ...udpPort }, bytes, options);
   let shared: LocalRegions | undefined;
   try {
     shared = await LocalRegions.open('share', use.pd, use.local, regions);

@@ -1,4 +1,5 @@
 /** `rpma_conn`: a connection, and the operations on the other side's memory. */
+import { shown } from '../errors/check-whole.js';
 import { WrOpcode } from '#build/abi.js';
 import type { CmId } from '../cm/cm-id.js';
 import { connectErrorOf, type ConnectError } from '../cm/connect-error.js';
@@ -231,7 +232,7 @@ export class Conn {
     checkFlags(flags);
     if (src.length !== 8) throw new MisuseError('src', `must be 8 bytes, got ${src.length}`);
     if (dstOffset % ATOMIC_WRITE_ALIGNMENT !== 0) {
-      throw new MisuseError('dstOffset', `must be a multiple of 8, got ${dstOffset}`);
+      throw new MisuseError('dstOffset', `must be a multiple of 8, got ${shown(dstOffset)}`);
     }
     const isNative = this.flushMethod === 'native';
     this.#post(atomicWrite(isNative, dst, dstOffset, src, flags, opContext));
@@ -380,7 +381,7 @@ export class Conn {
 
 function checkFlags(flags: number): void {
   if (flags !== Flag.COMPLETION_ON_ERROR && flags !== Flag.COMPLETION_ALWAYS) {
-    throw new MisuseError('flags', `must be a Flag, got ${flags}`);
+    throw new MisuseError('flags', `must be a Flag, got ${shown(flags)}`);
   }
 }
 

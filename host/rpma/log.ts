@@ -1,4 +1,5 @@
 /** The log of librpma: messages to a function that the application sets. */
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** `enum rpma_log_level`: each includes those before it. */
@@ -27,7 +28,7 @@ let logFunction: LogFunction | undefined;
 export function logSetThreshold(threshold: number, level: number): void {
   checkThreshold(threshold);
   if (!Object.values<number>(LogLevel).includes(level)) {
-    throw new MisuseError('level', `must be a LogLevel, got ${level}`);
+    throw new MisuseError('level', `must be a LogLevel, got ${shown(level)}`);
   }
   thresholds[threshold as 0 | 1] = level;
 }
@@ -53,6 +54,6 @@ export function log(level: number, where: string, message: string): void {
 
 function checkThreshold(threshold: number): void {
   if (threshold !== LogThreshold.THRESHOLD && threshold !== LogThreshold.AUX) {
-    throw new MisuseError('threshold', `must be a LogThreshold, got ${threshold}`);
+    throw new MisuseError('threshold', `must be a LogThreshold, got ${shown(threshold)}`);
   }
 }

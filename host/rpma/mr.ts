@@ -1,7 +1,7 @@
 /** `rpma_mr_local` and `rpma_mr_remote`: regions, and their descriptors for the peer. */
 import { checkBytes } from '../errors/check-bytes.js';
 import { AccessFlag } from '#build/abi.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
@@ -123,7 +123,7 @@ export function mrRemoteFromDescriptor(descriptor: Uint8Array): MrRemote {
   const view = new DataView(buffer, byteOffset, MR_DESCRIPTOR_SIZE);
   const usage = view.getUint8(20);
   if (usage === 0)
-    throw new MisuseError('descriptor', `must declare at least one usage, got ${usage}`);
+    throw new MisuseError('descriptor', `must declare at least one usage, got ${shown(usage)}`);
   const [addr, size] = [view.getBigUint64(0, true), view.getBigUint64(8, true)];
   if (size > BigInt(Number.MAX_SAFE_INTEGER)) {
     const rule = `a region of ${size} bytes exceeds the largest integer`;

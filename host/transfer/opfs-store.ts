@@ -1,4 +1,5 @@
 /** Received files in the origin private file system of a page. */
+import { shown } from '../errors/check-whole.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError, VerbenaError } from '../errors/errors.js';
 import { QUOTA_ERROR } from '../pmem/sync-access.js';
@@ -281,7 +282,7 @@ export function opfsStore(options: OpfsStoreOptions = {}): OpfsStore {
   checkStoreLimits(options);
   const { directory = 'received' } = options;
   if (typeof directory !== 'string' || !/^[^/\\]+$/.test(directory) || /^\.\.?$/.test(directory)) {
-    throw new MisuseError('directory', `must be a name without a path, got ${directory}`);
+    throw new MisuseError('directory', `must be a name without a path, got ${shown(directory)}`);
   }
   return new OpfsStore(options);
 }

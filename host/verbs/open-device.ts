@@ -1,16 +1,17 @@
 /** `ibv_open_device`: chooses the link and the progress mode. */
 import { checkKeys } from '../base/options.js';
-import { DEVICE_OPTIONS, Device, type DeviceOptions } from '../device/device.js';
+import { DEVICE_OPTIONS, Device, limitsOf, type DeviceOptions } from '../device/device.js';
 import { startThread } from '../device/progress/thread-progress.js';
-import { checkFlag } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
 import { loadPosix } from '../link/posix.js';
+import { checkUdpOptions } from '../link/udp/local-address.js';
 import { UdpBatchLink } from '../link/udp/udp-batch.js';
 import { UdpLink } from '../link/udp/udp.js';
 import type { UdpOptions } from '../link/udp/udp-options.js';
 import { Context } from './context.js';
+import { checkOpenOptions } from './open-options.js';
 import { randomId } from './refuse.js';
 
 /** How to open a device: over a link of your own, or by UDP at a local address. */
@@ -111,6 +112,9 @@ export async function openDevice(options: OpenOptions = {}): Promise<Context> {
   const udp = 'address port name directory processesMax localMemoryBytes memoryBytesMax';
   const known = `${DEVICE_OPTIONS} ${udp} hugePages progress spinMicros socketBufferBytes sendSockets dscp keepsAlive`;
   checkKeys('openDevice', options, known);
+  checkOpenOptions(options);
+  // Before a thread is started for it.
+  limitsOf(options);
   try {
     if (options.link) return new Context(await Device.open(options));
     return new Context(await openChosen(await chooseProgress(options)));
@@ -145,18 +149,14 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
     ...(options.lending && { wakeDescriptor: options.lending.wakeDescriptor }),
   };
   const { posix } = await loadPosix();
-  const spinMicros = options.spinMicros ?? SPIN_MICROS;
-  if (!Number.isFinite(spinMicros) || spinMicros < 0) {
-    throw new MisuseError('spinMicros', `must be a number from 0 on, got ${spinMicros}`);
-  }
+  const { spinMicros = SPIN_MICROS } = options;
   const isLent = options.lending !== undefined;
   const programDescriptor = options.lending?.programDescriptor;
   const thread = { udp, spinMicros, keepsAlive, isLent, programDescriptor };
   if (options.name !== undefined) {
     const { progress = 'thread', name, directory, processesMax } = options;
     const { localMemoryBytes, memoryBytesMax, hugePages } = options;
-    checkFlag('hugePages', hugePages ?? false);
-    if (progress !== 'thread' && progress !== 'poll') {
+    if (progress === 'inline') {
       // The kernel steers packets to each process's socket, which node:dgram does not expose.
       throw new MisuseError(
         'progress',
@@ -173,15 +173,11 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   }
   switch (options.progress ?? (posix ? 'thread' : 'inline')) {
     case 'thread':
+      checkUdpOptions(udp);
       return { ...options, thread: { ...thread, starting: startThread() } };
     case 'poll':
       return { ...options, link: new UdpBatchLink(udp) };
-    case 'inline':
-      return { ...options, link: new UdpLink(udp) };
     default:
-      throw new MisuseError(
-        'progress',
-        `must be 'thread', 'poll' or 'inline', got '${String(options.progress)}'`,
-      );
+      return { ...options, link: new UdpLink(udp) };
   }
 }

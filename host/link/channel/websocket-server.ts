@@ -1,4 +1,5 @@
 /** Node's side of WebSocketLink: takes the upgrades of an HTTP server. */
+import { shown } from '../../errors/check-whole.js';
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { WebSocket } from 'ws';
@@ -46,7 +47,7 @@ export async function acceptUpgrades(
   const { socketsMax = SOCKETS_MAX, socketsPerSource = SOCKETS_PER_SOURCE } = options;
   for (const [name, value] of Object.entries({ socketsMax, socketsPerSource })) {
     if (!Number.isInteger(value) || value < 1) {
-      throw new MisuseError(name, `must be a whole number above 0, got ${value}`);
+      throw new MisuseError(name, `must be a whole number above 0, got ${shown(value)}`);
     }
   }
   const { aliveMillis = ALIVE_MILLIS } = options;

@@ -3,6 +3,7 @@
  * it waits. A side's address is a random number that it says first, and that only the two of them
  * know: over wss as good as TLS, over ws no secret at all.
  */
+import { shown } from '../../errors/check-whole.js';
 import { checkKeys } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
@@ -48,7 +49,7 @@ export class WebSocketLink extends ChannelLink {
     const openMillis = options.openMillis ?? OPEN_MILLIS;
     for (const [name, value] of Object.entries({ peersMax, openMillis })) {
       if (!Number.isInteger(value) || value < 1) {
-        throw new MisuseError(name, `must be a whole number above 0, got ${value}`);
+        throw new MisuseError(name, `must be a whole number above 0, got ${shown(value)}`);
       }
     }
     checkMillis('openMillis', openMillis);

@@ -1,4 +1,5 @@
 /** Node's side of signalling/http.ts: answers the request of a page. */
+import { shown } from '../../errors/check-whole.js';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { checkKeys, checkObject } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
@@ -62,7 +63,7 @@ export async function answerRequest(
   if (!Number.isInteger(peersPerSource) || peersPerSource < 1) {
     throw new MisuseError(
       'peersPerSource',
-      `must be a whole number above 0, got ${peersPerSource}`,
+      `must be a whole number above 0, got ${shown(peersPerSource)}`,
     );
   }
   const say = (status: number, type: string, body: string): void => {

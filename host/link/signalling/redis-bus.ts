@@ -3,6 +3,7 @@
  * since a subscribed connection takes no other commands. Messages during an outage are lost, which
  * the heartbeats of the rooms and repeated offers make up for.
  */
+import { shown } from '../../errors/check-whole.js';
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { checkKeys } from '../../base/options.js';
@@ -164,7 +165,7 @@ function placeOf(url: string | URL): { readonly open: () => Socket; readonly log
   }
   const { protocol, hostname, port, username, password, pathname } = parsed;
   if (protocol !== 'redis:' && protocol !== 'rediss:') {
-    throw new MisuseError('url', `must begin with redis:// or rediss://, got ${protocol}`);
+    throw new MisuseError('url', `must begin with redis:// or rediss://, got ${shown(protocol)}`);
   }
   const host = hostname.replace(/^\[|\]$/g, '') || '127.0.0.1';
   const place = { host, port: Number(port || PORT) };

@@ -2,6 +2,7 @@
  * The signalling server of rooms (room.ts), attached to a server of node:http. One process has
  * 1,000 sessions by default; several processes share their rooms through a bus (`redisBus`).
  */
+import { shown } from '../../errors/check-whole.js';
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -94,7 +95,7 @@ function limitsOf(options: SignallingServerOptions): Limits {
   for (const name of [...Object.keys(LIMITS), 'messagesPerSecond'] as (keyof Limits)[]) {
     const value = limits[name];
     if (!Number.isInteger(value) || (value as number) < 1) {
-      throw new MisuseError(name, `must be a whole number above 0, got ${value}`);
+      throw new MisuseError(name, `must be a whole number above 0, got ${shown(value)}`);
     }
   }
   checkMillis('aliveMillis', limits.aliveMillis, 1);

@@ -1,6 +1,6 @@
 /** Common part of the UDP links before there is a socket: options, address, refusals. */
 import { checkKeys } from '../../base/options.js';
-import { checkWhole } from '../../errors/check-whole.js';
+import { checkWhole, shown } from '../../errors/check-whole.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import { systemSentence } from '../../errors/system-refusal.js';
 import { Gid, type Endpoint } from '../endpoint.js';
@@ -147,6 +147,6 @@ function parseAddress(text: string): Gid {
   try {
     return Gid.parse(text);
   } catch {
-    throw new MisuseError('address', `must be an IPv4 or IPv6 address, got "${text}"`);
+    throw new MisuseError('address', `must be an IPv4 or IPv6 address, got ${shown(text)}`);
   }
 }

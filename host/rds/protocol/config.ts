@@ -1,5 +1,6 @@
 /** Parameters of a node, and the text of them (seed 003, /proc/driver/rds/config). */
-import { checkWhole } from '../../errors/check-whole.js';
+import { checkObject } from '../../base/options.js';
+import { checkWhole, shown } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 
 /** The seed's parameters, by its names. */
@@ -81,6 +82,7 @@ const READ_ONLY: readonly Name[] = [
 
 /** Completes and checks the parameters of a new node. Throws MisuseError. */
 export function parametersOf(given: Partial<RdsParameters> = {}): RdsParameters {
+  checkObject('RdsNode.of', given, 'parameters');
   const parameters = { ...PARAMETERS };
   for (const [name, value] of Object.entries(given) as [Name, number][]) {
     if (!Object.hasOwn(PARAMETERS, name))
@@ -120,7 +122,7 @@ export function writeConfig(parameters: RdsParameters, line: string): void {
   if (most === undefined) {
     throw new RefusalError('EACCES', `config: ${name} is read-only; set it in RdsNodeOptions`);
   }
-  if (value > most) throw new MisuseError(name, `must be at most ${most}, got ${value}`);
+  if (value > most) throw new MisuseError(name, `must be at most ${most}, got ${shown(value)}`);
   const lowest = name === 'DataRecvBufferLVM' ? value : parameters.DataRecvBufferLVM;
   const highest = name === 'PendingRxPktsHWM' ? value : parameters.PendingRxPktsHWM;
   checkThresholds(name, lowest, highest);

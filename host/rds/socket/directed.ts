@@ -1,4 +1,5 @@
 /** Memory that a socket exposes to peers by cookies, and its RDMA operations. */
+import { shown } from '../../errors/check-whole.js';
 import { AccessFlag } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
@@ -56,10 +57,10 @@ export class DirectedMemory {
   operation(args: RdmaArgs, from: number, ended: (status: number) => void): RdmaOperation {
     const { cookie, remoteOffset = 0, local, flags } = args;
     if (cookie < 0n || cookie > 0xffffffffffffffffn) {
-      throw new MisuseError('cookie', `must fit 64 bits, got ${cookie}`);
+      throw new MisuseError('cookie', `must fit 64 bits, got ${shown(cookie)}`);
     }
     if (!Number.isInteger(remoteOffset) || remoteOffset < 0 || remoteOffset > U32_MAX) {
-      throw new MisuseError('remoteOffset', `must fit 32 bits, got ${remoteOffset}`);
+      throw new MisuseError('remoteOffset', `must fit 32 bits, got ${shown(remoteOffset)}`);
     }
     const region = this.#transports.hold(local, from);
     return new RdmaOperation({ cookie, remoteOffset, flags }, { local, region, from }, ended);

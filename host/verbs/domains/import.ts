@@ -2,6 +2,7 @@
  * Import of objects of another context of the device: `ibv_import_pd`, `ibv_import_mr`
  * (protection-domain.ts), memory. Contexts of one device are those that named it alike.
  */
+import { shown } from '../../errors/check-whole.js';
 import { Errno } from '#build/abi.js';
 import { SharedHeap } from '../../engine/shared-heap.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -11,7 +12,10 @@ import { refuse, taken } from '../refuse.js';
 /** @internal This thread takes part in the domain from now on. `mine`: the context has it. */
 export function attachPd(context: ContextInternals, handle: number, mine: boolean): void {
   if (!Number.isInteger(handle) || handle < 0 || handle >= 2 ** 32) {
-    throw new MisuseError('handle', `must be the handle of a protection domain, got ${handle}`);
+    throw new MisuseError(
+      'handle',
+      `must be the handle of a protection domain, got ${shown(handle)}`,
+    );
   }
   if (context.siblings.instancesOf(handle) > 0 && !mine) return;
   const { arena, engine } = context.device;
@@ -34,10 +38,16 @@ export function attachMemory(
 ): Uint8Array {
   const { arena } = context.device;
   if (!Number.isInteger(address) || address < 0 || address >= 2 ** 32) {
-    throw new MisuseError('address', `must be an address in the device's memory, got ${address}`);
+    throw new MisuseError(
+      'address',
+      `must be an address in the device's memory, got ${shown(address)}`,
+    );
   }
   if (!Number.isInteger(length) || length < 1 || length >= 2 ** 32) {
-    throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
+    throw new MisuseError(
+      'length',
+      `must be a whole number of bytes from 1 to 2^32 - 1, got ${shown(length)}`,
+    );
   }
   if (!(arena.userHeap instanceof SharedHeap)) {
     throw new RefusalError(

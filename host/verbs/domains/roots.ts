@@ -18,7 +18,7 @@ import {
 import { checkKeys } from '../../base/options.js';
 import { checkWait, type WaitLimits } from '../../base/wait-limits.js';
 import { structAt } from '../../engine/struct.js';
-import { checkFlag, checkWhole } from '../../errors/check-whole.js';
+import { checkFlag, checkWhole, shown } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Context } from '../context.js';
 import type { ProtectionDomain } from './protection-domain.js';
@@ -302,7 +302,7 @@ function nameBytes(name: string): Uint8Array {
   }
   // All of these would be the same bytes.
   if (/\p{Surrogate}/u.test(name)) {
-    throw new MisuseError('name', `must not have half a surrogate pair, got ${name}`);
+    throw new MisuseError('name', `must not have half a surrogate pair, got ${shown(name)}`);
   }
   const padded = new Uint8Array(NAME_BYTES);
   padded.set(bytes);

@@ -7,6 +7,7 @@
  * process took the object meanwhile, the swap fails and the next entry is tried. Spans change under
  * the lock of the heap.
  */
+import { checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { HeapLock, type HeapMembers } from './heap-lock.js';
 import type { Shortage } from './heap-pressure.js';
@@ -411,9 +412,7 @@ export class SlabHeap {
   }
 
   #mallocRun(length: number, isCommon: boolean): number {
-    if (!Number.isInteger(length) || length < 1 || length > 0xffffffff - SPAN_BYTES) {
-      throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
-    }
+    checkWhole('length', length, 1, 0xffffffff - SPAN_BYTES);
     const count = Math.ceil(length / SPAN_BYTES);
     this.sweepDead();
     this.#admit(count * SPAN_BYTES, 1, length, isCommon);

@@ -1,4 +1,5 @@
 /** Parts of a memory layout, and their encoding for the engine. */
+import { shown } from '../../errors/check-whole.js';
 import {
   COMPOSITE_ENTRY_SIZE,
   INTERLEAVED_ENTRY_SIZE,
@@ -50,7 +51,10 @@ const HEAD = InterleavedEntryLayout.fields;
 export function wholeU64(argument: string, value: number | bigint): bigint {
   const whole = typeof value === 'bigint' || Number.isSafeInteger(value);
   if (!whole || value < 0 || BigInt(value) >= 1n << 64n) {
-    throw new MisuseError(argument, `must be a whole number from 0 to 2^64 - 1, got ${value}`);
+    throw new MisuseError(
+      argument,
+      `must be a whole number from 0 to 2^64 - 1, got ${shown(value)}`,
+    );
   }
   return BigInt(value);
 }
@@ -63,7 +67,7 @@ export function signed64(argument: string, value: number | bigint): bigint {
   const whole = typeof value === 'bigint' || Number.isSafeInteger(value);
   if (!whole || BigInt(value) < -(1n << 63n) || BigInt(value) >= 1n << 64n) {
     const rule = 'must be a whole number from -2^63 to 2^64 - 1, a bigint beyond 2^53';
-    throw new MisuseError(argument, `${rule}, got ${value}`);
+    throw new MisuseError(argument, `${rule}, got ${shown(value)}`);
   }
   return BigInt.asUintN(64, BigInt(value));
 }
@@ -77,7 +81,7 @@ export function extentOf(value: number | bigint): bigint {
 
 function wholeU32(argument: string, value: number): number {
   if (value >>> 0 !== value && (value | 0) !== value) {
-    throw new MisuseError(argument, `must be a 32-bit number, got ${value}`);
+    throw new MisuseError(argument, `must be a 32-bit number, got ${shown(value)}`);
   }
   return value;
 }

@@ -2,6 +2,7 @@
  * A region without memory of its own, `ibv_reg_mr(pd, NULL, 0, IBV_ACCESS_ZERO_BASED)`: its layout
  * says which bytes of other regions it is, in which order.
  */
+import { shown } from '../../errors/check-whole.js';
 import {
   AccessFlag,
   Errno,
@@ -61,7 +62,7 @@ export class LayoutMemoryRegion {
     readonly access: number,
   ) {
     if (!Number.isInteger(access) || access < 0 || access > 0xffffffff) {
-      throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
+      throw new MisuseError('access', `must be made of AccessFlag, got ${shown(access)}`);
     }
     const wanted = { kind: KeyKind.LAYOUT, pd: pd.handle, access };
     this.#key = new Key(pd.context, wanted, 'regMr', {
@@ -177,7 +178,7 @@ export class LayoutMemoryRegion {
     checkKeys(verb, options, 'extent origin');
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
     if (!Number.isInteger(flags) || flags < 0) {
-      throw new MisuseError('flags', `must be made of MrSetLayoutFlag, got ${flags}`);
+      throw new MisuseError('flags', `must be made of MrSetLayoutFlag, got ${shown(flags)}`);
     }
     const { arena } = this.pd.context.device;
     const entries = LayoutParametersLayout.size;

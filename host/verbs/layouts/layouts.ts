@@ -4,10 +4,11 @@
  * (those of lists of sources) or `mr.setLayoutSg`. Lengths and strides are in bytes where the name
  * says so, and in elements elsewhere; a stencil's base has address 0.
  */
+import { shown } from '../../errors/check-whole.js';
 import { MisuseError } from '../../errors/errors.js';
 import type { MrLayoutInterleaved } from './layout-list.js';
 import type { Sge } from '../queues/sge.js';
-import { checkObject } from '../../base/options.js';
+import { checkArray, checkObject } from '../../base/options.js';
 
 /** Where the first element lies: a region, or an address in one. */
 export interface LayoutBase {
@@ -26,7 +27,7 @@ export interface MatrixShape {
 
 function whole(argument: string, value: number, least: number): number {
   if (!Number.isSafeInteger(value) || value < least) {
-    throw new MisuseError(argument, `must be a whole number from ${least}, got ${value}`);
+    throw new MisuseError(argument, `must be a whole number from ${least}, got ${shown(value)}`);
   }
   return value;
 }
@@ -158,8 +159,8 @@ export function mpiIndexed(
   displacements: readonly number[],
   elementBytes: number,
 ): Sge[] {
-  checkObject('mpiIndexed', blocklengths, 'blocklengths');
-  checkObject('mpiIndexed', displacements, 'displacements');
+  checkArray('blocklengths', blocklengths, 'numbers');
+  checkArray('displacements', displacements, 'numbers');
   if (blocklengths.length !== displacements.length) {
     const counts = `${blocklengths.length} and ${displacements.length}`;
     throw new MisuseError('displacements', `must have the length of blocklengths, got ${counts}`);

@@ -1,4 +1,5 @@
 /** Attributes of a device's one port (`ibv_query_port`), and data ordering of its operations. */
+import { shown } from '../../errors/check-whole.js';
 import { Mtu, WrOpcodeName } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { QueryQpDataInOrderFlag } from '../constants.js';
@@ -44,14 +45,15 @@ export function queryPort(context: ContextInternals, portNum: number): PortAttri
  * another thread may see the bytes of a packet in any order.
  */
 export function queryDataInOrder(op: number, flags: number): number {
-  if (WrOpcodeName[op] === undefined) throw new MisuseError('op', `must be a WrOpcode, got ${op}`);
+  if (WrOpcodeName[op] === undefined)
+    throw new MisuseError('op', `must be a WrOpcode, got ${shown(op)}`);
   if (flags & ~QueryQpDataInOrderFlag.RETURN_CAPS) {
-    throw new MisuseError('flags', `must be made of QueryQpDataInOrderFlag, got ${flags}`);
+    throw new MisuseError('flags', `must be made of QueryQpDataInOrderFlag, got ${shown(flags)}`);
   }
   return 0;
 }
 
 export function checkPort(verb: string, portNum: number): void {
   if (portNum === PORTS) return;
-  throw new RefusalError('EINVAL', `${verb}: portNum must be ${PORTS}, got ${portNum}`);
+  throw new RefusalError('EINVAL', `${verb}: portNum must be ${PORTS}, got ${shown(portNum)}`);
 }

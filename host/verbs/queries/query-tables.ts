@@ -1,4 +1,5 @@
 /** The tables of a device's one port, of one entry each: GIDs and P_Keys. */
+import { shown } from '../../errors/check-whole.js';
 import { RefusalError } from '../../errors/errors.js';
 import type { Gid } from '../../link/endpoint.js';
 import { GidType } from '../constants.js';
@@ -17,7 +18,7 @@ export interface GidEntry {
 export function queryGidEx(context: ContextInternals, portNum: number, gidIndex: number): GidEntry {
   checkPort('queryGidEx', portNum);
   if (gidIndex !== 0) {
-    throw new RefusalError('ENODATA', `queryGidEx: gidIndex must be 0, got ${gidIndex}`);
+    throw new RefusalError('ENODATA', `queryGidEx: gidIndex must be 0, got ${shown(gidIndex)}`);
   }
   return { gid: context.local.gid, gidIndex, portNum, gidType: GidType.ROCE_V2 };
 }
@@ -26,7 +27,7 @@ export function queryGidTable(context: ContextInternals, maxEntries: number): Gi
   if (!Number.isInteger(maxEntries) || maxEntries < 1) {
     throw new RefusalError(
       'EINVAL',
-      `queryGidTable: maxEntries must be at least 1, got ${maxEntries}`,
+      `queryGidTable: maxEntries must be at least 1, got ${shown(maxEntries)}`,
     );
   }
   return [queryGidEx(context, PORTS, 0)];
@@ -34,7 +35,8 @@ export function queryGidTable(context: ContextInternals, maxEntries: number): Gi
 
 export function queryPkey(context: ContextInternals, portNum: number, index: number): number {
   checkPort('queryPkey', portNum);
-  if (index !== 0) throw new RefusalError('EINVAL', `queryPkey: index must be 0, got ${index}`);
+  if (index !== 0)
+    throw new RefusalError('EINVAL', `queryPkey: index must be 0, got ${shown(index)}`);
   return context.device.limits.pkey;
 }
 
@@ -43,7 +45,7 @@ export function getPkeyIndex(context: ContextInternals, portNum: number, pkey: n
   if (pkey !== context.device.limits.pkey) {
     throw new RefusalError(
       'EINVAL',
-      `getPkeyIndex: pkey must be ${context.device.limits.pkey}, got ${pkey}`,
+      `getPkeyIndex: pkey must be ${context.device.limits.pkey}, got ${shown(pkey)}`,
     );
   }
   return 0;

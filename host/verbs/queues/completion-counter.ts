@@ -2,6 +2,7 @@
  * `ibv_comp_cntr`: how many operations completed, or their bytes, and how many failed, without an
  * entry in a queue for each (man ibv_create_comp_cntr).
  */
+import { shown } from '../../errors/check-whole.js';
 import {
   COMPLETION_COUNTER_SIZE,
   COUNTER_TABLE_SIZE,
@@ -159,7 +160,7 @@ export class AttachedCounters {
     if (counter.context !== context)
       throw new MisuseError('counter', 'must be of the same context');
     if (!Number.isInteger(opMask) || opMask === 0) {
-      throw new MisuseError('opMask', `must be made of QpAttachCompCntrOp, got ${opMask}`);
+      throw new MisuseError('opMask', `must be made of QpAttachCompCntrOp, got ${shown(opMask)}`);
     }
     if (opMask & ~ALL_OPS) {
       throw new RefusalError(

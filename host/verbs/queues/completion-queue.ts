@@ -7,7 +7,7 @@ import {
   WorkCompletionLayout,
 } from '#build/abi.js';
 import { MAX_CQE, NUM_COMP_VECTORS } from '../limits.js';
-import { checkWhole } from '../../errors/check-whole.js';
+import { checkWhole, shown } from '../../errors/check-whole.js';
 import { checkObject } from '../../base/options.js';
 import { checkWait, watchLimits, type WaitLimits } from '../../base/wait-limits.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -90,7 +90,7 @@ export class CompletionQueue {
     }
     channel?.check();
     if (!Number.isInteger(compVector) || compVector < 0 || compVector >= NUM_COMP_VECTORS) {
-      throw new RefusalError('EINVAL', `createCq: compVector must be 0, got ${compVector}`);
+      throw new RefusalError('EINVAL', `createCq: compVector must be 0, got ${shown(compVector)}`);
     }
     const ring = memory.take(arena.exports.cqBytes(entries), 'CQ');
     const handle = arena.exports.createCq(engine.context, ring, entries);
@@ -115,7 +115,7 @@ export class CompletionQueue {
   #poll(count: number, again: boolean): WorkCompletion[] {
     this.#check();
     if (!Number.isInteger(count) || count < 0) {
-      throw new MisuseError('count', `must be a whole number from 0 on, got ${count}`);
+      throw new MisuseError('count', `must be a whole number from 0 on, got ${shown(count)}`);
     }
     const completions: WorkCompletion[] = [];
     const words = this.#words;

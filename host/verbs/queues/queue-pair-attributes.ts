@@ -1,4 +1,5 @@
 /** `ibv_qp_attr`: what `qp.modify` changes, and how it reaches the engine. */
+import { shown } from '../../errors/check-whole.js';
 import type { QpState, Mtu } from '#build/abi.js';
 import type { AccessFlags } from '../enums.js';
 import { QpAttribute, QpAttributeName, type QueuePairAttributesLayout } from '#build/abi.js';
@@ -72,7 +73,7 @@ export function checkNumbers(attributes: QpAttributes): void {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || name === 'ahAttr' || name === 'enSqdAsyncNotify') continue;
     if (!Number.isInteger(value) || value < 0 || value > 0xffffffff) {
-      throw new MisuseError(name, `must be a whole number from 0 to 2^32 - 1, got ${value}`);
+      throw new MisuseError(name, `must be a whole number from 0 to 2^32 - 1, got ${shown(value)}`);
     }
   }
 }

@@ -1,4 +1,5 @@
 /** `ibv_send_wr`, `ibv_recv_wr`, `ibv_sge`, and how they are written into rings. */
+import { shown } from '../../errors/check-whole.js';
 import {
   BindRequestLayout,
   PlacementType,
@@ -255,7 +256,10 @@ const NO_SGES: readonly Sge[] = [];
 const EVERY_SEND_FLAG = Object.values(SendFlag).reduce((all, flag) => all | flag, 0);
 
 function notU64(value: number | bigint): MisuseError {
-  return new MisuseError('request', `must have whole numbers from 0 to 2^64 - 1, got ${value}`);
+  return new MisuseError(
+    'request',
+    `must have whole numbers from 0 to 2^64 - 1, got ${shown(value)}`,
+  );
 }
 
 /** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
@@ -307,13 +311,13 @@ function required(field: string, opcode: number): MisuseError {
 /** The ring would cut them to 32 bits, and take a missing opcode for the first one. */
 function checkWords(opcode: number, sendFlags: number, immData: number): void {
   if (WrOpcodeName[opcode] === undefined) {
-    throw new MisuseError('opcode', `must be a WrOpcode, got ${opcode}`);
+    throw new MisuseError('opcode', `must be a WrOpcode, got ${shown(opcode)}`);
   }
   if ((sendFlags & EVERY_SEND_FLAG) !== sendFlags) {
-    throw new MisuseError('sendFlags', `must be made of SendFlag, got ${sendFlags}`);
+    throw new MisuseError('sendFlags', `must be made of SendFlag, got ${shown(sendFlags)}`);
   }
   if (immData >>> 0 !== immData && (immData | 0) !== immData) {
-    throw new MisuseError('immData', `must be a 32-bit number, got ${immData}`);
+    throw new MisuseError('immData', `must be a 32-bit number, got ${shown(immData)}`);
   }
 }
 
@@ -340,7 +344,7 @@ function checkFlush(flush: AnyWorkRequest['flush']): void {
     throw new MisuseError('flush.type', `must be made of PlacementType, got ${type}`);
   }
   if (level !== SelectivityLevel.RANGE && level !== SelectivityLevel.MR) {
-    throw new MisuseError('flush.level', `must be a SelectivityLevel, got ${level}`);
+    throw new MisuseError('flush.level', `must be a SelectivityLevel, got ${shown(level)}`);
   }
   if (length >>> 0 !== length) {
     throw new MisuseError('flush.length', `must be a 32-bit number of bytes, got ${length}`);
@@ -368,10 +372,10 @@ function binds(opcode: number): boolean {
 
 function checkKeys({ key, access }: Binding): void {
   if (key >>> 0 !== key && (key | 0) !== key) {
-    throw new MisuseError('key', `must be a 32-bit number, got ${key}`);
+    throw new MisuseError('key', `must be a 32-bit number, got ${shown(key)}`);
   }
   if (!Number.isInteger(access) || access < 0 || access > 0xffffffff) {
-    throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
+    throw new MisuseError('access', `must be made of AccessFlag, got ${shown(access)}`);
   }
 }
 

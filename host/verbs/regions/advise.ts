@@ -3,6 +3,7 @@
  * when it is touched, and nothing is pinned. So every region is paged on demand, and to prefetch
  * is to touch.
  */
+import { shown } from '../../errors/check-whole.js';
 import { AccessFlag } from '#build/abi.js';
 import { checkArray } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -21,10 +22,10 @@ export function advise(
 ): void {
   checkArray('sgList', sgList, 'SGEs');
   if (advice < AdviseMrAdvice.PREFETCH || advice > AdviseMrAdvice.PREFETCH_NO_FAULT) {
-    throw new MisuseError('advice', `must be one of AdviseMrAdvice, got ${advice}`);
+    throw new MisuseError('advice', `must be one of AdviseMrAdvice, got ${shown(advice)}`);
   }
   if (flags & ~AdviseMrFlag.FLUSH) {
-    throw new MisuseError('flags', `must be made of AdviseMrFlag, got ${flags}`);
+    throw new MisuseError('flags', `must be made of AdviseMrFlag, got ${shown(flags)}`);
   }
   const need = advice === AdviseMrAdvice.PREFETCH_WRITE ? AccessFlag.LOCAL_WRITE : 0;
   const ranges = sgList.map((sge) => {

@@ -2,6 +2,7 @@
  * `ibv_dm`: memory that lies with the adapter. All memory of this device does; what is left of the
  * idea is that the application reaches it by copying alone, in units of 4 bytes.
  */
+import { shown } from '../../errors/check-whole.js';
 import type { AccessFlags } from '../enums.js';
 import { AccessFlag } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
@@ -39,7 +40,10 @@ export class DeviceMemory {
     const { length } = attributes;
     const { maxDmSize } = context.queryDeviceEx();
     if (!Number.isInteger(length) || length < 1) {
-      throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
+      throw new MisuseError(
+        'length',
+        `must be a whole number of bytes above 0, got ${shown(length)}`,
+      );
     }
     if (length > maxDmSize) {
       throw new RefusalError(
@@ -99,7 +103,10 @@ export class DeviceMemory {
     if (this.#freed) throw new MisuseError('dm', 'is freed');
     if (pd.context !== this.context) throw new MisuseError('dm', 'must be of the same context');
     if (!(access & AccessFlag.ZERO_BASED)) {
-      throw new RefusalError('EINVAL', `regDmMr: access must include ZERO_BASED, got ${access}`);
+      throw new RefusalError(
+        'EINVAL',
+        `regDmMr: access must include ZERO_BASED, got ${shown(access)}`,
+      );
     }
     if (!this.#holds(offset, length) || length === 0) {
       throw new RefusalError(

@@ -3,6 +3,7 @@
  * it, and what kind of memory it is. This adapter writes with the processor itself, so that every
  * hint is followed by itself; what is no hint is refused all the same.
  */
+import { shown } from '../../errors/check-whole.js';
 import { checkKeys } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { TphMemType } from '../constants.js';
@@ -56,5 +57,8 @@ export class DmaHandle {
 
 function checkBelow(name: string, value: number, end: number): void {
   if (Number.isInteger(value) && value >= 0 && value < end) return;
-  throw new RefusalError('EINVAL', `allocDmah: ${name} must be from 0 to ${end - 1}, got ${value}`);
+  throw new RefusalError(
+    'EINVAL',
+    `allocDmah: ${name} must be from 0 to ${end - 1}, got ${shown(value)}`,
+  );
 }

@@ -1,4 +1,5 @@
 /** `ibv_mr`: memory that keys give access to. */
+import { shown } from '../../errors/check-whole.js';
 import type { AccessFlags } from '../enums.js';
 import { AccessFlag, ReregMrFlag, ReregisterParametersLayout, Errno } from '#build/abi.js';
 import { structAt } from '../../engine/struct.js';
@@ -197,7 +198,7 @@ export class MemoryRegion {
     newIova: number | bigint | undefined,
   ) {
     if (!Number.isInteger(flags) || flags <= 0 || (flags & ~EVERY_CHANGE) !== 0) {
-      throw new MisuseError('flags', `must be made of ReregMrFlag, got ${flags}`);
+      throw new MisuseError('flags', `must be made of ReregMrFlag, got ${shown(flags)}`);
     }
     const need = <T>(flag: number, name: string, value: T | undefined, otherwise: T): T => {
       if (!(flags & flag)) return otherwise;
@@ -266,7 +267,7 @@ function oldStands(errno: number, why: string): ReregMrError {
 
 function checkAccess(access: number): void {
   if (!Number.isInteger(access) || access > 0xffffffff) {
-    throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
+    throw new MisuseError('access', `must be made of AccessFlag, got ${shown(access)}`);
   }
 }
 
@@ -295,7 +296,7 @@ export function iovaOf(
   if (access & AccessFlag.ZERO_BASED) return 0n;
   const whole = typeof iova === 'bigint' || Number.isSafeInteger(iova);
   if (!whole || iova < 0 || BigInt(iova) >= 1n << 64n) {
-    throw new MisuseError('iova', `must be a whole number from 0 to 2^64 - 1, got ${iova}`);
+    throw new MisuseError('iova', `must be a whole number from 0 to 2^64 - 1, got ${shown(iova)}`);
   }
   return BigInt(iova);
 }

@@ -2,6 +2,7 @@
  * `ibv_mw`: a key of its own for a part of a region, with rights of its own, which a work request
  * gives and takes away.
  */
+import { shown } from '../../errors/check-whole.js';
 import type { AccessFlags, SendFlags } from '../enums.js';
 import { AccessFlag, KeyKind, KeyState, MwType, QpType } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -142,7 +143,7 @@ export class MemoryWindow {
     if (!Number.isInteger(mwAccessFlags) || (mwAccessFlags & ~WINDOW_ACCESS) !== 0) {
       throw new MisuseError(
         'mwAccessFlags',
-        `must be made of REMOTE_* and, for type 2, ZERO_BASED, got ${mwAccessFlags}`,
+        `must be made of REMOTE_* and, for type 2, ZERO_BASED, got ${shown(mwAccessFlags)}`,
       );
     }
     const isRegion = mr instanceof MemoryRegion || mr instanceof FastMemoryRegion;
