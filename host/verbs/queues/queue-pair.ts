@@ -33,7 +33,7 @@ import {
   type QpAttributes,
 } from './queue-pair-attributes.js';
 import { grantCapabilities, type QpCapabilities } from './queue-pair-capabilities.js';
-import { fillRandom, refuse, taken } from '../refuse.js';
+import { checkMulticast, fillRandom, refuse, taken } from '../refuse.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import {
   ReceiveRing,
@@ -503,12 +503,7 @@ export class QueuePair {
 
   #multicast(gid: Gid, verb: 'attachMcast' | 'detachMcast'): void {
     const { device } = this.pd.context;
-    if (!device.info.multicast) {
-      throw new RefusalError(
-        'EOPNOTSUPP',
-        `${verb}: the ${device.info.name} link has no multicast; use UDP`,
-      );
-    }
+    checkMulticast(verb, device.info);
     const { arena, engine } = device;
     const address = arena.heap.alloc(16);
     arena.memory.bytes.set(gid.bytes, address);
