@@ -51,6 +51,8 @@ export interface JoinMcAttributes {
   readonly addr: Gid | string;
   /** A McJoinFlag. Default FULLMEMBER. */
   readonly joinFlags?: number;
+  /** The join context: `arg` of the event. */
+  readonly context?: bigint;
 }
 
 /** A group that an id has joined. */
@@ -181,8 +183,8 @@ export abstract class EndPoint implements ManagedId {
 
   /** `rdma_join_multicast_ex`: with SENDONLY_FULLMEMBER nothing is received. Throws as above. */
   joinMulticastEx(attributes: JoinMcAttributes): void {
-    checkKeys('joinMulticastEx', attributes, 'addr joinFlags');
-    const { addr, joinFlags = McJoinFlag.FULLMEMBER } = attributes;
+    checkKeys('joinMulticastEx', attributes, 'addr joinFlags context');
+    const { addr, joinFlags = McJoinFlag.FULLMEMBER, context: arg } = attributes;
     this.checkAlive();
     const gid = parseGid('group', addr);
     if (!this.isDatagram)
@@ -197,7 +199,8 @@ export abstract class EndPoint implements ManagedId {
     checkFamily(gid, info);
     if (receives) this.qp?.attachMcast(gid);
     const { port } = info.local;
-    const event = this.push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid, port) })!;
+    const ud = multicastParam(gid, port);
+    const event = this.push(CmEventType.MULTICAST_JOIN, { ud, arg })!;
     this.#joined.push({ gid, receives, event });
   }
 
@@ -206,6 +209,7 @@ export abstract class EndPoint implements ManagedId {
    * not taken. The id's queue pair is detached. Throws RefusalError EADDRNOTAVAIL (not joined).
    */
   leaveMulticast(group: Gid | string): void {
+    this.checkAlive();
     const gid = parseGid('group', group);
     const last = this.#joined.filter((one) => one.gid.equals(gid)).pop();
     if (!last) {

@@ -81,7 +81,7 @@ test('an id without a queue pair joins, and its application attaches one', () =>
   }));
 
 test('an id without a queue pair joins no group that its device cannot send to', () =>
-  withIds(async (_, id) => {
+  withIds(async (sender, id) => {
     for (const joinFlags of [McJoinFlag.FULLMEMBER, McJoinFlag.SENDONLY_FULLMEMBER]) {
       expectMisuse(() => id.joinMulticastEx({ addr: '10.0.0.1', joinFlags }), 'group');
     }
@@ -89,7 +89,10 @@ test('an id without a queue pair joins no group that its device cannot send to',
     expectRefusal(() => id.leaveMulticast(GROUP), 'EADDRNOTAVAIL', /has not joined 239\.1\.1\.1/);
     assert.equal(await events(id), []);
     id.destroy();
+    sender.joinMulticast(OTHER);
+    sender.destroy();
     expectMisuse(() => id.joinMulticast(GROUP), /destroyed/);
+    expectMisuse(() => sender.leaveMulticast(OTHER), /destroyed/);
   }));
 
 test('a group is left by the id that joined it, also behind its queue pair', () =>
