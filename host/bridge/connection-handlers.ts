@@ -62,16 +62,31 @@ function filledField({ event, conn, ud, privateData }: CmEvent): Uint8Array {
 
 const CM_EVENT_BYTES = 8 * CM_EVENT.length + CM_PRIVATE_BYTES;
 
+function wordOf(record: DataView, name: (typeof CM_EVENT)[number]): bigint {
+  return record.getBigUint64(8 * CM_EVENT.indexOf(name), true);
+}
+
 /** The id whose channel an event goes to: the listener's for a request. */
 function ownerOf(record: DataView): bigint {
-  const word = (name: (typeof CM_EVENT)[number]): bigint =>
-    record.getBigUint64(8 * CM_EVENT.indexOf(name), true);
-  return word('LISTEN_ID') || word('ID');
+  return wordOf(record, 'LISTEN_ID') || wordOf(record, 'ID');
 }
+
+/** Is it the event of a join of this group? */
+function isJoin(record: DataView, id: bigint, low: bigint, high: bigint): boolean {
+  return (
+    wordOf(record, 'EVENT') === BigInt(CmEventType.MULTICAST_JOIN) &&
+    wordOf(record, 'ID') === id &&
+    wordOf(record, 'PEER_GID_LOW') === low &&
+    wordOf(record, 'PEER_GID_HIGH') === high
+  );
+}
+
+/** In `arg` of a join its flags are above the pointer of the program. */
+const JOIN_FLAGS_SHIFT = 64n;
 
 /** An event as the program reads it (operations.ts CM_EVENT). */
 function recordOf(objects: ObjectTable, event: CmEvent): Uint8Array {
-  const { conn = {}, ud, id, listenId } = event;
+  const { arg = 0n, conn = {}, ud, id, listenId } = event;
   const peer = id.getPeerAddr();
   const target = ud?.ahAttr?.dgid ?? peer?.address;
   const gid = typeof target === 'string' ? Gid.parse(target) : target;
@@ -96,6 +111,8 @@ function recordOf(objects: ObjectTable, event: CmEvent): Uint8Array {
     REMOTE_QPN: ud?.qpNum ?? 0,
     PRIVATE_LENGTH: kept.length,
     LOCAL_PORT: id.getSrcPort(),
+    JOIN_CONTEXT: arg,
+    JOIN_FLAGS: arg >> JOIN_FLAGS_SHIFT,
   };
   const bytes = new Uint8Array(CM_EVENT_BYTES);
   const view = new DataView(bytes.buffer);
@@ -139,8 +156,10 @@ function attributeWords(id: CmId, state: number): (number | bigint)[] {
   ].map((value) => value ?? 0);
 }
 
-function channelHandlers({ context, objects, owner }: BridgeState) {
-  const pipes = new WeakMap<EventChannel, EventPipe>();
+/** Where the events of a channel go. */
+type Pipes = WeakMap<EventChannel, EventPipe>;
+
+function channelHandlers({ context, objects, owner }: BridgeState, pipes: Pipes) {
   const pump = async (channel: EventChannel): Promise<void> => {
     for await (const event of channel) {
       // Of the channel that the id has now: it may have migrated since the event was taken.
@@ -172,7 +191,7 @@ function channelHandlers({ context, objects, owner }: BridgeState) {
   };
 }
 
-function idHandlers({ objects }: BridgeState) {
+function idHandlers({ objects }: BridgeState, pipes: Pipes) {
   const idOf = (number: bigint) => objects.get(CmId, number);
   return {
     CM_CREATE_ID: (channel: bigint, portSpace: bigint) => [
@@ -214,15 +233,23 @@ function idHandlers({ objects }: BridgeState) {
     CM_ESTABLISH: (id: bigint) => idOf(id).establish(),
     CM_NOTIFY: (id: bigint) => idOf(id).notify(),
     CM_INIT_QP_ATTR: (id: bigint, state: bigint) => attributeWords(idOf(id), Number(state)),
-    CM_JOIN: (id: bigint, low: bigint, high: bigint, joinFlags: bigint) =>
-      idOf(id).joinMulticastEx({ addr: gidOf(low, high).toString(), joinFlags: Number(joinFlags) }),
-    CM_LEAVE: (id: bigint, low: bigint, high: bigint) =>
-      idOf(id).leaveMulticast(gidOf(low, high).toString()),
+    CM_JOIN: (id: bigint, low: bigint, high: bigint, flags: bigint, pointer: bigint) =>
+      idOf(id).joinMulticastEx({
+        addr: gidOf(low, high),
+        joinFlags: Number(flags),
+        context: (flags << JOIN_FLAGS_SHIFT) | pointer,
+      }),
+    CM_LEAVE: (id: bigint, low: bigint, high: bigint) => {
+      idOf(id).leaveMulticast(gidOf(low, high));
+      const pipe = pipes.get(idOf(id).channel);
+      pipe?.withdrawUnread(CM_EVENT_BYTES, (record) => isJoin(record, id, low, high));
+    },
     CM_ACK_TIMEOUT: (id: bigint, timeout: bigint) =>
       idOf(id).setOption({ ackTimeout: Number(timeout) }),
   };
 }
 
 export function connectionHandlers(state: BridgeState) {
-  return { ...channelHandlers(state), ...idHandlers(state) };
+  const pipes: Pipes = new WeakMap();
+  return { ...channelHandlers(state, pipes), ...idHandlers(state, pipes) };
 }

@@ -103,37 +103,57 @@ VB_EXPORT void rdma_free_devices(struct ibv_context **list)
 
 /* ---- multicast */
 
-static int join(struct rdma_cm_id *id, const struct sockaddr *address, uint32_t flags)
+/* 0, or the errno of librdmacm for an address of an unknown family. */
+static int group_of(const struct sockaddr *address, uint64_t gid[2])
+{
+	uint16_t port;
+	return cm_gid_of(address, gid, &port) ? EINVAL : 0;
+}
+
+static int leave(struct rdma_cm_id *id, const uint64_t gid[2])
+{
+	return VB_CALL(OP_CM_LEAVE, NULL, 0, cm_id_of(id)->handle, gid[0], gid[1]);
+}
+
+static int join(struct rdma_cm_id *id, const struct sockaddr *address, uint32_t flags, void *context)
 {
 	uint64_t gid[2];
-	uint16_t port = 0;
-	int error = cm_gid_of(address, gid, &port);
+	int error = group_of(address, gid);
+	/* The man page has it: the id is on a device. */
+	if (!id->verbs)
+		error = EINVAL;
 	if (!error)
-		error = VB_CALL(OP_CM_JOIN, NULL, 0, cm_id_of(id)->handle, gid[0], gid[1], flags);
-	return error ? cm_fail(error) : cm_complete(id);
+		error = VB_CALL(OP_CM_JOIN, NULL, 0, cm_id_of(id)->handle, gid[0], gid[1], flags,
+				(uintptr_t)context);
+	if (error)
+		return cm_fail(error);
+	if (!cm_complete(id))
+		return 0;
+	error = errno;
+	leave(id, gid);
+	return cm_fail(error);
 }
 
 VB_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *address, void *context)
 {
-	return join(id, address, 0);
+	return join(id, address, RDMA_MC_JOIN_FLAG_FULLMEMBER, context);
 }
 
 VB_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id,
 				     struct rdma_cm_join_mc_attr_ex *attr, void *context)
 {
-	if (!(attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS))
+	const uint32_t needed = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+	/* As librdmacm: a member that it does not know. */
+	if (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED)
+		return cm_fail(ENOTSUP);
+	if (attr->comp_mask != needed || attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
 		return cm_fail(EINVAL);
-	bool sends = attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS &&
-		     attr->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
-	return join(id, attr->addr, sends);
+	return join(id, attr->addr, attr->join_flags, context);
 }
 
 VB_EXPORT int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *address)
 {
 	uint64_t gid[2];
-	uint16_t port = 0;
-	int error = cm_gid_of(address, gid, &port);
-	if (!error)
-		error = VB_CALL(OP_CM_LEAVE, NULL, 0, cm_id_of(id)->handle, gid[0], gid[1]);
-	return cm_fail(error);
+	int error = group_of(address, gid);
+	return cm_fail(error ? error : leave(id, gid));
 }

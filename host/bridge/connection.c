@@ -439,6 +439,24 @@ static void fill_parameters(struct event *event, const struct record *record)
 	};
 }
 
+/*
+ * As the man page has it, the queue pair of the id is attached when the program takes the event of
+ * the join. One that the id had before has been attached by the join.
+ */
+static void complete_join(struct rdma_cm_event *event, const uint64_t *words)
+{
+	struct rdma_ud_param *ud = &event->param.ud;
+	struct ibv_qp *qp = event->id->qp;
+	ud->private_data = (void *)(uintptr_t)words[CM_JOIN_CONTEXT];
+	if (!qp || words[CM_JOIN_FLAGS] != RDMA_MC_JOIN_FLAG_FULLMEMBER)
+		return;
+	int error = ibv_attach_mcast(qp, &ud->ah_attr.grh.dgid, 0);
+	if (!error)
+		return;
+	event->event = RDMA_CM_EVENT_MULTICAST_ERROR;
+	event->status = -error;
+}
+
 static void count_event(struct cm_id *id, int change)
 {
 	vb_lock(&id->events_lock);
@@ -497,6 +515,8 @@ VB_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_
 		event->event.listen_id = &id->listener->id;
 	memcpy(event->private_data, record.private_data, sizeof event->private_data);
 	fill_parameters(event, &record);
+	if (event->event.event == RDMA_CM_EVENT_MULTICAST_JOIN)
+		complete_join(&event->event, record.words);
 	if (event->event.event == RDMA_CM_EVENT_ESTABLISHED && id->id.qp)
 		id->id.qp->state = IBV_QPS_RTS;
 	*made = &event->event;

@@ -44,6 +44,15 @@ export class EventPipe {
     }
   }
 
+  /** Takes back the newest record of `bytes` bytes that `matches`, if it is not read yet. */
+  withdrawUnread(bytes: number, matches: (record: DataView) => boolean): void {
+    if (this.#closed) return;
+    const records = this.#takeUnread(bytes);
+    const last = records.map((record) => matches(new DataView(record.buffer))).lastIndexOf(true);
+    if (last >= 0) records.splice(last, 1);
+    for (const record of records) this.write(record);
+  }
+
   #takeUnread(bytes: number): Uint8Array[] {
     const records: Uint8Array[] = [];
     let fd: number | undefined;

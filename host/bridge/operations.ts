@@ -138,6 +138,9 @@ export const CM_EVENT = [
   'REMOTE_QPN',
   'PRIVATE_LENGTH',
   'LOCAL_PORT',
+  // Of a join: the pointer of the program, and the flags.
+  'JOIN_CONTEXT',
+  'JOIN_FLAGS',
 ] as const;
 
 export const CM_PRIVATE_BYTES = 256;

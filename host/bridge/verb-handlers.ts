@@ -14,7 +14,7 @@ import { SharedReceiveQueue } from '../verbs/queues/shared-receive-queue.js';
 import { AccessFlag, QpAttribute, QpState, ReregMrFlag } from '../verbs/enums.js';
 import type { Word } from './control-channel.js';
 import { EventPipe } from './event-pipe.js';
-import { ObjectTable } from './object-table.js';
+import { ObjectTable, type Kind } from './object-table.js';
 
 /** `IBV_SRQ_MAX_WR`, `IBV_SRQ_LIMIT`. */
 const SRQ_MAX_WR = 1n;
@@ -139,8 +139,12 @@ export function completionHandlers({ context, objects, owner }: BridgeState, eve
       return [objects.add(pipe)];
     },
     CLOSE_CONTEXT: (pipe: bigint) => {
-      events.opened.delete(objects.get(EventPipe, pipe));
-      objects.get(EventPipe, pipe).close();
+      const opened = objects.get(EventPipe, pipe);
+      events.opened.delete(opened);
+      for (const qp of events.owned(QueuePair, opened)) {
+        for (const group of [...qp.groups.values()]) qp.detachMcast(group);
+      }
+      opened.close();
       objects.remove(pipe);
     },
     CREATE_CHANNEL: (descriptor: bigint) => [objects.add(new EventPipe(owner, descriptor))],
@@ -221,6 +225,7 @@ export function queuePairHandlers(
       if (failed && failed.state >= QpState.INIT) failed.modify({ qpState: QpState.ERR });
     },
     DESTROY_QP: (number: bigint) => {
+      checkDetached(qp(number));
       ids.destroy(qp(number));
       objects.remove(number);
     },
@@ -238,6 +243,13 @@ export function queuePairHandlers(
       objects.remove(number);
     },
   };
+}
+
+/** As in Linux: a queue pair that is attached to groups is in use. Throws RefusalError EBUSY. */
+function checkDetached({ groups, qpNum }: QueuePair): void {
+  if (groups.size === 0) return;
+  const sentence = `queue pair ${qpNum} is attached to multicast groups (${[...groups.keys()]})`;
+  throw new RefusalError('EBUSY', `ibv_destroy_qp: ${sentence}; detach it from them first`);
 }
 
 /** Handlers of shared receive queues. */
@@ -322,6 +334,11 @@ export class AsyncEvents {
 
   own(object: object, pipe: EventPipe): void {
     this.#pipes.set(object, pipe);
+  }
+
+  /** Objects of a class that the program made from this context. */
+  owned<Type extends object>(kind: Kind<Type>, pipe: EventPipe): Type[] {
+    return this.#objects.all(kind).filter((one) => this.#pipes.get(one) === pipe);
   }
 
   /** Until the context is closed. */

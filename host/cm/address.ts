@@ -3,9 +3,9 @@
  * (IBA Annex A11), and what our own kind says of itself in the CA GUID.
  */
 import { checkWhole } from '../errors/check-whole.js';
-import { MisuseError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT, type LinkInfo } from '../link/link.js';
+import { parseGid } from '../verbs/queues/address-attributes.js';
 import { checkObject } from '../base/options.js';
 
 /** `sockaddr`, and the UDP port that the device there has. */
@@ -18,15 +18,6 @@ export interface CmAddress {
   readonly udpPort?: number;
 }
 
-/** Throws MisuseError: names are for others to resolve. */
-export function parseAddress(argument: string, text: string): Gid {
-  try {
-    return Gid.parse(text);
-  } catch {
-    throw new MisuseError(argument, `must be an IPv4 or IPv6 address, got ${String(text)}`);
-  }
-}
-
 /** The endpoint of a device. Throws MisuseError for an invalid port. */
 export function checkTarget(target: CmAddress): Endpoint {
   checkObject('a connection', target, 'target');
@@ -34,7 +25,7 @@ export function checkTarget(target: CmAddress): Endpoint {
   for (const [name, value] of Object.entries({ port, udpPort })) {
     checkWhole(name, value, 1, 65535);
   }
-  return new Endpoint(parseAddress('address', address), udpPort);
+  return new Endpoint(parseGid('address', address), udpPort);
 }
 
 /** A port of a port space as a service id: prefix, port space, port. */

@@ -4,15 +4,16 @@ import { checkKeys } from '../base/options.js';
 import { shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
+import { parseGid } from '../verbs/queues/address-attributes.js';
 import type { PacketKeys } from '../verbs/queues/packet-keys.js';
 import type { QpAttributes } from '../verbs/queues/queue-pair-attributes.js';
-import { checkTarget, parseAddress, serviceIdOf, traitsOf, type CmAddress } from './address.js';
+import { checkTarget, serviceIdOf, traitsOf, type CmAddress } from './address.js';
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
 import { refusedService } from './mad.js';
 import { EndPoint, type RequestTemplate } from './end-point.js';
 import { CmEventType, RDMA_UDP_QKEY, SidrStatus, TransportService } from './enums.js';
-import type { EventChannel } from './event-channel.js';
+import type { CmEvent, EventChannel } from './event-channel.js';
 import type { CmEventDetails, ConnParam } from './event-details.js';
 import {
   CONN_PARAM,
@@ -141,7 +142,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     checkObject('bindAddr', own, 'address');
     const { port, address } = own;
     this.#check('bindAddr', ['IDLE']);
-    if (address !== undefined && !parseAddress('address', address).equals(this.context.local.gid)) {
+    if (address !== undefined && !parseGid('address', address).equals(this.context.local.gid)) {
       const { gid } = this.context.local;
       throw new RefusalError(
         'EADDRNOTAVAIL',
@@ -436,7 +437,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
         if (this.qp) makeReadyUnlessEnded(this.qp, this.#agreement!);
         this.#seedRoundTrip();
         this.#keepAlive();
-        return this.push(CmEventType.ESTABLISHED);
+        return void this.push(CmEventType.ESTABLISHED);
       case 'resolved':
         return this.#resolved(event.reply);
       case 'rejected':
@@ -543,8 +544,9 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     );
   }
 
-  protected push(event: CmEventType, more: CmEventDetails = {}): void {
-    if (this.#state !== 'DESTROYED') this.channel.push({ ...more, event, id: this });
+  protected push(event: CmEventType, more: CmEventDetails = {}): CmEvent | undefined {
+    if (this.#state === 'DESTROYED') return undefined;
+    return this.channel.push({ ...more, event, id: this });
   }
 
   protected checkAlive(): void {

@@ -8,20 +8,22 @@ import { AccessFlag, QpType, SendFlag, WrOpcode } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Gid } from '../link/endpoint.js';
+import { parseGid } from '../verbs/queues/address-attributes.js';
 import type { AddressHandle } from '../verbs/queues/address-handle.js';
 import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
 import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import { checkMulticast } from '../verbs/refuse.js';
 import { checkInit } from '../verbs/queues/queue-pair-attributes.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queues/queue-pair.js';
 import { asWorkRequest, type AnyWorkRequest } from '../verbs/queues/work-request.js';
 import type { Sge } from '../verbs/queues/sge.js';
 import { checkOptions, multicastParam, type CmOptions } from './agreement.js';
 import { checkAuth, type AuthRule } from './auth-option.js';
-import { parseAddress } from './address.js';
 import { getaddrinfo, numericInfo, type AddressHints, type AddressInfo } from './address-info.js';
+import { checkFamily } from './group-datagrams.js';
 import { CmEventType, McJoinFlag, PortSpace, RDMA_UDP_QKEY } from './enums.js';
 import type { CmEventDetails } from './event-details.js';
 import { Manager, type ManagedId } from './manager.js';
@@ -46,10 +48,19 @@ export interface RequestTemplate {
 
 /** `rdma_cm_join_mc_attr_ex`. */
 export interface JoinMcAttributes {
-  /** The group. */
-  readonly addr: string;
+  /** The group, or its IPv4 or IPv6 address. */
+  readonly addr: Gid | string;
   /** A McJoinFlag. Default FULLMEMBER. */
   readonly joinFlags?: number;
+  /** The join context: `arg` of the event. */
+  readonly context?: bigint;
+}
+
+/** A group that an id has joined. */
+interface Joined {
+  readonly gid: Gid;
+  readonly receives: boolean;
+  readonly event: object;
 }
 
 const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE } = AccessFlag;
@@ -65,8 +76,8 @@ export abstract class EndPoint implements ManagedId {
   /** Completion queues created for this end point. */
   #queues: readonly CompletionQueue[] = [];
   #info: AddressInfo | 'RESOLVING' | undefined;
-  /** Groups that it sends to only. */
-  readonly #sentTo = new Set<string>();
+  /** In the order of the calls. */
+  #joined: Joined[] = [];
   /** Options that `setOption` set. */
   protected options: CmOptions = {};
   /** @internal `options.auth`, checked. */
@@ -159,39 +170,59 @@ export abstract class EndPoint implements ManagedId {
     const qp = this.#ready();
     this.#manager.byQueuePair.delete(qp);
     this.qp = undefined;
-    this.#sentTo.clear();
     qp.destroy();
     for (const cq of this.#queues) cq.destroy();
     this.#queues = [];
   }
 
   /**
-   * `rdma_join_multicast`: event MULTICAST_JOIN, with where datagrams to the group go. Throws
-   * MisuseError; RefusalError EOPNOTSUPP when the link has no multicast.
+   * `rdma_join_multicast`: event MULTICAST_JOIN, with where datagrams to the group go. They arrive
+   * at the queue pair of the id; an id without one joins as well, and the application attaches a
+   * queue pair (`qp.attachMcast`). Throws MisuseError; RefusalError EOPNOTSUPP when the link has no
+   * multicast, EAFNOSUPPORT, and as `qp.attachMcast`.
    */
-  joinMulticast(group: string): void {
+  joinMulticast(group: Gid | string): void {
     this.joinMulticastEx({ addr: group });
   }
 
   /** `rdma_join_multicast_ex`: with SENDONLY_FULLMEMBER nothing is received. Throws as above. */
   joinMulticastEx(attributes: JoinMcAttributes): void {
-    checkKeys('joinMulticastEx', attributes, 'addr joinFlags');
-    const { addr, joinFlags = McJoinFlag.FULLMEMBER } = attributes;
-    const gid = parseAddress('group', addr);
-    if (!this.qp || !this.isDatagram) throw new MisuseError('id', 'has no datagram queue pair');
+    checkKeys('joinMulticastEx', attributes, 'addr joinFlags context');
+    const { addr, joinFlags = McJoinFlag.FULLMEMBER, context: arg } = attributes;
+    this.checkAlive();
+    const gid = parseGid('group', addr);
+    if (!this.isDatagram)
+      throw new MisuseError('id', `must be of PortSpace.UDP, got ${this.portSpace}`);
     if (!gid.isMulticast)
       throw new MisuseError('group', `must be a multicast address, got ${shown(addr)}`);
-    if (joinFlags === McJoinFlag.FULLMEMBER) this.qp.attachMcast(gid);
-    else if (joinFlags === McJoinFlag.SENDONLY_FULLMEMBER) this.#sendTo(gid);
-    else throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${shown(joinFlags)}`);
-    const { port } = this.context.local;
-    this.push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid, port) });
+    const receives = joinFlags === McJoinFlag.FULLMEMBER;
+    if (!receives && joinFlags !== McJoinFlag.SENDONLY_FULLMEMBER)
+      throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${shown(joinFlags)}`);
+    const { info } = this.context.device;
+    checkMulticast('joinMulticastEx', info);
+    checkFamily(gid, info);
+    if (receives) this.qp?.attachMcast(gid);
+    const { port } = info.local;
+    const ud = multicastParam(gid, port);
+    const event = this.push(CmEventType.MULTICAST_JOIN, { ud, arg })!;
+    this.#joined.push({ gid, receives, event });
   }
 
-  /** `rdma_leave_multicast`. Throws as `qp.detachMcast`. */
-  leaveMulticast(group: string): void {
-    const gid = parseAddress('group', group);
-    if (!this.#sentTo.delete(gid.toString())) this.#ready().detachMcast(gid);
+  /**
+   * `rdma_leave_multicast`: the last join of the group ends, and its event does not come if it was
+   * not taken. The id's queue pair is detached. Throws RefusalError EADDRNOTAVAIL (not joined).
+   */
+  leaveMulticast(group: Gid | string): void {
+    this.checkAlive();
+    const gid = parseGid('group', group);
+    const last = this.#joined.filter((one) => one.gid.equals(gid)).pop();
+    if (!last) {
+      const sentence = `the id has not joined ${gid}; leave a group once for each join`;
+      throw new RefusalError('EADDRNOTAVAIL', `leaveMulticast: ${sentence}`);
+    }
+    if (last.receives && this.qp?.groups.has(`${gid}`)) this.qp.detachMcast(gid);
+    this.#joined = this.#joined.filter((one) => one !== last);
+    this.channel.withdraw(last.event);
   }
 
   /**
@@ -208,7 +239,7 @@ export abstract class EndPoint implements ManagedId {
     const portSpace = hints.portSpace ?? this.portSpace;
     const found = numericInfo(node, service, { ...hints, portSpace });
     this.#info = found ?? 'RESOLVING';
-    if (found) return this.push(CmEventType.ADDRINFO_RESOLVED);
+    if (found) return void this.push(CmEventType.ADDRINFO_RESOLVED);
     getaddrinfo(node, service, { ...hints, portSpace }).then(
       (info) => {
         this.#info = info;
@@ -358,7 +389,10 @@ export abstract class EndPoint implements ManagedId {
   protected abstract checkAlive(): void;
 
   /** To its channel. */
-  protected abstract push(event: CmEventType, more?: CmEventDetails): void;
+  protected abstract push(event: CmEventType, more?: CmEventDetails): object | undefined;
+
+  /** Where its events go. */
+  abstract channel: { withdraw(event: object): void };
 
   #post(
     opcode: number,
@@ -368,25 +402,6 @@ export abstract class EndPoint implements ManagedId {
   ): void {
     const inline = what.inline ? SendFlag.INLINE : 0;
     this.#ready().postSend(asWorkRequest({ ...what, opcode, wrId, sendFlags: sendFlags | inline }));
-  }
-
-  #sendTo(group: Gid): void {
-    const { multicast, name, pseudoHeader } = this.context.device.info;
-    if (!multicast) {
-      throw new RefusalError(
-        'EOPNOTSUPP',
-        `joinMulticastEx: the ${name} link has no multicast; use UDP`,
-      );
-    }
-    const { gid } = this.context.local;
-    if (pseudoHeader !== 'none' && group.isIpv4 !== gid.isIpv4) {
-      const family = gid.isIpv4 ? 'IPv4' : 'IPv6';
-      throw new RefusalError(
-        'EAFNOSUPPORT',
-        `joinMulticastEx: ${group} from ${gid}: use an ${family} group`,
-      );
-    }
-    this.#sentTo.add(group.toString());
   }
 
   #ready(): QueuePair {

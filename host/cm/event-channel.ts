@@ -73,7 +73,7 @@ export class EventChannel {
     this.#isOver = true;
     this.#descriptor.close();
     this.context.endings.delete(this.#end);
-    for (const resolve of this.#waiting.splice(0)) resolve(undefined);
+    this.#hand();
   };
 
   /** `rdma_create_id`: one end of a connection, or a listener. Throws MisuseError, RefusalError. */
@@ -89,10 +89,10 @@ export class EventChannel {
 
   /** `rdma_get_cm_event`: the next event; undefined after the channel or its context was closed. */
   getEvent(): Promise<CmEvent | undefined> {
-    const event = this.#events.shift();
-    this.#descriptor.set(this.#events);
-    if (event || this.#isOver) return Promise.resolve(event);
-    return new Promise((resolve) => this.#waiting.push(resolve));
+    return new Promise((resolve) => {
+      this.#waiting.push(resolve);
+      this.#hand();
+    });
   }
 
   /**
@@ -123,14 +123,29 @@ export class EventChannel {
   }
 
   /** @internal */
-  push(fields: CmEventFields): void {
-    this.#deliver(new CmEvent(fields));
+  push(fields: CmEventFields): CmEvent {
+    const event = new CmEvent(fields);
+    this.#deliver(event);
+    return event;
   }
 
   #deliver(event: CmEvent): void {
-    const resolve = this.#waiting.shift();
-    if (resolve) resolve(event);
-    else this.#events.push(event);
+    this.#events.push(event);
+    // Behind the verb that caused it, and the next one, which may withdraw it.
+    if (this.#waiting.length > 0) queueMicrotask(() => this.#hand());
+    else this.#descriptor.set(this.#events);
+  }
+
+  /** Events to the calls that wait for them. */
+  #hand(): void {
+    while (this.#waiting.length > 0 && (this.#events.length > 0 || this.#isOver))
+      this.#waiting.shift()!(this.#events.shift());
+    this.#descriptor.set(this.#events);
+  }
+
+  /** @internal Nothing has taken the event, and nothing will. */
+  withdraw(event: object): void {
+    this.#events = this.#events.filter((one) => one !== event);
     this.#descriptor.set(this.#events);
   }
 

@@ -44,6 +44,6 @@ export interface CmEventDetails {
   readonly status?: number;
   readonly conn?: ConnParam;
   readonly ud?: UdParam;
-  /** USER: the argument of `writeCmEvent`. */
+  /** USER: the argument of `writeCmEvent`; MULTICAST_JOIN: the join context. */
   readonly arg?: bigint;
 }

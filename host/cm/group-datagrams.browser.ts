@@ -1,2 +1,4 @@
-/** Stands in for group-datagrams.ts in a browser: data channels have no groups. */
+/** Stands in for group-datagrams.ts in a browser, whose links have no IP addresses. */
 export function isToGroup(): undefined {}
+
+export function checkFamily(): void {}

@@ -1,6 +1,7 @@
 /** Turns an Errno of a control verb into the error that the caller receives. */
 import { Errno, ErrnoName } from '#build/abi.js';
 import { RefusalError, type ErrnoName as Code } from '../errors/errors.js';
+import type { LinkInfo } from '../link/link.js';
 
 /** Returns when `errno` is 0; throws RefusalError with the C errno's name otherwise. */
 export function refuse(
@@ -11,6 +12,12 @@ export function refuse(
   if (errno === Errno.OK) return;
   const code = (ErrnoName[errno] ?? 'EINVAL') as Code;
   throw new RefusalError(code, `${verb}: ${sentences[code] ?? 'refused'}`);
+}
+
+/** Throws RefusalError EOPNOTSUPP for a link that has no multicast. */
+export function checkMulticast(verb: string, { multicast, name }: LinkInfo): void {
+  if (multicast) return;
+  throw new RefusalError('EOPNOTSUPP', `${verb}: the ${name} link has no multicast; use UDP`);
 }
 
 /** A table of the device has no free place. */

@@ -33,7 +33,7 @@ import {
   type QpAttributes,
 } from './queue-pair-attributes.js';
 import { grantCapabilities, type QpCapabilities } from './queue-pair-capabilities.js';
-import { fillRandom, refuse, taken } from '../refuse.js';
+import { checkMulticast, fillRandom, refuse, taken } from '../refuse.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import {
   ReceiveRing,
@@ -78,7 +78,8 @@ export class QueuePair {
   readonly #ringSend: () => void;
   readonly #ringSoftly: () => void;
   readonly #ringReceive: () => void;
-  readonly #groups = new Map<string, Gid>();
+  /** @internal Groups that it is attached to. */
+  readonly groups = new Map<string, Gid>();
   /** The peer of a connected queue pair. */
   #peer: Gid | undefined;
   #counters: AttachedCounters | undefined;
@@ -419,14 +420,15 @@ export class QueuePair {
   }
 
   /**
-   * `ibv_attach_mcast`: datagrams to this group arrive here, too. Throws RefusalError EOPNOTSUPP
-   * (the link has no multicast), EINVAL (no UD queue pair, no multicast address, or a member
-   * already), ENOMEM; LinkError EAFNOSUPPORT (a group of the other family), ENOBUFS, EADDRINUSE,
-   * EADDRNOTAVAIL, EMFILE when the system refuses the membership.
+   * `ibv_attach_mcast`: datagrams to this group arrive here, too; no effect if it is attached
+   * already. Throws RefusalError EOPNOTSUPP (the link has no multicast), EINVAL (no UD queue pair,
+   * no multicast address), ENOMEM; LinkError EAFNOSUPPORT (a group of the other family), ENOBUFS,
+   * EADDRINUSE, EADDRNOTAVAIL, EMFILE when the system refuses the membership.
    */
   attachMcast(group: Gid | string): void {
     this.#check();
     const gid = parseGid('group', group);
+    if (this.groups.has(`${gid}`)) return;
     this.#multicast(gid, 'attachMcast');
     try {
       this.pd.context.siblings.countMember(gid, 1);
@@ -434,7 +436,7 @@ export class QueuePair {
       this.#multicast(gid, 'detachMcast');
       throw error;
     }
-    this.#groups.set(gid.toString(), gid);
+    this.groups.set(`${gid}`, gid);
   }
 
   /** `ibv_detach_mcast`. Throws RefusalError EINVAL when it is no member. */
@@ -443,7 +445,7 @@ export class QueuePair {
     const gid = parseGid('group', group);
     this.#multicast(gid, 'detachMcast');
     this.pd.context.siblings.countMember(gid, -1);
-    this.#groups.delete(gid.toString());
+    this.groups.delete(`${gid}`);
   }
 
   /**
@@ -501,12 +503,7 @@ export class QueuePair {
 
   #multicast(gid: Gid, verb: 'attachMcast' | 'detachMcast'): void {
     const { device } = this.pd.context;
-    if (!device.info.multicast) {
-      throw new RefusalError(
-        'EOPNOTSUPP',
-        `${verb}: the ${device.info.name} link has no multicast; use UDP`,
-      );
-    }
+    checkMulticast(verb, device.info);
     const { arena, engine } = device;
     const address = arena.heap.alloc(16);
     arena.memory.bytes.set(gid.bytes, address);
@@ -515,23 +512,22 @@ export class QueuePair {
       : Errno.EINVAL;
     arena.heap.free(address);
     refuse(errno, verb, {
-      EINVAL: `${gid}: ${this.#whyNoMember(gid, verb)}`,
+      EINVAL: `${gid}: ${this.#whyNoMember(gid)}`,
       ENOMEM: taken(`${device.limits.multicastMax} memberships`),
     });
   }
 
-  #whyNoMember(gid: Gid, verb: 'attachMcast' | 'detachMcast'): string {
+  #whyNoMember(gid: Gid): string {
     if (!gid.isMulticast) return 'no multicast group; use 224.0.0.0/4 or ff00::/8';
-    if (this.qpType !== QpType.UD) return 'members are queue pairs of type UD';
-    return verb === 'attachMcast'
-      ? 'this queue pair is a member already'
-      : 'this queue pair is no member';
+    return this.qpType === QpType.UD
+      ? 'this queue pair is no member'
+      : 'members are queue pairs of type UD';
   }
 
   /** The engine has forgotten its memberships: so does the link. */
   #leaveGroups(): void {
-    for (const group of this.#groups.values()) this.pd.context.siblings.countMember(group, -1);
-    this.#groups.clear();
+    for (const group of this.groups.values()) this.pd.context.siblings.countMember(group, -1);
+    this.groups.clear();
   }
 
   #check(): void {

@@ -408,7 +408,9 @@ test('a group is joined by datagram ids, and by no others', async (world) => {
   const channel = createEventChannel(world.a);
   const cq = world.a.createCq(4);
   const id = channel.createId(PortSpace.UDP);
-  expectMisuse(() => id.joinMulticast('239.1.1.1'));
+  const connected = channel.createId();
+  connected.createQp({ sendCq: cq, recvCq: cq });
+  expectMisuse(() => connected.joinMulticast('239.1.1.1'), 'id');
   id.createQp({ sendCq: cq, recvCq: cq });
   expectMisuse(() => id.joinMulticast('10.0.0.1'));
   id.joinMulticast('239.1.1.1');
