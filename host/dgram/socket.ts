@@ -119,14 +119,18 @@ class Half implements ReliableUser {
   /** The RDP message that is being emitted. */
   #emitted: Buffer | undefined;
 
-  constructor(socket: DgramSocket & Methods, options: RdpSocketOptions | SocketType) {
+  /** `settings`: of `options.rdp`. */
+  constructor(
+    socket: DgramSocket & Methods,
+    options: RdpSocketOptions | SocketType,
+    settings: ReturnType<typeof settingsOf>,
+  ) {
     this.#socket = socket;
     const given = typeof options === 'object' ? options : { type: options };
     this.#family = given.type === 'udp6' ? 6 : 4;
     this.#isIpv6Only = given.ipv6Only === true;
     this.#lookup = given.lookup;
     this.#blocked = { from: given.receiveBlockList, to: given.sendBlockList };
-    const settings = settingsOf(given.rdp);
     this.#hasEvents = settings?.events === true;
     this.#mayShare = given.reuseAddr === true && !given.rdp;
     // The kernel divides the datagrams of such a port between its sockets.
@@ -383,13 +387,15 @@ export function Socket(
   options: RdpSocketOptions | SocketType,
   listener?: MessageListener,
 ): void {
+  // A refusal leaves no socket behind.
+  const settings = settingsOf((options as Partial<RdpSocketOptions> | undefined)?.rdp);
   let half: Half | undefined;
   initialize.call(
     this,
     withLookup(options, () => half),
     listener,
   );
-  half = new Half(this, options);
+  half = new Half(this, options, settings);
   halves.set(this, half);
   Object.defineProperty(this, 'counters', { value: half.counters });
 }

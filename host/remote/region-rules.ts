@@ -1,5 +1,5 @@
 /** Rules of the regions that an application names, which TypeScript holds at compile time. */
-import { checkKeys } from '../base/options.js';
+import { checkObject } from '../base/options.js';
 import { checkFunction, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { hex, parseRegion } from './hello.js';
@@ -25,7 +25,8 @@ type Registered = Readonly<Record<'addr' | 'rkey' | 'length' | 'flush', unknown>
 
 /** Throws MisuseError. */
 function checkRegistered(operation: string, argument: string, region: unknown): void {
-  checkKeys(argument, region as Registered, 'addr rkey length flush');
+  // A MemoryRegion has more than the fields that count.
+  checkObject(operation, region, argument);
   const { addr, rkey, length, flush } = region as Registered;
   const isValid = parseRegion(['x', typeof addr === 'bigint' && hex(addr), length, rkey, 0]);
   if (isValid && (flush === undefined || flush === 'visible' || flush === 'durable')) return;

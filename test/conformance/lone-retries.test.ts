@@ -93,4 +93,21 @@ test('a queue pair that was reset sends a whole window again', () =>
     assert.equal(psns(wire), [0x100, 0x101, 0x102, 0x103]);
   }));
 
+test('a queue pair that was reset while its timer was armed repeats a request without an answer', () =>
+  onWire({ attributes: { retryCnt: 7 } }, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 8);
+    assert.equal(psns(wire), [0x100]);
+    wire.qp.modify({ qpState: QpState.RESET });
+    wire.connect({});
+    wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 1 });
+    assert.equal(psns(wire), [0x100]);
+    const repeated: number[] = [];
+    for (let time = 0; time < 20; time++) {
+      wire.clock.advance(500);
+      repeated.push(...psns(wire));
+    }
+    assert.ok(repeated.length > 0);
+    assert.equal(new Set(repeated), new Set([0x100]));
+  }));
+
 test.run();
