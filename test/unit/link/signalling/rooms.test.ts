@@ -330,15 +330,18 @@ function lossyBus(): SignallingBus & { readonly lost: string[] } {
   };
 }
 
+/** Members of one room, each at a server of its own. */
+async function membersOfTwo(bus: SignallingBus): Promise<readonly [Member, Member]> {
+  const one = await serve({ bus, aliveMillis: 400 });
+  const two = await serve({ bus, aliveMillis: 400 });
+  const members = [new Member(one.url, 'room', 'a'), new Member(two.url, 'room', 'b')] as const;
+  await eventually(() => members.every(({ ways }) => ways.size === 1));
+  return members;
+}
+
 test('a bus that loses messages loses no offer, and none arrives twice', async () => {
   const bus = lossyBus();
-  const [one, two] = [
-    await serve({ bus, aliveMillis: 400 }),
-    await serve({ bus, aliveMillis: 400 }),
-  ];
-  const a = new Member(one.url, 'room', 'a');
-  const b = new Member(two.url, 'room', 'b');
-  await eventually(() => a.ways.has('b') && b.ways.has('a'));
+  const [a, b] = await membersOfTwo(bus);
   const answers = await Promise.all([a.offer('b', 'x'), a.offer('b', 'y'), b.offer('a', 'z')]);
   assert.equal(answers, ['b answers x', 'b answers y', 'a answers z']);
   assert.ok(bus.lost.some((text) => text.includes('"relay"')));
@@ -350,13 +353,7 @@ test('a bus that loses messages loses no offer, and none arrives twice', async (
 test('an offer to a member of another process that leaves is refused', async () => {
   const bus = lossyBus();
   const publish = bus.publish.bind(bus);
-  const [one, two] = [
-    await serve({ bus, aliveMillis: 400 }),
-    await serve({ bus, aliveMillis: 400 }),
-  ];
-  const a = new Member(one.url, 'room', 'a');
-  const b = new Member(two.url, 'room', 'b');
-  await eventually(() => a.ways.has('b') && b.ways.has('a'));
+  const [a, b] = await membersOfTwo(bus);
   bus.publish = (channel, message) =>
     message.includes('"relay"') ? undefined : publish(channel, message);
   const failed = failure(a.offer('b', 'x'));
