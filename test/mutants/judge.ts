@@ -175,12 +175,15 @@ export function textOf({ file, function: name, operator, source, becomes }: Muta
 }
 
 /**
- * Prior of a case before its first run: the simulation compares every packet, and tests of a folder
- * are about its sources.
+ * Prior of a case before its first run: the simulation compares every packet, the self-tests of the
+ * engine call its functions one by one, and tests of a folder are about its sources.
  */
 function powerOf({ file }: CaseRef, mutant: Mutant): number {
   const [, folder] = mutant.file.split('/');
-  const isNear = file.startsWith('simulation/') || file.startsWith(`unit/${folder}/`);
+  const isNear =
+    file.startsWith('simulation/') ||
+    file === 'unit/engine/selftest' ||
+    file.startsWith(`unit/${folder}/`);
   return isNear ? NEAR_POWER : 1;
 }
 
