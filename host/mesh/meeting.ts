@@ -24,17 +24,13 @@ export class Meeting {
   readonly #timers = new Set<() => void>();
   #leave: (() => void) | undefined;
   #isOver = false;
-  #lastError: LinkError | undefined;
+  /** Why this member is not in the room at the moment, or has no connection with another. */
+  lastError: Error | undefined;
 
   constructor(link: DataChannelLink, room: SignallingRoom) {
     this.#link = link;
     this.#room = room;
     this.#self = `${link.info.local.gid}`;
-  }
-
-  /** Why this member is not in the room at the moment. */
-  get lastError(): LinkError | undefined {
-    return this.#lastError;
   }
 
   /** Resolves when this member is in the room. Rejects with LinkError if the server refuses it. */
@@ -44,12 +40,12 @@ export class Meeting {
         if (name === undefined) void this.#greet(way);
         else this.#add(name, way, 0);
       };
-      const failed = (error: LinkError): void => void (this.#lastError = error);
+      const failed = (error: LinkError): void => void (this.lastError = error);
       this.#leave = this.#room.join(this.#self, this.#link.answer, newcomer, {
         present: (way, name) => this.#add(name, way, PRESENT_MILLIS),
         left: (name) => this.#ways.delete(name),
         joined: () => {
-          this.#lastError = undefined;
+          this.lastError = undefined;
           resolve();
         },
         failed,
@@ -94,11 +90,11 @@ export class Meeting {
     for (;;) {
       const way = this.#ways.get(name);
       if (!way || this.#isOver || this.#isConnected(name)) break;
-      const isDone = await this.#link.connect(way).then(
-        () => true,
-        () => false,
+      this.lastError = await this.#link.connect(way).then(
+        () => undefined,
+        (error: LinkError) => error,
       );
-      if (isDone) break;
+      if (!this.lastError) break;
       await this.#pause(millis);
       millis = Math.min(2 * millis, RETRY_MILLIS_MAX);
     }

@@ -175,18 +175,18 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
         this.#add(id, client);
       },
       // A failed handshake: the peer tries again.
-      onError: () => undefined,
+      onError: (error) => void (this.#meeting.lastError = error),
     })) as RemoteServer<unknown>;
     void this.#watchLink();
     const late = (): Error => this.#late('joinMesh', 'not in the room', timeout);
     await withinLimits(this.#meeting.start(), { timeout, ...(signal && { signal }) }, late);
   }
 
-  /** Says also why this member is not in the room at the moment. */
+  /** Says also why this member is not in the room, or cannot connect with another. */
   #late(operation: string, rule: string, millis?: number): MeshError {
     const { lastError } = this.#meeting;
     const why = lastError ? ` (${lastError.message})` : '';
-    const sentence = `${operation}: ${rule} after ${millis} ms${why}; check room and server`;
+    const sentence = `${operation}: ${rule} after ${millis} ms${why}; check room, server and network`;
     return new MeshError('ETIMEDOUT', sentence, [], lastError);
   }
 
@@ -311,14 +311,15 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     let millis = RETRY_MILLIS;
     while (this.#isLinked(id) && !this.#peers.has(id)) {
       try {
-        if (this.#server!.admitted >= this.#incomingMax) throw new RangeError();
+        if (this.#server!.admitted >= this.#incomingMax) throw new Error('peersMax');
         this.#connecting.add(id);
         const { pd, shared } = this.#parts;
         const how = { pd, share: shared, timeout: CONNECT_MILLIS, signal: this.#stop.signal };
         const remote = await connect(`rdma://[${id}]:${PORT}`, { ...how, ...this.#common() });
         this.#connecting.delete(id);
         this.#add(id, remote);
-      } catch {
+      } catch (error) {
+        this.#meeting.lastError = error as Error;
         this.#connecting.delete(id);
         await new Promise((resolve) => setTimeout(resolve, timerMillis(millis)));
         millis = Math.min(2 * millis, RETRY_MILLIS_MAX);
@@ -340,6 +341,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
       this.#remove(before, undefined);
     }
     this.#peers.set(id, peer);
+    this.#meeting.lastError = undefined;
     void peer.closed.then((reason) => this.#remove(peer, reason));
     this.#tell({ kind: 'join', peer });
     this.#options.onJoin?.(peer as never);

@@ -278,6 +278,40 @@ test('joinMesh resolves in the room, and rejects with the reason that keeps it o
   assert.equal(faults, []);
 });
 
+test('a timeout of waitForPeers names what keeps a member of the room from being a peer', async () => {
+  const room = `mesh ${process.pid} ${++rooms}`;
+  const withKey = (fill: number): Promise<Mesh> =>
+    joinMesh({
+      signalling: new BroadcastSignalling(room),
+      auth: { psk: new Uint8Array(32).fill(fill) },
+    });
+  const strangers = await Promise.all([withKey(1), withKey(2)]);
+  meshes.push(...(strangers as unknown as Mesh<never>[]));
+  // The one with the smaller identifier connects, and is refused.
+  const [refused] = strangers.sort((left, right) => (left.self.id < right.self.id ? -1 : 1));
+  const waited = refused!.waitForPeers(1, { timeout: 1500 });
+  const { code, message, cause } = await failure<MeshError>(waited);
+  assert.is(code, 'ETIMEDOUT');
+  assert.match(message, /0 of 1 peers joined after 1500 ms \(.*auth\.psk.*EACCES/);
+  assert.instance(cause, Error);
+});
+
+test('a timeout of waitForPeers names why the link has no way to a member of the room', async () => {
+  const way = (): Promise<never> => Promise.reject(new Error('no way: the path is closed'));
+  const mesh = await joinMesh({
+    signalling: {
+      listen: () => () => undefined,
+      join(_name, _answer, newcomer) {
+        newcomer({ name: 'nowhere', exchange: way }, 'fe80::1');
+        return () => undefined;
+      },
+    },
+  });
+  meshes.push(mesh as unknown as Mesh<never>);
+  const { message } = await failure<MeshError>(mesh.waitForPeers(1, { timeout: 1500 }));
+  assert.match(message, /after 1500 ms \(.*the path is closed/);
+});
+
 test('members are in step again after a call that one of them gave up', async () => {
   const [a, b] = (await members(2, { table: 64 })) as unknown as [Mesh, Mesh];
   assert.is((await failure<MeshError>(a.barrier({ timeout: 100 }))).code, 'ETIMEDOUT');
