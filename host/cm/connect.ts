@@ -2,9 +2,9 @@
  * The short forms: `await connect(address)` is a connected queue pair, `await listen(address)` gives
  * requests to accept. What librdmacm does in a dozen calls (cm-id.ts), with its defaults.
  */
-import { checkKeys, checkObject } from '../base/options.js';
+import { checkKeys } from '../base/options.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { checkUnicast } from '../link/interface.js';
 import type { Context } from '../verbs/context.js';
@@ -499,20 +499,18 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
 }
 
 async function resolve(target: Target): Promise<{ address: string; port: number }> {
-  if (typeof target !== 'string') checkObject('connect, listen', target, 'target');
-  const { address, port } = typeof target === 'string' ? parseTarget(target) : target;
+  const { address, port } = parseTarget(target);
   const found = await lookUp(address);
   checkUnicast('target', found);
   return { address: found, port };
 }
 
-function parseTarget(text: string): { address: string; port: number } {
-  const found = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text);
-  if (!found) {
-    throw new MisuseError(
-      'target',
-      `"${text}" is not host:port or rdma://host:port; write an IPv6 address as [address]:port`,
-    );
-  }
-  return { address: (found[1] ?? found[2])!, port: Number(found[3]) };
+function parseTarget(target: Target): { address: string; port: number } {
+  if (typeof target === 'string') {
+    const found = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(target);
+    if (found) return { address: (found[1] ?? found[2])!, port: Number(found[3]) };
+  } else if (target?.address && typeof target.address === 'string') return target;
+  const rule = 'is not host:port, rdma://host:port or { address, port }';
+  const remedy = 'write an IPv6 address as [address]:port';
+  throw new MisuseError('target', `${shown(target)} ${rule}; ${remedy}`);
 }

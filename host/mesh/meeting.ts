@@ -40,7 +40,6 @@ export class Meeting {
         if (name === undefined) void this.#greet(way);
         else this.#add(name, way, 0);
       };
-      const failed = (error: LinkError): void => void (this.lastError = error);
       this.#leave = this.#room.join(this.#self, this.#link.answer, newcomer, {
         present: (way, name) => this.#add(name, way, PRESENT_MILLIS),
         left: (name) => this.#ways.delete(name),
@@ -48,11 +47,8 @@ export class Meeting {
           this.lastError = undefined;
           resolve();
         },
-        failed,
-        refused: (error) => {
-          failed(error);
-          reject(error);
-        },
+        failed: (error) => void (this.lastError = error),
+        refused: (error) => reject((this.lastError = error)),
       });
       if (!this.#room.reportsJoin) resolve();
     });
@@ -77,7 +73,7 @@ export class Meeting {
     void this.#seek(name, millis);
   }
 
-  #isConnected(name: string): boolean {
+  isConnected(name: string): boolean {
     return this.#link.peers.some(({ gid }) => `${gid}` === name);
   }
 
@@ -89,7 +85,7 @@ export class Meeting {
     let millis = RETRY_MILLIS;
     for (;;) {
       const way = this.#ways.get(name);
-      if (!way || this.#isOver || this.#isConnected(name)) break;
+      if (!way || this.#isOver || this.isConnected(name)) break;
       this.lastError = await this.#link.connect(way).then(
         () => undefined,
         (error: LinkError) => error,

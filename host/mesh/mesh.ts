@@ -2,7 +2,7 @@
 import { checkKeys, checkObject } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
-import { checkFlag, checkFunction, checkWhole } from '../errors/check-whole.js';
+import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DataChannelLink, type DataChannelOptions } from '../link/channel/data-channel.js';
 import { RoomSignalling } from '../link/signalling/room.js';
@@ -301,7 +301,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   }
 
   #isLinked(id: string): boolean {
-    return !this.#closing && this.link.peers.some(({ gid }) => `${gid}` === id);
+    return !this.#closing && this.#meeting.isConnected(id);
   }
 
   /** Connects to the memory of a member to which packets travel. */
@@ -311,7 +311,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     let millis = RETRY_MILLIS;
     while (this.#isLinked(id) && !this.#peers.has(id)) {
       try {
-        if (this.#server!.admitted >= this.#incomingMax) throw new Error('peersMax');
+        if (this.#server!.admitted >= this.#incomingMax) throw new RangeError('peersMax');
         this.#connecting.add(id);
         const { pd, shared } = this.#parts;
         const how = { pd, share: shared, timeout: CONNECT_MILLIS, signal: this.#stop.signal };
@@ -400,10 +400,7 @@ function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom
     throw new MisuseError('signalling', 'joinMesh: must have a method join');
   }
   if (room === undefined) return signalling;
-  throw new MisuseError(
-    'room',
-    'joinMesh: is only valid with url: signalling has a room of its own',
-  );
+  throw new MisuseError('room', 'joinMesh: signalling has a room of its own; leave it out');
 }
 
 /** Throws MisuseError. */
@@ -414,9 +411,8 @@ function checkOptions(options: MeshOptions<never>): void {
   checkWhole('peersMax', peersMax, 1, 4096);
   checkWhole('keepAliveMillis', keepAliveMillis, KEEP_ALIVE_MILLIS_MIN, KEEP_ALIVE_MILLIS_MAX);
   checkLimits(options);
-  const { link, sharedArrayBuffer } = options;
+  const { link } = options;
   if (link !== undefined) checkObject('joinMesh', link, 'link');
-  if (sharedArrayBuffer !== undefined) checkFlag('sharedArrayBuffer', sharedArrayBuffer);
   for (const name of ['onJoin', 'onLeave'] as const) checkFunction(name, options[name]);
 }
 
@@ -445,8 +441,8 @@ export async function joinMesh<const Named extends Regions = Record<never, never
   const memoryBytes =
     options.memoryBytes === undefined ? Math.min(needed, MEMORY_BYTES_MAX) : options.memoryBytes;
   const link = new DataChannelLink({ peersMax: 2 * peersMax, ...options.link });
-  const how = options.sharedArrayBuffer ? { sharedArrayBuffer: true } : {};
-  const context = await openDevice({ link, memoryBytes, ...how });
+  const { sharedArrayBuffer = false } = options;
+  const context = await openDevice({ link, memoryBytes, sharedArrayBuffer });
   let regions: LocalRegions | undefined;
   let mesh: Mesh<Named> | undefined;
   try {

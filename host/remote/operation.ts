@@ -1,7 +1,7 @@
 /** One call of the application that waits for its requests: a read, a write, an atomic, a frame. */
 import type { WrOpcode } from '#build/abi.js';
 import { watchLimits, type WaitLimits } from '../base/wait-limits.js';
-import { timeoutError } from './remote-error.js';
+import { RemoteError, timeoutError } from './remote-error.js';
 
 /** Where a remote region lies at present; a new connection may change it. */
 export interface RemoteKey {
@@ -75,6 +75,7 @@ export class Operation {
     if (this.isSettled) return;
     this.isSettled = true;
     this.cleanUp?.();
-    this.reject(reason);
+    // The end of a connection ends all calls: each names itself.
+    this.reject(reason instanceof RemoteError ? reason.ofCall(this.name) : reason);
   }
 }

@@ -85,6 +85,13 @@ export class RemoteError extends RefusalError {
     this.#vendorErr = options.vendorErr ?? 0;
   }
 
+  /** @internal An error of the whole connection as that of a call; `cause` is this one. */
+  ofCall(operation: string): RemoteError {
+    if (this.operation !== 'connection') return this;
+    const options = { status: this.status, vendorErr: this.#vendorErr, cause: this };
+    return new RemoteError(operation, { ...this, rule: this.#rule }, options);
+  }
+
   /** Meaning, likely cause and remedy of `status`; without a status the rule that was broken. */
   get explanation(): string {
     return this.status === 0 ? this.#rule : explainWcStatus(this.status, this.#vendorErr);
@@ -105,8 +112,11 @@ export function completionError(
 }
 
 /** The peer broke the protocol of this level. */
-export function protocolError(operation: string, rule: string): RemoteError {
-  const remedy = 'both sides must run the same version of Verbena, opened by share and connect';
+export function protocolError(
+  operation: string,
+  rule: string,
+  remedy = 'both sides must run the same version of Verbena, opened by share and connect',
+): RemoteError {
   return new RemoteError(operation, { code: 'EPROTO', rule, remedy });
 }
 

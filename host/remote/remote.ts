@@ -104,9 +104,11 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
 
   /**
    * `length` zero bytes of the device's memory, registered for this connection: requests use them in
-   * place, without a copy. They end with the connection. Throws RefusalError ENOMEM.
+   * place, without a copy. They end with the connection. Throws RefusalError ENOMEM, RemoteError
+   * after the end.
    */
   alloc(length: number): Uint8Array {
+    if (this.#isClosing) throw this.#closedError().ofCall('alloc');
     const { context, pd, local } = this.#parts.device;
     const bytes = context.alloc(length);
     const mr = pd.regMr(bytes, AccessFlag.LOCAL_WRITE);
@@ -216,8 +218,9 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
         return;
       }
       const rule = `the server shares no region ${missing.name} of ${missing.length} bytes any more`;
-      next.end(protocolError('reconnect', rule));
-      this.#end(next, protocolError('reconnect', rule));
+      const error = protocolError('reconnect', rule, 'share it again');
+      next.end(error);
+      this.#end(next, error);
     } catch (error) {
       this.#end(session, this.#isOrderly ? undefined : (error as RemoteError));
     }

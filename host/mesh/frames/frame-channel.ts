@@ -20,7 +20,7 @@ import {
 import { parseUrl, type RdmaUrl } from '../../cm/url.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { MisuseError } from '../../errors/errors.js';
-import { RemoteError } from '../../remote/remote-error.js';
+import { RemoteError, protocolError, timeoutError } from '../../remote/remote-error.js';
 import type { Context } from '../../verbs/context.js';
 import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';
 import type { WorkCompletion } from '../../verbs/queues/work-completion.js';
@@ -294,7 +294,7 @@ export class FrameChannel {
     this.#sender = new FrameSender(
       this.#sends,
       { packetBytes, group, frames: peer.frames, isLatest, giveUpMillis },
-      () => silentError(giveUpMillis),
+      () => timeoutError('frames', giveUpMillis, REMEDY),
       (error) => this.#end(error as RemoteError),
     );
     const { bytesMax, frames } = own;
@@ -444,16 +444,6 @@ function endedError(rule: string): RemoteError {
   return new RemoteError('frames', { code: 'ECONNRESET', rule, remedy: REMEDY });
 }
 
-function silentError(millis: number): RemoteError {
-  const rule = `the receiver is silent for ${millis} ms`;
-  return new RemoteError('frames', { code: 'ETIMEDOUT', rule, remedy: REMEDY });
-}
-
-function protocolError(): RemoteError {
-  const rule = 'the peer there was not opened by listenFrames or connectFrames';
-  return new RemoteError('frames', { code: 'EPROTO', rule, remedy: 'check its port' });
-}
-
 /** Listens for channels (`listenFrames`). */
 export class FrameListener {
   /** URL for `connectFrames`. */
@@ -551,7 +541,10 @@ export async function openFrameChannel(
     const how = { context, pd, qp: QUEUE_PAIR, privateData: buildHello(own), ...CM, ...limits };
     connection = await connectQueuePair({ address, port }, how, (qp) => receives.postAll(qp));
     const hello = parseHello(connection.privateData);
-    if (!hello) throw protocolError();
+    if (!hello) {
+      const rule = 'the peer there was not opened by listenFrames or connectFrames';
+      throw protocolError('frames', rule, 'check its port');
+    }
     return new FrameChannel(connection, receives, own, hello);
   } catch (error) {
     await connection?.close();

@@ -148,6 +148,16 @@ test('the passive side may send first: the active side posts receives before it 
   await listener.close();
 });
 
+test('a target without an address is refused with the forms that are valid', async (world) => {
+  for (const target of [{}, { address: '', port: 2 }, { address: 5, port: 2 }, null, 5, [], '']) {
+    const misuse: unknown = await connect(target as never, { context: world.a }).catch(
+      (error: unknown) => error,
+    );
+    assert.instance(misuse, MisuseError);
+    assert.match((misuse as MisuseError).message, /^target: .* is not host:port, rdma:/);
+  }
+});
+
 test('a REJ carries a reason, and the private data of the application', async (world) => {
   const failure = async (going: Promise<unknown>): Promise<ConnectError> => {
     try {

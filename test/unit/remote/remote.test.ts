@@ -304,8 +304,15 @@ test('calls after the end reject with the reason; a second close does nothing', 
     const { table } = remote.memory;
     await server.close();
     assert.is(await remote.closed, undefined);
-    await expectRejected(table!.write(0, new Uint8Array(8)), 'ECONNRESET', /connect again/);
-    await expectRejected(remote.send(new Uint8Array(8)), 'ECONNRESET');
+    const write = table!.write(0, new Uint8Array(8));
+    await expectRejected(write, 'ECONNRESET', /^write of table: .*connect again/);
+    await expectRejected(remote.send(new Uint8Array(8)), 'ECONNRESET', /^send: /);
+    const error = await table!.read(0, 8).catch((reason: unknown) => reason);
+    assert.is((error as RemoteError).operation, 'read of table');
+    assert.throws(
+      () => remote.alloc(64),
+      (reason: RemoteError) => reason.code === 'ECONNRESET' && /^alloc: /.test(reason.message),
+    );
     await remote.close();
     await remote.close();
     await remote.destroy();
@@ -323,6 +330,11 @@ test('close waits for calls that were made, destroy does not', async () => {
   await second.destroy();
   const failed = (await ends).filter(({ status }) => status === 'rejected');
   assert.ok(failed.length > 0);
+  for (const end of failed) {
+    const { operation, cause } = (end as PromiseRejectedResult).reason as RemoteError;
+    assert.is(operation, 'read of table');
+    assert.is((cause as RemoteError).operation, 'connection');
+  }
   await server.close();
 });
 
@@ -427,7 +439,7 @@ test('with reconnect calls that were not sent wait for the next server', async (
   const third = await share(place, { table: 8, other: 64 });
   const reason = await remote.closed;
   assert.is(reason?.code, 'EPROTO');
-  assert.match(reason!.message, /shares no region table of 4096 bytes any more/);
+  assert.match(reason!.message, /shares no region table of 4096 bytes any more; share it again/);
   await third.close();
 });
 
