@@ -7,6 +7,7 @@ import { printed } from '../support/hook.js';
 import { eventually } from '../support/receiver.js';
 import { NodePeer } from './node-peer.js';
 import { PAGE, openTab, type TabState } from './tab-device.js';
+import { longOnly } from '../support/sample.js';
 
 interface World {
   browser: Browser;
@@ -18,6 +19,7 @@ interface World {
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<World>('tab and Node');
+const longTest = longOnly(test);
 const BYTES = 262144;
 const CONNECTIONS = 4;
 
@@ -104,32 +106,35 @@ test('numbers arrive once and in order though one packet of twenty is lost', asy
   await leave(tab);
 });
 
-test('a page that is reloaded in mid-transfer is gone for Node, and a new one comes', async (world) => {
-  const tab = await reach(world);
-  const side = await world.peer.connect(tab, BYTES);
-  const gone = world.peer.link.peers[0];
-  const ended = (async () => {
-    try {
-      for (;;) await side.write(5, 1024);
-    } catch (error) {
-      return (error as Error).message;
-    }
-  })();
-  await new Promise((resolve) => setTimeout(resolve, 100));
-  await tab.page.reload();
-  assert.match(await ended, /ended with 5|sends nothing/);
-  await side.connection.disconnected;
-  assert.not.ok(world.peer.link.peers.some((peer) => peer === gone));
-  await tab.page.close();
-  world.tabs.length = 0;
-  const next = await reach(world);
-  const again = await world.peer.connect(next, BYTES);
-  await again.write(6, 4096);
-  assert.is(await next.run((_verbena, state: TabState) => state.side.differences(6)), 0);
-  await leave(next);
-});
+longTest(
+  'a page that is reloaded in mid-transfer is gone for Node, and a new one comes',
+  async (world) => {
+    const tab = await reach(world);
+    const side = await world.peer.connect(tab, BYTES);
+    const gone = world.peer.link.peers[0];
+    const ended = (async () => {
+      try {
+        for (;;) await side.write(5, 1024);
+      } catch (error) {
+        return (error as Error).message;
+      }
+    })();
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    await tab.page.reload();
+    assert.match(await ended, /ended with 5|sends nothing/);
+    await side.connection.disconnected;
+    assert.not.ok(world.peer.link.peers.some((peer) => peer === gone));
+    await tab.page.close();
+    world.tabs.length = 0;
+    const next = await reach(world);
+    const again = await world.peer.connect(next, BYTES);
+    await again.write(6, 4096);
+    assert.is(await next.run((_verbena, state: TabState) => state.side.differences(6)), 0);
+    await leave(next);
+  },
+);
 
-test('a connection that is made anew between the same two carries on', async (world) => {
+longTest('a connection that is made anew between the same two carries on', async (world) => {
   const tab = await reach(world);
   const side = await world.peer.connect(tab, BYTES);
   const numbers = 20_000;
@@ -147,7 +152,7 @@ test('a connection that is made anew between the same two carries on', async (wo
   await leave(tab);
 });
 
-test('by several connections numbers arrive once, though packets get lost', async (world) => {
+longTest('by several connections numbers arrive once, though packets get lost', async (world) => {
   const tab = await reach(world, 0.05, CONNECTIONS);
   const side = await world.peer.connect(tab, BYTES);
   const both = Promise.all([

@@ -4,7 +4,9 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { connect, listen, openDevice, QpState, type RdmaConnection } from '../../host/index.js';
 import { freshName, withMembers, type Member, type MemberError } from '../support/member.js';
-import { sample } from '../support/sample.js';
+import { longOnly, sample } from '../support/sample.js';
+
+const longTest = longOnly(test);
 
 const options = (address: string) => ({ name: freshName(), address, memoryBytes: 16 * 2 ** 20 });
 
@@ -83,7 +85,7 @@ test('a request goes to the process that listens, wherever it arrives', async ()
   });
 });
 
-test('an authentication request goes to the process that listens', async () => {
+longTest('an authentication request goes to the process that listens', async () => {
   const address = '127.1.3.9';
   const psk = 'sixteen bytes or more';
   await withMembers(2, options(address), async (...members) => {
@@ -173,7 +175,7 @@ for (const role of (['server', 'client'] as const).slice(0, sample(1, 2))) {
   });
 }
 
-test('a survivor that sends the DREQs of a killed process may be killed itself', async () => {
+longTest('a survivor that sends the DREQs of a killed process may be killed itself', async () => {
   const address = '127.1.3.6';
   await withMembers(3, options(address), async (first, second, third) => {
     for (const [index, member] of [first!, second!, third!].entries()) {

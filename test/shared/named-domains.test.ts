@@ -3,6 +3,9 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { openDevice } from '../../host/index.js';
 import { Member, freshName } from '../support/member.js';
+import { longOnly } from '../support/sample.js';
+
+const longTest = longOnly(test);
 
 const KEY = 0x0a11;
 const MIB = 2 ** 20;
@@ -145,7 +148,7 @@ test('a retired name has no owner and no claim, and any user may publish the dom
   await Promise.all([owner, user, late].map((member) => member.close()));
 });
 
-test('without outlive the name ends when its owner leaves the domain', async () => {
+longTest('without outlive the name ends when its owner leaves the domain', async () => {
   const name = freshName();
   const owner = await publish(name, false);
   const user = await joinNamed(name);
@@ -209,39 +212,42 @@ test('after the death of its owner a process claims the domain, or its name ends
   }
 });
 
-test('a kill while ownership goes to and fro leaves one owner, or none and a claim', async () => {
-  const name = freshName();
-  const keeper = await publish(name, true);
-  for (let turn = 0; turn < 3; turn++) {
-    const victim = await joinNamed(name);
-    const passing = victim
-      .run(async ({ kept }) => {
-        for (;;) {
-          if (kept.named.isOwner) kept.named.passTo(kept.named.users()[0]!.slot);
+longTest(
+  'a kill while ownership goes to and fro leaves one owner, or none and a claim',
+  async () => {
+    const name = freshName();
+    const keeper = await publish(name, true);
+    for (let turn = 0; turn < 3; turn++) {
+      const victim = await joinNamed(name);
+      const passing = victim
+        .run(async ({ kept }) => {
+          for (;;) {
+            if (kept.named.isOwner) kept.named.passTo(kept.named.users()[0]!.slot);
+            await new Promise((resolve) => setTimeout(resolve, 1));
+          }
+        })
+        .catch(() => undefined);
+      const ended = keeper.run(async ({ kept }) => {
+        let passed = 0;
+        while (kept.named.users().length > 1) {
+          const other = kept.named.users()[1];
+          if (kept.named.isOwner && other) {
+            kept.named.passTo(other.slot);
+            passed++;
+          }
           await new Promise((resolve) => setTimeout(resolve, 1));
         }
-      })
-      .catch(() => undefined);
-    const ended = keeper.run(async ({ kept }) => {
-      let passed = 0;
-      while (kept.named.users().length > 1) {
-        const other = kept.named.users()[1];
-        if (kept.named.isOwner && other) {
-          kept.named.passTo(other.slot);
-          passed++;
-        }
-        await new Promise((resolve) => setTimeout(resolve, 1));
-      }
-      if (!kept.named.isOwner) kept.named.claim();
-      return [passed > 0, kept.named.owner()?.pid];
-    });
-    await new Promise((resolve) => setTimeout(resolve, 50 + 7 * turn));
-    victim.kill();
-    await victim.ended;
-    await passing;
-    assert.equal(await ended, [true, keeper.pid]);
-  }
-  await keeper.close();
-});
+        if (!kept.named.isOwner) kept.named.claim();
+        return [passed > 0, kept.named.owner()?.pid];
+      });
+      await new Promise((resolve) => setTimeout(resolve, 50 + 7 * turn));
+      victim.kill();
+      await victim.ended;
+      await passing;
+      assert.equal(await ended, [true, keeper.pid]);
+    }
+    await keeper.close();
+  },
+);
 
 test.run();

@@ -12,9 +12,10 @@ import {
   type RdmaUrl,
 } from '../../../host/index.js';
 import { Workspace, freePort, type Program } from '../../support/processes.js';
-import { sample } from '../../support/sample.js';
+import { longOnly, sample } from '../../support/sample.js';
 
 const test = suite('unit/remote/deaths');
+const longTest = longOnly(test);
 const ADDRESS = '127.0.142.1';
 const PEER = fileURLToPath(new URL('../../support/remote-peer.js', import.meta.url));
 /** Detection takes 3 s; the rest is for a busy machine. */
@@ -55,7 +56,7 @@ test('a client, idle or busy, detects the end of its server by SIGKILL and by SI
     await Promise.all(ends.map(([signal, how]) => end(signal, how)));
   }));
 
-test('close and destroy of a peer that is dead end within seconds', () =>
+longTest('close and destroy of a peer that is dead end within seconds', () =>
   Workspace.use(async (space) => {
     const end = async (verb: 'close' | 'destroy'): Promise<void> => {
       const [server, url] = await serve(space);
@@ -68,7 +69,8 @@ test('close and destroy of a peer that is dead end within seconds', () =>
       assert.ok(millis < 15_000, `${verb} took ${millis} ms`);
     };
     await Promise.all([end('close'), end('destroy')]);
-  }));
+  }),
+);
 
 test('a server detects the end of a client and serves the next one', () =>
   Workspace.use(async (space) => {
@@ -132,7 +134,7 @@ test('a partition ends the connection on both sides, and all calls that wait', a
   await server.close();
 });
 
-test('with reconnect a client finds a server that was killed and started again', () =>
+longTest('with reconnect a client finds a server that was killed and started again', () =>
   Workspace.use(async (space) => {
     const [port, udp] = [await freePort(ADDRESS), await freePort(ADDRESS)];
     const [server, url] = await serve(space, `${port}`, `${udp}`);
@@ -143,6 +145,7 @@ test('with reconnect a client finds a server that was killed and started again',
     const [next] = await serve(space, `${port}`, `${udp}`);
     await client.printed('stdout', /connected again/, 2 * LIMIT_MILLIS);
     await next.printed('stdout', /client connected/);
-  }));
+  }),
+);
 
 test.run();
