@@ -1,7 +1,6 @@
 /**
  * Files that only `npm run test:long` runs: programs and pages beyond the first one of their kind,
- * each 15 s or more beside others. What they cover has a shorter test among all others; without
- * them `npm test` takes at most 4 minutes on two idle cores.
+ * each 15 s or more beside others. What they cover has a shorter test among all others.
  */
 export const LONG_ONLY: ReadonlySet<string> = new Set([
   // Searches of all schedules and packets of chance; `exhaustive/keys`, `fuzz/receive` and
