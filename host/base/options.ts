@@ -6,7 +6,7 @@ type Names<List extends string, Found = never> = List extends `${infer Name} ${i
   : List | Found;
 type KeyOf<Type> = Type extends unknown ? keyof Type : never;
 /** `never` if a literal list differs from the keys of a type. */
-type Exact<Type, List extends string> = string extends List
+export type Exact<Type, List extends string> = string extends List
   ? List
   : [Exclude<KeyOf<Type>, Names<List>>, Exclude<Names<List>, KeyOf<Type>>] extends [never, never]
     ? List
@@ -19,7 +19,9 @@ function likeness(one: string, other: string): number {
 
 /** Throws MisuseError for null, a number, a string: they have no keys. */
 export function checkObject(operation: string, options: unknown, what = 'options'): void {
-  if (typeof options === 'object' && options !== null && !Array.isArray(options)) return;
+  // Arrays, maps and views have no options.
+  const isObject = typeof options === 'object' && options !== null;
+  if (isObject && !(Symbol.iterator in options || ArrayBuffer.isView(options))) return;
   const isNothing = options === null || options === undefined;
   const type = Array.isArray(options) ? 'array' : typeof options;
   const found = isNothing ? `${options}` : `${type} ${String(options)}`;
@@ -41,7 +43,10 @@ export function checkKeys<Type extends object, const List extends string>(
   const names = (known as string).split(' ');
   for (const [key, value] of Object.entries(options)) {
     if (value === undefined || names.includes(key)) continue;
-    const [nearest] = [...names].sort((one, other) => likeness(other, key) - likeness(one, key));
+    const [nearest] = [...names].sort(
+      // Of two that are as like it the shorter one.
+      (one, other) => likeness(other, key) - likeness(one, key) || one.length - other.length,
+    );
     const rule = `${operation} has no option of this name; is ${nearest} meant?`;
     throw new MisuseError(key, `${rule} Known: ${names.join(', ')}`);
   }

@@ -99,6 +99,7 @@ export type {
   AcceptOptions,
   ConnectOptions,
   ConnectionsOptions,
+  Prepare,
   EndOptions,
   ListenOptions,
   RdmaConnection,

@@ -1,5 +1,6 @@
 /** The option `auth` of connections and listeners: pre-shared keys. */
 import { checkKeys } from '../base/options.js';
+import { isBytes } from '../errors/type-tag.js';
 import { MisuseError } from '../errors/errors.js';
 import { hkdf } from './primitives.js';
 
@@ -58,7 +59,7 @@ export function copyAuth(auth: AuthOptions | undefined): AuthOptions | undefined
 }
 
 function keyOf(psk: unknown): PreSharedKey {
-  const isKey = psk instanceof Uint8Array;
+  const isKey = isBytes(psk);
   if (!isKey || psk.length < PSK_BYTES_MIN || psk.length > PSK_BYTES_MAX) {
     // The key itself is not shown: errors are logged.
     const got = isKey ? `${psk.length} bytes` : typeof psk;

@@ -4,7 +4,7 @@
  */
 import { checkKeys } from '../base/options.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
-import { checkWhole, shown } from '../errors/check-whole.js';
+import { checkFunction, checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { checkUnicast } from '../link/interface.js';
 import type { Context } from '../verbs/context.js';
@@ -79,6 +79,12 @@ export interface ConnectionsOptions extends EndOptions {
 
 const NOTHING = new Uint8Array(0);
 const CONNECTIONS_MAX = 65536;
+
+/**
+ * Called with the queue pair before it is connected: the place to post receives. An error, also of
+ * its promise, ends the attempt.
+ */
+export type Prepare = (qp: QueuePair) => void | Promise<void>;
 
 /** A host and a port as text (`host:port`, `[address]:port`), or apart. */
 export type Target = string | { readonly address: string; readonly port: number };
@@ -181,13 +187,14 @@ function timesOf(options: ConnectOptions): CmOptions {
 export async function connect(
   target: Target,
   options: ConnectOptions = {},
-  prepare: (qp: QueuePair) => void = () => {},
+  prepare: Prepare = () => {},
 ): Promise<RdmaConnection> {
   checkKeys('connect', options, `auth context device udpPort timeout signal ${END_OPTIONS}`);
   checkLimits(options);
   options.signal?.throwIfAborted();
   const auth = copyAuth(options.auth);
   checkEndOptions('connect', options);
+  checkFunction('prepare', prepare);
   const { address, port } = await resolve(target);
   const context = options.context ?? (await deviceTowards(address, options.device));
   let channel: EventChannel | undefined;
@@ -198,7 +205,7 @@ export async function connect(
     const id = await createEp(context, info, options.pd, qpOf(options));
     ({ channel } = id);
     id.setOption({ ...timesOf(options), ...only(CM_OPTIONS, options), ...(auth && { auth }) });
-    prepare(id.qp!);
+    await prepare(id.qp!);
     id.connect(only(CONN_PARAM, options));
     const { conn } = await expect('connect', channel, CmEventType.ESTABLISHED, options);
     return new RdmaConnection(id, conn ?? {}, !options.context);
@@ -259,18 +266,16 @@ export class RdmaRequest {
    * place to post receives. Throws MisuseError; RefusalError ENOMEM, EINVAL (the peer gave up),
    * ECONNRESET, ETIMEDOUT; the reason of `signal`.
    */
-  async accept(
-    options: AcceptOptions = {},
-    prepare: (qp: QueuePair) => void = () => {},
-  ): Promise<RdmaConnection> {
+  async accept(options: AcceptOptions = {}, prepare: Prepare = () => {}): Promise<RdmaConnection> {
     checkKeys('accept', options, `timeout signal ${END_OPTIONS}`);
     checkEndOptions('accept', options);
+    checkFunction('prepare', prepare);
     checkLimits(options);
     options.signal?.throwIfAborted();
     const channel = createEventChannel(this.id.context);
     this.id.migrate(channel);
     try {
-      prepare(this.#createQp(options));
+      await prepare(this.#createQp(options));
       this.id.setOption(only(CM_OPTIONS, options));
       this.id.accept(only(CONN_PARAM, options));
       await expect('accept', channel, CmEventType.ESTABLISHED, options);
@@ -384,10 +389,12 @@ export class RdmaListener {
    */
   async *connections(
     options: ConnectionsOptions = {},
-    prepare?: (qp: QueuePair) => void,
+    prepare?: Prepare,
   ): AsyncGenerator<RdmaConnection, void, undefined> {
     checkKeys('connections', options, `onFailed connectionsPerSource ${END_OPTIONS}`);
     checkEndOptions('connections', options);
+    checkFunction('onFailed', options.onFailed);
+    checkFunction('prepare', prepare);
     const { onFailed, connectionsPerSource = Infinity, ...how } = options;
     if (connectionsPerSource !== Infinity) {
       checkWhole('connectionsPerSource', connectionsPerSource, 1, CONNECTIONS_MAX);
@@ -442,7 +449,7 @@ export class RdmaListener {
     request: RdmaRequest,
     most: number,
     how: EndOptions,
-    prepare: ((qp: QueuePair) => void) | undefined,
+    prepare: Prepare | undefined,
   ): Promise<RdmaConnection> {
     const { address } = request.peer;
     if (this.#accepted.of(address) >= most) {
@@ -510,7 +517,7 @@ function parseTarget(target: Target): { address: string; port: number } {
     const found = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(target);
     if (found) return { address: (found[1] ?? found[2])!, port: Number(found[3]) };
   } else if (target?.address && typeof target.address === 'string') return target;
-  const rule = 'is not host:port, rdma://host:port or { address, port }';
-  const remedy = 'write an IPv6 address as [address]:port';
+  const rule = 'is not host:port or { address, port }';
+  const remedy = 'write IPv6 as [address]:port, memory of `share` as rdma://host:port';
   throw new MisuseError('target', `${shown(target)} ${rule}; ${remedy}`);
 }

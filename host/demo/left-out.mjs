@@ -62,7 +62,7 @@ export const leftOut = {
     const filter = new RegExp(`/host/(${FILES.join('|')})\\.ts$`);
     // The compiler has checked all arguments of the page, whose listeners have no `auth`: esbuild
     // drops calls of empty functions.
-    const emptied = /\/host\/(base\/options|cm\/auth-reasons|errors\/check-\w+)\.ts$/;
+    const emptied = /\/host\/(base\/options|cm\/auth-reasons(\.browser)?|errors\/check-\w+)\.ts$/;
     onLoad({ filter: emptied }, ({ path }) => {
       const names = [...readFileSync(path, 'utf8').matchAll(/^export function (\w+)/gm)];
       const contents = names.map(([, name]) => `export function ${name}() {}`).join('\n');

@@ -1,7 +1,9 @@
 /** `joinMesh`: the members of a room, each with the memory of all others by name. */
+import { copyOptions } from '../base/copy-options.js';
 import { checkKeys, checkObject } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
+import { checkMember } from '../errors/check-member.js';
 import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DataChannelLink, type DataChannelOptions } from '../link/channel/data-channel.js';
@@ -22,7 +24,7 @@ import type { RemoteError } from '../remote/remote-error.js';
 import { share, type RemoteServer } from '../remote/share.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice } from '../verbs/open-device.js';
-import type { AuthOptions } from '../cm/auth-option.js';
+import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { Collectives, type CollectiveOptions } from './collectives.js';
 import { Meeting } from './meeting.js';
 import { MeshError, closedError } from './mesh-error.js';
@@ -158,16 +160,11 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
 
   /** @internal Resolves when this member is in the room. */
   async start({ timeout = JOIN_MILLIS, signal }: WaitLimits): Promise<void> {
-    const clientsMax = (): number => this.#incomingMax;
     const { pd, shared } = this.#parts;
     await this.#frames?.start((id) => this.#peers.get(id) as MeshPeer | undefined);
     this.#server = (await share(`rdma://[${this.self.id}]:${PORT}`, shared, {
       pd,
       ...this.#common(),
-      // Read at each request.
-      get clientsMax() {
-        return clientsMax();
-      },
       onClient: (client) => {
         const id = client.connection.id.getPeerAddr()?.address;
         // The smaller identifier connects.
@@ -177,6 +174,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
       // A failed handshake: the peer tries again.
       onError: (error) => void (this.#meeting.lastError = error),
     })) as RemoteServer<unknown>;
+    this.#server.clientsMax = () => this.#incomingMax;
     void this.#watchLink();
     const late = (): Error => this.#late('joinMesh', 'not in the room', timeout);
     await withinLimits(this.#meeting.start(), { timeout, ...(signal && { signal }) }, late);
@@ -396,9 +394,7 @@ function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom
     throw new MisuseError('url', 'joinMesh: exactly one of url and signalling is required');
   }
   if (signalling === undefined) return new RoomSignalling(url!, room === undefined ? 'mesh' : room);
-  if (typeof (signalling as Partial<SignallingRoom> | null)?.join !== 'function') {
-    throw new MisuseError('signalling', 'joinMesh: must have a method join');
-  }
+  checkMember('signalling', signalling, 'join', 'a SignallingRoom');
   if (room === undefined) return signalling;
   throw new MisuseError('room', 'joinMesh: signalling has a room of its own; leave it out');
 }
@@ -426,7 +422,8 @@ function checkOptions(options: MeshOptions<never>): void {
 export async function joinMesh<const Named extends Regions = Record<never, never>>(
   options: MeshOptions<Named>,
 ): Promise<Mesh<Named>> {
-  checkKeys('joinMesh', options as MeshOptions, OPTIONS as never);
+  options = copyOptions('joinMesh', options, OPTIONS as never);
+  const auth = copyAuth(options.auth);
   const room = roomOf(options as MeshOptions);
   checkOptions(options as never);
   const { collectiveBytes = COLLECTIVE_BYTES, peersMax = PEERS_MAX } = options;
@@ -450,7 +447,7 @@ export async function joinMesh<const Named extends Regions = Record<never, never
     regions = await LocalRegions.open('joinMesh', pd, new LocalMemory(), named);
     const shared = registeredRegions(regions.descriptions);
     const parts = { link, context, pd, scratchBytes, regions, shared, frames };
-    mesh = new Mesh<Named>(parts, room, options as MeshOptions);
+    mesh = new Mesh<Named>(parts, room, { ...options, auth } as MeshOptions);
     await mesh.start(options);
     return mesh;
   } catch (error) {

@@ -1,4 +1,5 @@
 /** Element-wise reduction of typed arrays. */
+import { tagOf } from '../errors/type-tag.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** Arrays that `allReduce` takes. */
@@ -11,7 +12,7 @@ const TYPES = [Float32Array, Float64Array, Int32Array, BigInt64Array] as const;
 
 /** Throws MisuseError. */
 export function typeIndexOf(array: ReducibleArray): number {
-  const index = TYPES.findIndex((Type) => array instanceof Type);
+  const index = TYPES.findIndex(({ name }) => tagOf(array) === name);
   if (index >= 0) return index;
   const rule = 'allReduce: must be a Float32Array, Float64Array, Int32Array or BigInt64Array';
   throw new MisuseError('array', rule);
@@ -55,9 +56,13 @@ const BIGINTS: Readonly<Record<ReduceOperation, Combine<bigint>>> = {
   max: (one, other) => (other > one ? other : one),
 };
 
+function isBigInts(array: ReducibleArray): array is BigInt64Array {
+  return tagOf(array) === 'BigInt64Array';
+}
+
 /** `into[i] = op(into[i], from[i])`. */
 export function reduceInto(op: ReduceOperation, into: ReducibleArray, from: ReducibleArray): void {
-  if (into instanceof BigInt64Array) {
+  if (isBigInts(into)) {
     const combine = BIGINTS[op];
     const other = from as BigInt64Array;
     for (let i = 0; i < into.length; i++) into[i] = combine(into[i]!, other[i]!);

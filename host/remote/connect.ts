@@ -1,20 +1,21 @@
 /** `connect`: a client of a server that was opened by `share`. */
 import { checkMillis, timerMillis } from '../base/timer.js';
+import { copyOptions } from '../base/copy-options.js';
 import { checkKeys, checkObject } from '../base/options.js';
 import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
 import { lookUp } from '../cm/address-info.js';
 import { checkKeepAlive } from '../cm/agreement.js';
-import type { AuthOptions } from '../cm/auth-option.js';
+import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { ConnectError } from '../cm/connect-error.js';
 import { RejectReason } from '../cm/enums.js';
 import {
   connect as connectQueuePair,
   type ConnectOptions,
+  type Prepare,
   type RdmaConnection,
   type Target,
 } from '../cm/connect.js';
 import { checkFunction, checkWhole } from '../errors/check-whole.js';
-import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { useDevice, type DeviceChoice, type DeviceUse } from './devices.js';
 import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
 import { LocalRegions, regionBytes, type Regions } from './local-regions.js';
@@ -88,8 +89,13 @@ export function checkCommon({ messageBytesMax, keepAliveMillis }: CommonOptions)
   if (messageBytesMax !== undefined) checkWhole('messageBytesMax', messageBytesMax, 1, 2 ** 31);
 }
 
-function checkOptions(options: RemoteOptions): void {
-  checkKeys('connect', options, `timeout signal share ask reconnect ${COMMON}` as const);
+/** A copy. Throws MisuseError. */
+function checkOptions(given: RemoteOptions): RemoteOptions {
+  const options = copyOptions(
+    'connect',
+    given,
+    `timeout signal share ask reconnect ${COMMON}` as const,
+  );
   checkLimits(options);
   checkCommon(options);
   const { ask = {} } = options;
@@ -97,8 +103,15 @@ function checkOptions(options: RemoteOptions): void {
   for (const [name, bytes] of Object.entries(ask)) {
     checkWhole(`ask.${name}`, bytes, 1, 2 ** 32 - 2 ** 16);
   }
-  const { reconnect } = options;
-  if (reconnect === undefined || typeof reconnect === 'boolean') return;
+  const auth = copyAuth(options.auth);
+  const own: RemoteOptions = { ...options, ...(auth && { auth }) };
+  const { reconnect } = own;
+  if (reconnect === undefined || typeof reconnect === 'boolean') return own;
+  checkReconnect(reconnect);
+  return { ...own, reconnect: { ...reconnect }, ask: { ...ask } };
+}
+
+function checkReconnect(reconnect: ReconnectOptions): void {
   checkKeys('reconnect', reconnect, 'attempts delayMillis delayMaxMillis onReconnect');
   const { attempts, delayMillis, delayMaxMillis, onReconnect } = reconnect;
   checkFunction('onReconnect', onReconnect);
@@ -182,7 +195,7 @@ class Connector {
     return { id: 0n, messageBytesMax, regions, wanted: Object.entries(ask) };
   }
 
-  #connect(signal: AbortSignal, prepare: (qp: QueuePair) => void): Promise<RdmaConnection> {
+  #connect(signal: AbortSignal, prepare: Prepare): Promise<RdmaConnection> {
     const { udpPort, port } = this.#place;
     const { auth, keepAliveMillis = KEEP_ALIVE_MILLIS, timeout = TIMEOUT_MILLIS } = this.#options;
     const retries = Math.ceil(timeout / CM_RESPONSE_MILLIS);
@@ -284,16 +297,16 @@ async function connectUrl<Shared extends Regions>(
   options: RemoteOptions<Shared> = {},
 ): Promise<Remote<Shared>> {
   const place = parseUrl('connect', url);
-  checkOptions(options);
-  const { timeout = TIMEOUT_MILLIS, signal, share = {} } = options;
+  const own = checkOptions(options);
+  const { timeout = TIMEOUT_MILLIS, signal, share = {} } = own;
   const bytes = regionBytes('connect', share);
   signal?.throwIfAborted();
   const address = await lookUp(place.address);
-  const use = await useDevice({ remote: address }, bytes, options);
+  const use = await useDevice({ remote: address }, bytes, own);
   let shared: LocalRegions | undefined;
   try {
     shared = await LocalRegions.open('connect', use.pd, use.local, share);
-    const connector = new Connector(place, address, options, use, shared);
+    const connector = new Connector(place, address, own, use, shared);
     // The start of this process's own device does not count as silence of the server.
     return await withDeadline(timeout, signal, (deadline) => connector.remote<Shared>(deadline));
   } catch (error) {
@@ -323,12 +336,12 @@ export function connect<Shared extends Regions = Record<never, never>>(
 export function connect(
   target: Target,
   options?: ConnectOptions,
-  prepare?: (qp: QueuePair) => void,
+  prepare?: Prepare,
 ): Promise<RdmaConnection>;
 export function connect(
   target: RdmaUrl | URL | Target,
   options?: RemoteOptions | ConnectOptions,
-  prepare?: (qp: QueuePair) => void,
+  prepare?: Prepare,
 ): Promise<Remote<Regions> | RdmaConnection> {
   if (isRdmaUrl(target)) return connectUrl(target, options as RemoteOptions);
   return connectQueuePair(target as Target, options as ConnectOptions, prepare).catch((error) => {

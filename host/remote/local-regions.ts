@@ -195,10 +195,6 @@ function accessOf(bits: number): number {
 
 /** Bytes of device memory that the regions take. Throws MisuseError for invalid regions. */
 export function regionBytes(operation: string, regions: Regions): number {
-  if (Array.isArray(regions) || ArrayBuffer.isView(regions)) {
-    const rule = `${operation}: must be an object of regions by name, as { table: 4096 }`;
-    throw new MisuseError('regions', rule);
-  }
   checkObject(operation, regions, 'regions');
   const names = Object.entries(regions);
   if (names.length > REGIONS_MAX) {

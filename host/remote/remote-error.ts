@@ -87,9 +87,11 @@ export class RemoteError extends RefusalError {
 
   /** @internal An error of the whole connection as that of a call; `cause` is this one. */
   ofCall(operation: string): RemoteError {
-    if (this.operation !== 'connection') return this;
+    if (this.operation === operation) return this;
     const options = { status: this.status, vendorErr: this.#vendorErr, cause: this };
-    return new RemoteError(operation, { ...this, rule: this.#rule }, options);
+    // By its own name the bundler would rename the class.
+    const Same = this.constructor as typeof RemoteError;
+    return new Same(operation, { ...this, rule: this.#rule }, options);
   }
 
   /** Meaning, likely cause and remedy of `status`; without a status the rule that was broken. */

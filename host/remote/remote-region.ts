@@ -1,4 +1,5 @@
 /** A named region of the peer: one-sided reads, writes and atomics. */
+import { tagOf } from '../errors/type-tag.js';
 import { shown } from '../errors/check-whole.js';
 import { PlacementType, WrOpcode } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
@@ -304,8 +305,8 @@ export function bytesOf(
   if (ArrayBuffer.isView(value)) {
     return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
   }
-  const isShared = typeof SharedArrayBuffer !== 'undefined' && value instanceof SharedArrayBuffer;
-  if (value instanceof ArrayBuffer || isShared) return new Uint8Array(value as ArrayBuffer);
+  // Also of another realm.
+  if (/^(Shared)?ArrayBuffer$/.test(tagOf(value))) return new Uint8Array(value as ArrayBuffer);
   const found = Array.isArray(value) ? 'an array' : typeof value;
   const rule = `${operation}: must be an ArrayBuffer or a view, got ${found}`;
   const isText = typeof value === 'string';
@@ -316,9 +317,10 @@ export function bytesOf(
 /** A buffer that was transferred has no bytes, and no view can be made. */
 function isDetached(value: unknown): boolean {
   const buffer = ArrayBuffer.isView(value) ? value.buffer : value;
-  if (!(buffer instanceof ArrayBuffer) || buffer.byteLength > 0) return false;
+  const { byteLength = 0 } = (buffer ?? {}) as Partial<ArrayBuffer>;
+  if (byteLength > 0 || tagOf(buffer) !== 'ArrayBuffer') return false;
   try {
-    return new Uint8Array(buffer).length > 0;
+    return new Uint8Array(buffer as ArrayBuffer).length > 0;
   } catch {
     return true;
   }

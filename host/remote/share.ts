@@ -1,12 +1,12 @@
 /** `share`: a server whose memory clients read and write without code of the server. */
-import { checkKeys } from '../base/options.js';
+import { copyOptions } from '../base/copy-options.js';
 import { warn } from '../base/warning.js';
 import { lookUp } from '../cm/address-info.js';
+import { copyAuth } from '../cm/auth-option.js';
 import { SourceCounts } from '../cm/source-counts.js';
 import { listen, type RdmaConnection, type RdmaListener, type RdmaRequest } from '../cm/connect.js';
 import { RejectReason } from '../cm/enums.js';
-import { checkWhole } from '../errors/check-whole.js';
-import { MisuseError } from '../errors/errors.js';
+import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import { randomId } from '../verbs/refuse.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import {
@@ -63,6 +63,8 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
   readonly #device: DeviceUse;
   readonly #regions: LocalRegions;
   readonly #id = randomId();
+  /** @internal How many clients there may be at the moment. */
+  clientsMax: () => number;
   readonly #fresh: Remote[] = [];
   readonly #waiting: (() => void)[] = [];
   readonly #admitting = new Set<Promise<void>>();
@@ -87,6 +89,8 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
     this.#device = device;
     this.#regions = regions;
     this.#options = options;
+    const { clientsMax = CLIENTS_MAX } = options;
+    this.clientsMax = () => clientsMax;
     this.clients = this.#clients;
     this.memory = regions.memory as MemoryByName<Named>;
     const udpPort = device.context.local.port;
@@ -140,7 +144,8 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
   }
 
   async #admit(request: RdmaRequest): Promise<void> {
-    const { clientsMax = CLIENTS_MAX, clientsPerSource = clientsMax } = this.#options;
+    const clientsMax = this.clientsMax();
+    const { clientsPerSource = clientsMax } = this.#options;
     const { address } = request.peer;
     if (!speaksProtocol(request.privateData)) {
       return request.reject(PROTOCOL, RejectReason.CONSUMER_DEFINED);
@@ -308,31 +313,29 @@ export async function share<const Named extends Regions>(
   options: ServerOptions = {},
 ): Promise<RemoteServer<Named>> {
   const place = parseUrl('share', url);
-  checkKeys(
+  const own = copyOptions(
     'share',
     options,
     `onClient onError lendBytes clientsMax clientsPerSource ${COMMON}` as const,
   );
-  checkCommon(options);
-  const { lendBytes, clientsMax, clientsPerSource, auth } = options;
+  checkCommon(own);
+  const { lendBytes, clientsMax, clientsPerSource } = own;
+  const auth = copyAuth(own.auth);
   if (lendBytes !== undefined) checkWhole('lendBytes', lendBytes, 0, 2 ** 32 - 1);
   if (clientsMax !== undefined) checkWhole('clientsMax', clientsMax, 1, 65536);
   if (clientsPerSource !== undefined) checkWhole('clientsPerSource', clientsPerSource, 1, 65536);
-  for (const name of ['onClient', 'onError'] as const) {
-    const value: unknown = options[name];
-    if (value === undefined || typeof value === 'function') continue;
-    throw new MisuseError(name, `share: must be a function, got ${typeof value}`);
-  }
+  checkFunction('onClient', own.onClient);
+  checkFunction('onError', own.onError);
   const bytes = regionBytes('share', regions);
   const address = await lookUp(place.address);
   const udpPort = place.udpPort === undefined ? {} : { udpPort: place.udpPort };
-  const use = await useDevice({ local: address, ...udpPort }, bytes, options);
+  const use = await useDevice({ local: address, ...udpPort }, bytes, own);
   let shared: LocalRegions | undefined;
   try {
     shared = await LocalRegions.open('share', use.pd, use.local, regions);
     const how = { context: use.context, ...(auth !== undefined && { auth }) };
     const listener = await listen({ address, port: place.port }, how);
-    return new RemoteServer<Named>(listener, address, use, shared, options);
+    return new RemoteServer<Named>(listener, address, use, shared, own);
   } catch (error) {
     await shared?.close();
     await use.release();

@@ -6,6 +6,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { shown } from '../../errors/check-whole.js';
+import { MisuseError } from '../../errors/errors.js';
 
 /** Which pages may ask. */
 export interface SiteOptions {
@@ -22,6 +24,49 @@ export interface SiteOptions {
 export interface SiteRefusal {
   readonly status: 400 | 403 | 421;
   readonly sentence: string;
+}
+
+/**
+ * Copies the options: later changes have no effect. Throws MisuseError. A text in place of an array
+ * would permit every origin that it contains.
+ */
+export function checkSite(operation: string, { hosts, origins }: SiteOptions): SiteOptions {
+  const name = `${operation}: must be an array of host names without a port, as ['example.com']`;
+  const origin = `${operation}: must be an array of origins, as ['https://example.com']`;
+  return {
+    hosts: checkList('hosts', hosts, name, isHostName),
+    origins: checkList('origins', origins, origin, isOrigin),
+  };
+}
+
+function checkList(
+  argument: string,
+  list: readonly string[] | undefined,
+  rule: string,
+  isValid: (text: string) => boolean,
+): readonly string[] {
+  if (list === undefined) return [];
+  if (!Array.isArray(list)) throw new MisuseError(argument, `${rule}, got ${shown(list)}`);
+  for (const text of list as unknown[]) {
+    if (typeof text === 'string' && isValid(text)) continue;
+    throw new MisuseError(argument, `${rule}, got ${shown(text)} in it`);
+  }
+  return [...(list as string[])];
+}
+
+function isHostName(text: string): boolean {
+  return hostNameOf(text) === text.toLowerCase();
+}
+
+/** As a browser sends it: without a path or a slash at the end. Pages of files have `null`. */
+function isOrigin(text: string): boolean {
+  if (text === 'null') return true;
+  try {
+    const { protocol, host } = new URL(text);
+    return host !== '' && `${protocol}//${host}` === text;
+  } catch {
+    return false;
+  }
 }
 
 /** Path of a request, beginning with `/`, as it was sent; undefined: its target is no path. */

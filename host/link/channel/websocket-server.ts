@@ -6,7 +6,13 @@ import type { WebSocket } from 'ws';
 import { checkKeys, checkObject } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { MisuseError } from '../../errors/errors.js';
-import { pathOf, refusalOfRequest, refuseUpgrade, type SiteOptions } from './http-site.js';
+import {
+  checkSite,
+  pathOf,
+  refusalOfRequest,
+  refuseUpgrade,
+  type SiteOptions,
+} from './http-site.js';
 import { SourceShares } from '../source-shares.js';
 import type { Socket } from './websocket-channel.js';
 import { load } from './websocket-class.js';
@@ -44,6 +50,7 @@ export async function acceptUpgrades(
 ): Promise<() => void> {
   checkObject('acceptUpgrades', server, 'server');
   checkKeys('acceptUpgrades', options, 'hosts origins socketsMax socketsPerSource aliveMillis');
+  const site = checkSite('acceptUpgrades', options);
   const { socketsMax = SOCKETS_MAX, socketsPerSource = SOCKETS_PER_SOURCE } = options;
   for (const [name, value] of Object.entries({ socketsMax, socketsPerSource })) {
     if (!Number.isInteger(value) || value < 1) {
@@ -62,7 +69,7 @@ export async function acceptUpgrades(
       if (isUnclaimed) refuseUpgrade(socket, 404, 'there is no WebSocket at this path');
       return;
     }
-    const refusal = refusalOfRequest(request, options);
+    const refusal = refusalOfRequest(request, site);
     if (refusal) return refuseUpgrade(socket, refusal.status, refusal.sentence);
     const giveBack = shares.take(request.socket.remoteAddress);
     if (!giveBack) return refuseUpgrade(socket, 503, 'there are enough WebSockets already');

@@ -5,7 +5,7 @@ import { checkKeys, checkObject } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import type { Gid } from '../endpoint.js';
-import { refusalOfRequest, type SiteOptions } from '../channel/http-site.js';
+import { checkSite, refusalOfRequest, type SiteOptions } from '../channel/http-site.js';
 import { checkDescription, gidOfDescription } from '../rtc/fingerprint.js';
 import { withOwnCandidates, type CandidateRule } from './candidates.js';
 import { BODY_LENGTH_MAX } from './http.js';
@@ -74,7 +74,7 @@ export async function answerRequest(
     });
     response.end(body);
   };
-  const refusal = refusalOfRequest(request, options);
+  const refusal = refusalOfRequest(request, checkSite('answerRequest', options));
   if (refusal) return say(refusal.status, 'text/plain', refusal.sentence);
   if (request.method !== 'POST') return say(405, 'text/plain', 'POST an offer as JSON');
   const { remoteAddress } = request.socket;

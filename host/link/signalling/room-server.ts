@@ -2,7 +2,8 @@
  * The signalling server of rooms (room.ts), attached to a server of node:http. One process has
  * 1,000 sessions by default; several processes share their rooms through a bus (`redisBus`).
  */
-import { shown } from '../../errors/check-whole.js';
+import { checkMember } from '../../errors/check-member.js';
+import { checkFunction, shown } from '../../errors/check-whole.js';
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -10,7 +11,13 @@ import type { WebSocket, WebSocketServer } from 'ws';
 import { checkKeys } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { MisuseError } from '../../errors/errors.js';
-import { pathOf, refusalOfRequest, refuseUpgrade, type SiteOptions } from '../channel/http-site.js';
+import {
+  checkSite,
+  pathOf,
+  refusalOfRequest,
+  refuseUpgrade,
+  type SiteOptions,
+} from '../channel/http-site.js';
 import { load } from '../channel/websocket-class.js';
 import { randomGid } from '../random-address.js';
 import { SourceShares } from '../source-shares.js';
@@ -73,7 +80,7 @@ const JOIN_MILLIS = 5000;
 const BUFFERED_BYTES_MAX = 2 ** 20;
 const POLICY_VIOLATION = 1008;
 
-type Limits = Required<Omit<SignallingServerOptions, 'hosts' | 'origins' | 'authorize' | 'bus'>>;
+type Limits = Required<Omit<SignallingServerOptions, keyof Admission>>;
 
 /** Throws MisuseError. */
 function limitsOf(options: SignallingServerOptions): Limits {
@@ -100,13 +107,31 @@ function limitsOf(options: SignallingServerOptions): Limits {
   }
   checkMillis('aliveMillis', limits.aliveMillis, 1);
   checkMillis('returnMillis', limits.returnMillis);
+  if (typeof limits.path !== 'string' || !limits.path.startsWith('/')) {
+    throw new MisuseError('path', `must be a text that begins with /, got ${shown(limits.path)}`);
+  }
   return limits;
+}
+
+/** Which members enter, and the bus. */
+type Admission = Pick<SignallingServerOptions, 'hosts' | 'origins' | 'authorize' | 'bus'>;
+
+/** A copy. Throws MisuseError. */
+function admissionOf(options: SignallingServerOptions): Admission {
+  const { authorize, bus } = options;
+  checkFunction('authorize', authorize);
+  if (bus !== undefined) {
+    for (const method of ['publish', 'subscribe'])
+      checkMember('bus', bus, method, 'a SignallingBus, as redisBus makes');
+  }
+  const site = checkSite('createSignallingServer', options);
+  return { ...site, ...(authorize && { authorize }), ...(bus && { bus }) };
 }
 
 /** A signalling server: `createSignallingServer`. */
 export class SignallingServer {
   readonly counters: SignallingCounters = { joined: 0, passed: 0, refused: 0, ended: 0 };
-  readonly #options: SignallingServerOptions;
+  readonly #admission: Admission;
   readonly #limits: Limits;
   readonly #server: Server;
   readonly #sockets: WebSocketServer;
@@ -117,16 +142,11 @@ export class SignallingServer {
   readonly #sessions = new Set<Session>();
 
   /** @internal Use `createSignallingServer`. */
-  constructor(
-    server: Server,
-    sockets: WebSocketServer,
-    limits: Limits,
-    options: SignallingServerOptions,
-  ) {
+  constructor(server: Server, sockets: WebSocketServer, limits: Limits, admission: Admission) {
     this.#server = server;
     this.#sockets = sockets;
     this.#limits = limits;
-    this.#options = options;
+    this.#admission = admission;
     this.#shares = new SourceShares(limits.sessionsMax, limits.sessionsPerSource);
     server.on('upgrade', this.#upgrade);
   }
@@ -155,7 +175,7 @@ export class SignallingServer {
       if (isUnclaimed) refuseUpgrade(socket, 404, 'there is no WebSocket at this path');
       return;
     }
-    const refusal = refusalOfRequest(request, this.#options);
+    const refusal = refusalOfRequest(request, this.#admission);
     const giveBack = refusal ? undefined : this.#shares.take(request.socket.remoteAddress);
     if (!giveBack) {
       this.counters.refused++;
@@ -203,7 +223,7 @@ export class SignallingServer {
     name: string,
     request: IncomingMessage,
   ): Promise<string | undefined> {
-    const { authorize = () => true } = this.#options;
+    const { authorize = () => true } = this.#admission;
     try {
       return (await authorize(request, { room, name })) ? undefined : 'not authorized';
     } catch {
@@ -216,7 +236,7 @@ export class SignallingServer {
     if (room) return room;
     const { aliveMillis } = this.#limits;
     const limits = { ...this.#limits, heartbeatMillis: aliveMillis / HEARTBEATS };
-    const { bus } = this.#options;
+    const { bus } = this.#admission;
     room = new RoomMembers(name, this.#id, bus, limits, () => this.#rooms.delete(name));
     this.#rooms.set(name, room);
     return room;
@@ -356,8 +376,10 @@ export async function createSignallingServer(
   server: Server,
   options: SignallingServerOptions = {},
 ): Promise<SignallingServer> {
+  checkMember('server', server, 'on', 'a server of node:http');
   const limits = limitsOf(options);
+  const admission = admissionOf(options);
   const { WebSocketServer } = await load();
   const sockets = new WebSocketServer({ noServer: true, maxPayload: 4 * MESSAGE_LENGTH_MAX });
-  return new SignallingServer(server, sockets, limits, options);
+  return new SignallingServer(server, sockets, limits, admission);
 }

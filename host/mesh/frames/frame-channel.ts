@@ -18,6 +18,7 @@ import {
   type RdmaRequest,
 } from '../../cm/connect.js';
 import { parseUrl, type RdmaUrl } from '../../cm/url.js';
+import { checkBytes } from '../../errors/check-bytes.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { MisuseError } from '../../errors/errors.js';
 import { RemoteError, protocolError, timeoutError } from '../../remote/remote-error.js';
@@ -333,9 +334,7 @@ export class FrameChannel {
     checkKeys('send', options, 'immediate');
     const { immediate = 0 } = options;
     checkWhole('immediate', immediate, 0, 2 ** 32 - 1);
-    if (!(bytes instanceof Uint8Array)) {
-      throw new MisuseError('bytes', `send: must be a Uint8Array, got ${typeof bytes}`);
-    }
+    checkBytes('bytes', bytes);
     if (bytes.length > this.#bytesMax) {
       const rule = `send: has ${bytes.length} bytes, the peer accepts ${this.#bytesMax}`;
       throw new MisuseError('bytes', `${rule}; raise bytesMax there, or split the frame`);

@@ -65,7 +65,8 @@ test('options and regions that would fail each client are refused at once', asyn
   await misuse(share(ANY, { table: 8 }, { onError: 'x' as never }), /onError.*function/);
   const view = new DataView(new ArrayBuffer(8)) as never;
   await misuse(share(ANY, { view }), /regions.view.*typed array/);
-  await misuse(share(ANY, [8] as never), /regions: .*an object of regions by name/);
+  for (const regions of [[8], new Map([['table', 8]]), new Uint8Array(8), view])
+    await misuse(share(ANY, regions as never), /regions: share takes an object, got /);
   await misuse(share(ANY, { a: { bytes: 8, rights: [] } }), /regions.a.rights: .*got 0/);
   await misuse(share(ANY, { 'a\u001b[31m': 8 }), /no control character, got "a\\u001b/);
   await misuse(share(ANY, { view: { array: view } }), /regions.view.array.*typed array/);
