@@ -224,6 +224,42 @@ test('options that are invalid for every request end the loop, and reject the pe
     assert.is((peer as PromiseRejectedResult).reason.code, 'ECONNREFUSED');
   }));
 
+test('callbacks of a wrong type are refused before the first request', () =>
+  withListener(async (listener, context, udpPort) => {
+    for (const call of [
+      listener.connections({ onFailed: 5 as never }).next(),
+      listener.connections({}, 5 as never).next(),
+      connect({ address: ADDRESS, port: PORT }, { context, udpPort }, 5 as never),
+    ]) {
+      const error = await rejection(call);
+      assert.instance(error, MisuseError, String(error));
+      assert.match((error as Error).message, /^(onFailed|prepare): must be a function, got number/);
+    }
+  }));
+
+test('an error of `prepare`, also of its promise, ends that attempt alone', () =>
+  withListener(async (listener, context, udpPort) => {
+    const target = { address: ADDRESS, port: PORT };
+    const failed: Error[] = [];
+    let fails = true;
+    const prepare = async (): Promise<void> => {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      if (fails) throw new Error('no buffers');
+    };
+    const next = listener.connections({ onFailed: (error) => failed.push(error) }, prepare).next();
+    const refused = await rejection(connect(target, { context, udpPort }));
+    assert.is((refused as ConnectError).code, 'ECONNREFUSED');
+    const own = await rejection(connect(target, { context, udpPort }, prepare));
+    assert.is((own as Error).message, 'no buffers');
+    fails = false;
+    await connect(target, { context, udpPort }, prepare);
+    await next;
+    assert.equal(
+      failed.map(({ message }) => message),
+      ['no buffers'],
+    );
+  }));
+
 test('a loop that is left early takes no request from the next loop', () =>
   withListener(async (listener, context, udpPort) => {
     const target = { address: ADDRESS, port: PORT };

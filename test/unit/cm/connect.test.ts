@@ -154,7 +154,7 @@ test('a target without an address is refused with the forms that are valid', asy
       (error: unknown) => error,
     );
     assert.instance(misuse, MisuseError);
-    assert.match((misuse as MisuseError).message, /^target: .* is not host:port, rdma:/);
+    assert.match((misuse as MisuseError).message, /^target: .* is not host:port or /);
   }
 });
 

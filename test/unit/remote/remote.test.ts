@@ -1,4 +1,5 @@
 /** Shared memory and its clients: the calls, their order, limits and ends, in one process. */
+import { runInNewContext } from 'node:vm';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -317,6 +318,48 @@ test('calls after the end reject with the reason; a second close does nothing', 
     await remote.close();
     await remote.close();
     await remote.destroy();
+  }));
+
+test('options are copied: an object that is used again, or a key that is overwritten, is no fault', async () => {
+  const psk = new Uint8Array(32).fill(7);
+  const clients: string[] = [];
+  const options = {
+    auth: { psk },
+    lendBytes: 64,
+    onClient: (): void => void clients.push('first'),
+  };
+  const first = await share(ANY, { table: 64 }, options);
+  options.onClient = () => clients.push('second');
+  const second = await share(ANY, { table: 64 }, options);
+  const reconnect = { delayMillis: 10 };
+  const how = { ...APART, auth: { psk }, reconnect, ask: { extra: 8 } };
+  const remotes = [await connect(first.url, how), await connect(second.url, how)];
+  assert.equal(clients, ['first', 'second']);
+  options.onClient = 5 as never;
+  reconnect.delayMillis = -1;
+  how.ask.extra = 2 ** 31;
+  psk.fill(0);
+  // A lost connection is made anew with the same key.
+  await [...first.clients][0]!.destroy();
+  await remotes[0]!.memory['table']!.write(0, new Uint8Array(8));
+  assert.equal(clients, ['first', 'second', 'first']);
+  for (const one of [...remotes, first, second]) await one.close();
+});
+
+test('buffers of another realm are bytes as well', () =>
+  withTable(async (remote) => {
+    const { table } = remote.memory;
+    const foreign = runInNewContext('Uint8Array.from({ length: 16 }, (_, at) => at)') as Uint8Array;
+    await table!.write(0, foreign.buffer);
+    await table!.write(16, foreign);
+    assert.equal([...(await table!.read(8, 16))], [...foreign.slice(8), ...foreign.slice(0, 8)]);
+    const target = runInNewContext('new ArrayBuffer(4)') as ArrayBuffer;
+    await table!.readInto(4, target);
+    assert.equal([...new Uint8Array(target)], [4, 5, 6, 7]);
+    const psk = runInNewContext('new Uint8Array(32)') as Uint8Array;
+    await using server = await share(ANY, { table: 8 }, { auth: { psk } });
+    await using other = await connect(server.url, { ...APART, auth: { psk } });
+    assert.is(other.memory['table']!.length, 8);
   }));
 
 test('close waits for calls that were made, destroy does not', async () => {

@@ -5,8 +5,14 @@ import { Worker } from 'node:worker_threads';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { WebSocket } from 'ws';
-import { WebSocketLink, answerRequest } from '../../../../host/index.js';
-import { pathOf, queryOf, refusalOfRequest } from '../../../../host/link/channel/http-site.js';
+import { MisuseError, WebSocketLink, answerRequest } from '../../../../host/index.js';
+import { createSignallingServer } from '../../../../host/mesh/index.js';
+import {
+  checkSite,
+  pathOf,
+  queryOf,
+  refusalOfRequest,
+} from '../../../../host/link/channel/http-site.js';
 import type { Description } from '../../../../host/link/rtc/connection.js';
 import { withOwnCandidates } from '../../../../host/link/signalling/candidates.js';
 import { SessionCount } from '../../../../host/link/signalling/session-count.js';
@@ -16,6 +22,7 @@ import {
   type UpgradeOptions,
 } from '../../../../host/link/channel/websocket-server.js';
 import { eventually, settle, RecordingReceiver } from '../../../support/receiver.js';
+import { expectMisuse, rejection } from '../../../support/refusal.js';
 
 const asked = (url: string, headers: IncomingMessage['headers'] = {}): IncomingMessage =>
   ({ url, headers }) as IncomingMessage;
@@ -54,6 +61,40 @@ test('a page of another origin is refused', () => {
   assert.is(statusOf({ origin: 'null' }), 403, 'without a host');
   const origins = ['https://app.example'];
   assert.is(statusOf({ host, origin: origins[0]! }, { origins }), undefined);
+});
+
+test('hosts and origins are arrays of names as browsers send them, and are copied', async () => {
+  const origins = ['https://app.example', 'http://127.0.0.1:8081', 'null'];
+  const site = checkSite('call', { hosts: ['box.lan'], origins });
+  origins.push('https://later.example');
+  assert.equal(site, { hosts: ['box.lan'], origins: origins.slice(0, 3) });
+  assert.equal(checkSite('call', {}), { hosts: [], origins: [] });
+  const wrong = [
+    // As a text it would contain the origin https://app.
+    { origins: 'https://app.example' },
+    { origins: ['https://app.example/'] },
+    { origins: ['app.example'] },
+    { origins: ['https://APP.example'] },
+    { origins: [5] },
+    { origins: 5 },
+    { hosts: 'box.lan' },
+    { hosts: ['box.lan:80'] },
+    { hosts: [''] },
+    { hosts: null },
+  ];
+  for (const each of wrong as never[]) {
+    const [argument] = Object.keys(each);
+    expectMisuse(() => checkSite('call', each), argument);
+    const calls = [
+      acceptUpgrades({} as WebSocketLink, createServer(), '/packets', each),
+      createSignallingServer(createServer(), each),
+      answerRequest({} as never, {} as never, {} as never, each),
+    ];
+    for (const call of calls) {
+      const error = await rejection(call);
+      assert.instance(error, MisuseError, `${JSON.stringify(each)}: ${error}`);
+    }
+  }
 });
 
 test('a source is an IPv4 address, or a network of 64 bits', () => {
