@@ -22,6 +22,8 @@ export type Addressed = SendRequest & {
 function bytesOf(piece: unknown): Uint8Array | undefined {
   if (typeof piece === 'string') return Buffer.from(piece);
   if (!ArrayBuffer.isView(piece)) return undefined;
+  // That of a buffer that was transferred is empty, and no view of it can be made.
+  if (piece.byteLength === 0) return new Uint8Array(0);
   return new Uint8Array(piece.buffer, piece.byteOffset, piece.byteLength);
 }
 
@@ -34,6 +36,7 @@ function slice(bytes: Uint8Array, offset: unknown, length: unknown): Uint8Array 
 
 /** Undefined: there is something odd about it, and Node says what. */
 export function parseSend(args: readonly unknown[], isConnected: boolean): SendRequest | undefined {
+  if (isConnected && !isConnectedForm(args)) return undefined;
   const [message, ...rest] = args;
   let callback: SendCallback | undefined;
   while (rest.length > 0) {
@@ -61,6 +64,18 @@ export function parseSend(args: readonly unknown[], isConnected: boolean): SendR
     address: address || undefined,
     callback,
   };
+}
+
+/**
+ * `(message, callback)`, or `(message, offset, length, callback)`, where the callback may also be
+ * the sixth argument, behind no port and no address. All others are errors, or lose the callback.
+ */
+function isConnectedForm(args: readonly unknown[]): boolean {
+  const [, second, third, fourth, fifth, sixth] = args;
+  const isCallback = (value: unknown): boolean => !value || typeof value === 'function';
+  if (args.length > 6 || fifth) return false;
+  if (typeof third === 'number') return isCallback(fourth) && isCallback(sixth);
+  return isCallback(second) && !third && !fourth && !sixth;
 }
 
 function isPort(port: unknown): boolean {

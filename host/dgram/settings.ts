@@ -147,11 +147,12 @@ export function settingsOf(
   const { events = false, ...given } = typeof rdp === 'object' ? rdp : {};
   if (typeof events !== 'boolean')
     throw new MisuseError('events', `must be true or false, got ${String(events)}`);
-  for (const [name, value] of Object.entries(given)) {
+  const own = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  for (const [name, value] of Object.entries(own)) {
     if (!OF_SOCKETS.some((known) => known === name)) {
       throw new MisuseError('rdp', `"${name}": one of ${OF_SOCKETS.join(', ')}, events`);
     }
     check(name, value);
   }
-  return { retryMillis, queueBytes, callbackMillis, ...given, events };
+  return { retryMillis, queueBytes, callbackMillis, ...own, events };
 }

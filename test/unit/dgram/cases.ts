@@ -625,6 +625,31 @@ export const CASES: readonly Case[] = [
     },
   ],
   [
+    'odd forms of send of a connected socket',
+    async (stage) => {
+      const [one, other] = [stage.dgram.createSocket('udp4'), stage.dgram.createSocket('udp4')];
+      other.on('message', (message) => stage.note('arrived', `${message}`));
+      await new Promise<void>((resolve) => void other.bind(0, stage.there, resolve));
+      const { port } = other.address();
+      await new Promise<void>((resolve) => void one.connect(port, stage.there, resolve));
+      const forms: unknown[][] = [
+        ['a', undefined],
+        ['b', null],
+        ['c', undefined, undefined],
+        ['dd', 0, 1, undefined],
+        ['ee', 0, 1],
+        ['ff', 0, 1, undefined, undefined],
+      ];
+      for (const form of forms) {
+        const heard = (): void => stage.note('callback of', form[0]);
+        stage.call(`send ${form.length}`, () => (one as Loose).send(...form, heard));
+        await sleep(50);
+      }
+      one.close();
+      other.close();
+    },
+  ],
+  [
     'connect to what has no address',
     async (stage) => {
       const one = await bound(stage);

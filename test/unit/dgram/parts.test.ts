@@ -49,7 +49,19 @@ test('every form of send has its bytes, destination and callback', () => {
   ]) {
     assert.is(text(odd), 'odd', JSON.stringify(odd));
   }
-  assert.is(text([bytes, 7, '::1'], true), 'odd');
+  assert.is(text([bytes, 2, 4, undefined, null, heard], true), 'cdef|undefined|undefined|true');
+  // Node drops the callback of the first, and refuses the others.
+  for (const odd of [
+    [bytes, 7, '::1'],
+    [bytes, undefined, heard],
+    [bytes, undefined, undefined, heard],
+    [bytes, 0, 1, undefined, heard],
+  ]) {
+    assert.is(text(odd, true), 'odd', `${odd.length}`);
+  }
+  const moved = new Uint8Array(8);
+  structuredClone(moved, { transfer: [moved.buffer] });
+  assert.is(text([moved, 7]), '|7|undefined|false');
 });
 
 test('groups and broadcast addresses are no peers', () => {
@@ -172,6 +184,8 @@ test('a route that is missing is no rejection by the peer, and ends no program',
 
 test('the options of a socket for RDP are known, and numbers', () => {
   assert.is(settingsOf({ queueBytes: 3 })?.queueBytes, 3);
+  const absent = { retryMillis: undefined, events: undefined } as object;
+  assert.equal(settingsOf(absent), settingsOf({}));
   assert.is(settingsOf(false), undefined);
   for (const wrong of [{ queueBytes: -1 }, { retryMillis: NaN }, { loss: 1 }, { events: 1 }]) {
     assert.throws(
