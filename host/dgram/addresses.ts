@@ -2,6 +2,7 @@
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { Gid } from '../link/endpoint.js';
+import { isBroadcast } from '../link/interface.js';
 
 /** Nodes of one wildcard socket. */
 const ADDRESSES_MAX = 16;
@@ -65,12 +66,5 @@ export function isUnicast(address: string): boolean {
   const gid = Gid.parse(address);
   if (gid.isMulticast || isUnspecified(gid)) return false;
   if (!gid.isIpv4) return !/^fe[89ab]/i.test(address);
-  const words = (text: string): number => Gid.parse(text).words[3]!;
-  const word = words(address);
-  if (word === 0xffffffff) return false;
-  const networks = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
-  return !networks.some(({ family, address: ours, netmask }) => {
-    if (family !== 'IPv4' || netmask === '255.255.255.255') return false;
-    return word >>> 0 === (words(ours) | ~words(netmask)) >>> 0;
-  });
+  return !isBroadcast(gid);
 }

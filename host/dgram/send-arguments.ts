@@ -22,7 +22,7 @@ export type Addressed = SendRequest & {
 function bytesOf(piece: unknown): Uint8Array | undefined {
   if (typeof piece === 'string') return Buffer.from(piece);
   if (!ArrayBuffer.isView(piece)) return undefined;
-  // That of a buffer that was transferred is empty, and no view of it can be made.
+  // That of a buffer that was transferred is empty, and can have no view.
   if (piece.byteLength === 0) return new Uint8Array(0);
   return new Uint8Array(piece.buffer, piece.byteOffset, piece.byteLength);
 }

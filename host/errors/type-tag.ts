@@ -1,4 +1,4 @@
-/** Built-in types of any realm: each frame, Worker and context of node:vm has its own Uint8Array. */
+/** Built-in types of all realms: frames, Workers and contexts of node:vm have their own. */
 
 /** A Uint8Array, also a Buffer, or one of another realm (a frame, a context of node:vm). */
 export function isBytes(value: unknown): value is Uint8Array {

@@ -22,6 +22,18 @@ export function isWildcard(gid: Gid): boolean {
   return a === 0 && b === 0 && d === 0 && (c === 0 || c === 0xffff0000);
 }
 
+/** The broadcast address of all networks, or of one of this machine. */
+export function isBroadcast({ isIpv4, words }: Gid): boolean {
+  const word = words[3]! >>> 0;
+  if (!isIpv4 || word === 0xffffffff) return isIpv4;
+  const wordOf = (address: string): number => Gid.parse(address).words[3]!;
+  const ours = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  return ours.some(({ family, address, netmask }) => {
+    if (family !== 'IPv4' || netmask === '255.255.255.255') return false;
+    return word === (wordOf(address) | ~wordOf(netmask)) >>> 0;
+  });
+}
+
 /** The interface that has this address. `zone` is its name where the address is link-local. */
 export function findInterface(gid: Gid): { name: string; zone: string | undefined } | undefined {
   for (const [name, addresses] of Object.entries(networkInterfaces())) {

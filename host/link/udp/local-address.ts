@@ -10,6 +10,7 @@ import {
   interfaceMtu,
   IPV4_UDP_OVERHEAD,
   IPV6_UDP_OVERHEAD,
+  isBroadcast,
   isWildcard,
 } from '../interface.js';
 import { PACKET_SIZE_LIMIT, ROCE_PORT, type LinkInfo } from '../link.js';
@@ -72,7 +73,8 @@ export async function findLocalAddress(
   local: LocalAddress,
 ): Promise<LocalAddress & { readonly packetSizeMax: number }> {
   const { gid } = local;
-  if (isWildcard(gid)) {
+  // The kernel binds groups and broadcast addresses as well, but no packet may come from one.
+  if (isWildcard(gid) || gid.isMulticast || isBroadcast(gid)) {
     throw new LinkError(
       'EADDRNOTAVAIL',
       `${gid} cannot be bound: the ICRC covers the address that a packet is ` +

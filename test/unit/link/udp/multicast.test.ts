@@ -1,4 +1,5 @@
 /** Multicast groups of both UDP links. */
+import { createSocket } from 'node:dgram';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { networkInterfaces } from 'node:os';
@@ -160,11 +161,12 @@ for (const Made of LINKS) {
 
   test(`${Made.name}: a port that another program has for itself is named`, async () => {
     const [a] = await openTwo(Made);
-    const holder = await open(UdpLink, `${GROUP}`, a.local.port);
+    const holder = createSocket('udp4');
+    await new Promise<void>((resolve) => void holder.bind(a.local.port, `${GROUP}`, resolve));
     const { code, message } = refused(() => a.link.join(GROUP));
     assert.is(code, 'EADDRINUSE');
     assert.ok(message.includes(`UDP port ${a.local.port}`), message);
-    await holder.link.close();
+    await new Promise<void>((resolve) => void holder.close(resolve));
     a.link.join(GROUP);
   });
 

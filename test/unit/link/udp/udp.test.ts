@@ -66,8 +66,9 @@ async function refusal(link: UdpLink): Promise<LinkError> {
   throw new Error();
 }
 
-test('a wildcard address is refused with the addresses to choose from', async () => {
-  for (const address of ['0.0.0.0', '::', '::ffff:0.0.0.0']) {
+test('wildcard, group and broadcast addresses are refused with the addresses to choose from', async () => {
+  const groups = ['224.0.0.5', 'ff02::1', '255.255.255.255'];
+  for (const address of ['0.0.0.0', '::', '::ffff:0.0.0.0', ...groups]) {
     const error = await refusal(new UdpLink({ address, port: 0 }));
     assert.is(error.code, 'EADDRNOTAVAIL');
     assert.match(error.message, 'choose one');
