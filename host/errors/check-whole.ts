@@ -16,6 +16,13 @@ export function checkWhole(name: string, value: number, least = 0, most = 2 ** 3
   );
 }
 
+/** Returns a 32-bit number, signed or not. Throws MisuseError for another. */
+export function wholeU32(name: string, value: number): number {
+  // A bigint has no `>>>`.
+  if (typeof value === 'number' && (value >>> 0 === value || (value | 0) === value)) return value;
+  throw new MisuseError(name, `must be a 32-bit number, got ${shown(value)}`);
+}
+
 /** Throws MisuseError unless `value` is a function, or absent. */
 export function checkFunction(name: string, value: unknown): void {
   if (value === undefined || typeof value === 'function') return;

@@ -1,5 +1,5 @@
 /** Parts of a memory layout, and their encoding for the engine. */
-import { shown } from '../../errors/check-whole.js';
+import { shown, wholeU32 } from '../../errors/check-whole.js';
 import {
   COMPOSITE_ENTRY_SIZE,
   INTERLEAVED_ENTRY_SIZE,
@@ -77,13 +77,6 @@ export function extentOf(value: number | bigint): bigint {
   const bits = signed64('extent', value);
   // A positive 64-bit number must not become a small negative one: the engine refuses it.
   return value < 0 || bits < 1n << 63n ? BigInt.asIntN(64, bits) : (1n << 63n) - 1n;
-}
-
-function wholeU32(argument: string, value: number): number {
-  if (value >>> 0 !== value && (value | 0) !== value) {
-    throw new MisuseError(argument, `must be a 32-bit number, got ${shown(value)}`);
-  }
-  return value;
 }
 
 /** Reads an entry's address: that of a stencil is an offset, and may be negative. */
