@@ -226,9 +226,9 @@ test('a wrong operand of an opcode is refused by its name, not cut or thrown fro
     [{ opcode: SEND, sendFlags: 2n }, 'sendFlags'],
     [{ opcode: WrOpcode.SEND_WITH_IMM, immData: 'x' }, 'immData'],
     [{ opcode: WrOpcode.SEND_WITH_IMM, immData: 5n }, 'immData'],
-    [{ opcode: BIND_MW, bindMw: {} }, 'bindMw.mw'],
-    [{ opcode: REG_MR, regMr: {} }, 'regMr.mr'],
-    [{ opcode: BIND_MR, mrSetLayout: {} }, 'mrSetLayout.mr'],
+    [{ opcode: BIND_MW, bindMw: {} }, 'bindMw'],
+    [{ opcode: REG_MR, regMr: {} }, 'regMr'],
+    [{ opcode: BIND_MR, mrSetLayout: {} }, 'mrSetLayout'],
   ] as const) {
     expectMisuse(wire, request, argument);
   }

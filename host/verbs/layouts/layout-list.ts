@@ -1,5 +1,5 @@
 /** Parts of a memory layout, and their encoding for the engine. */
-import { shown, wholeU32 } from '../../errors/check-whole.js';
+import { shown, wholeU32, wholeU64 } from '../../errors/check-whole.js';
 import {
   COMPOSITE_ENTRY_SIZE,
   INTERLEAVED_ENTRY_SIZE,
@@ -46,18 +46,6 @@ export interface StencilOptions {
 }
 
 const HEAD = InterleavedEntryLayout.fields;
-
-/** A whole number from 0 to 2^64 - 1, or MisuseError. @internal */
-export function wholeU64(argument: string, value: number | bigint): bigint {
-  const whole = typeof value === 'bigint' || Number.isSafeInteger(value);
-  if (!whole || value < 0 || BigInt(value) >= 1n << 64n) {
-    throw new MisuseError(
-      argument,
-      `must be a whole number from 0 to 2^64 - 1, got ${shown(value)}`,
-    );
-  }
-  return BigInt(value);
-}
 
 /**
  * Converts a whole number from -2^63 to 2^64 - 1 to 64 bits: an address, or a signed distance.

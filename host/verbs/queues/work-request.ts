@@ -1,5 +1,5 @@
 /** `ibv_send_wr`, `ibv_recv_wr`, `ibv_sge`, and how they are written into rings. */
-import { shown, wholeU32 } from '../../errors/check-whole.js';
+import { checkBits, mustBe, wholeU32, wholeU64 } from '../../errors/check-whole.js';
 import {
   BindRequestLayout,
   PlacementType,
@@ -227,32 +227,21 @@ export interface ReceiveWorkRequest {
   readonly sgList?: readonly Sge[];
 }
 
-const WR = WorkRequestLayout.fields;
-const WORD = (field: keyof typeof WR): number => WR[field][0] >>> 2;
-const WR_ID = WORD('wrId');
-const REMOTE = WORD('remoteAddress');
-const COMPARE_ADD = WORD('compareAdd');
-const SWAP = WORD('swap');
-const OPCODE = WORD('opcode');
-const FLAGS = WORD('sendFlags');
-const KEY = WORD('key');
-const IMMEDIATE = WORD('immediate');
-const SGE_COUNT = WORD('sgeCount');
-const INLINE_LENGTH = WORD('inlineLength');
-const ADDRESS_HANDLE = WORD('addressHandle');
-const REMOTE_QPN = WORD('remoteQpn');
-const REMOTE_QKEY = WORD('remoteQkey');
-const FLUSH = WORD('flush');
+/** Where the fields of a struct are, in words. */
+function wordsOf<Name extends string>(
+  fields: Readonly<Record<Name, readonly [number, ...unknown[]]>>,
+): Readonly<Record<Name, number>> {
+  const entries = Object.entries<readonly [number, ...unknown[]]>(fields);
+  return Object.fromEntries(entries.map(([name, [at]]) => [name, at >>> 2])) as never;
+}
+
+const WR = wordsOf(WorkRequestLayout.fields);
+const { wrId: WR_ID, remoteAddress: REMOTE, compareAdd: COMPARE_ADD, swap: SWAP } = WR;
+const { opcode: OPCODE, sendFlags: FLAGS, key: KEY, immediate: IMMEDIATE } = WR;
+const { sgeCount: SGE_COUNT, inlineLength: INLINE_LENGTH, flush: FLUSH } = WR;
+const { addressHandle: ADDRESS_HANDLE, remoteQpn: REMOTE_QPN, remoteQkey: REMOTE_QKEY } = WR;
+const BIND = wordsOf(BindRequestLayout.fields);
 const EVERY_PLACEMENT = PlacementType.GLOBAL | PlacementType.PERSISTENT;
-const BIND = BindRequestLayout.fields;
-const BIND_WORD = (field: keyof typeof BIND): number => BIND[field][0] >>> 2;
-const BIND_ADDRESS = BIND_WORD('address');
-const BIND_LENGTH = BIND_WORD('length');
-const BIND_MEMORY = BIND_WORD('memory');
-const BIND_KEY = BIND_WORD('key');
-const BIND_TARGET = BIND_WORD('target');
-const BIND_BASE = BIND_WORD('base');
-const BIND_ACCESS = BIND_WORD('access');
 const RING_TAIL = 64;
 const NO_SGES: readonly Sge[] = [];
 const EVERY_SEND_FLAG = Object.values(SendFlag).reduce((all, flag) => all | flag, 0);
@@ -270,10 +259,6 @@ function noSges(verb: string, request: object, known: readonly string[]): readon
   return NO_SGES;
 }
 
-function notU64(name: string, value: unknown): MisuseError {
-  return new MisuseError(name, `must be a whole number from 0 to 2^64 - 1, got ${shown(value)}`);
-}
-
 /** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
 function storeU64(words: Uint32Array, at: number, value: number | bigint, name: string): void {
   if (typeof value === 'number') {
@@ -284,12 +269,12 @@ function storeU64(words: Uint32Array, at: number, value: number | bigint, name: 
       words[at + 1] = 0;
       return;
     }
-    if (!Number.isSafeInteger(value) || value < 0) throw notU64(name, value);
+    if (!Number.isSafeInteger(value) || value < 0) wholeU64(name, value);
     words[at] = value;
     words[at + 1] = value / 4294967296;
   } else {
     if (typeof value !== 'bigint' || value < 0n || value > 0xffff_ffff_ffff_ffffn) {
-      throw notU64(name, value);
+      wholeU64(name, value);
     }
     words[at] = Number(value & 0xffffffffn);
     words[at + 1] = Number((value >> 32n) & 0xffffffffn);
@@ -309,7 +294,7 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
     const { length } = sge;
     const bytes = typeof length === 'bigint' ? Number(length) : length;
     if (bytes >>> 0 !== bytes) {
-      throw new MisuseError('sgList.length', `must be a 32-bit number, got ${shown(length)}`);
+      throw mustBe('sgList.length', 'a 32-bit number', length);
     }
     storeU64(words, to, sge.addr, 'sgList.addr');
     words[to + 2] = bytes;
@@ -325,8 +310,6 @@ function checkSges(list: readonly Sge[], most: number): void {
   }
 }
 
-const REGION = 'a memory region';
-
 function required(field: string, opcode: number): MisuseError {
   return new MisuseError(field, `is required for opcode ${WrOpcodeName[opcode]}`);
 }
@@ -334,11 +317,9 @@ function required(field: string, opcode: number): MisuseError {
 /** The ring would cut them to 32 bits, and take a missing opcode for the first one. */
 function checkWords(opcode: number, sendFlags: number, immData: number): void {
   if (WrOpcodeName[opcode] === undefined) {
-    throw new MisuseError('opcode', `must be a WrOpcode, got ${shown(opcode)}`);
+    throw mustBe('opcode', 'a WrOpcode', opcode);
   }
-  if (typeof sendFlags !== 'number' || (sendFlags & EVERY_SEND_FLAG) !== sendFlags) {
-    throw new MisuseError('sendFlags', `must be made of SendFlag, got ${shown(sendFlags)}`);
-  }
+  checkBits('sendFlags', sendFlags, 'SendFlag', EVERY_SEND_FLAG);
   wholeU32('immData', immData);
 }
 
@@ -362,31 +343,25 @@ function checkFlush(flush: AnyWorkRequest['flush']): void {
   const { type, level = SelectivityLevel.RANGE } = flush;
   const length = typeof flush.length === 'bigint' ? Number(flush.length) : flush.length;
   if (!Number.isInteger(type) || type < 1 || type > EVERY_PLACEMENT) {
-    throw new MisuseError('flush.type', `must be made of PlacementType, got ${type}`);
+    throw mustBe('flush.type', 'made of PlacementType', type);
   }
   if (level !== SelectivityLevel.RANGE && level !== SelectivityLevel.MR) {
-    throw new MisuseError('flush.level', `must be a SelectivityLevel, got ${shown(level)}`);
+    throw mustBe('flush.level', 'a SelectivityLevel', level);
   }
   if (length >>> 0 !== length) {
-    throw new MisuseError('flush.length', `must be a 32-bit number of bytes, got ${shown(length)}`);
+    throw mustBe('flush.length', 'a 32-bit number of bytes', length);
   }
 }
 
 function bindingOf(request: AnyWorkRequest): Binding {
-  const { bindMw, regMr, mrSetLayout } = request;
-  if (request.opcode === WrOpcode.BIND_MR) {
-    if (!mrSetLayout) throw required('mrSetLayout', request.opcode);
-    checkMember('mrSetLayout.mr', mrSetLayout.mr, 'binding', REGION);
-    return mrSetLayout.mr.binding();
-  }
-  if (request.opcode === WrOpcode.REG_MR) {
-    if (!regMr) throw required('regMr', request.opcode);
-    checkMember('regMr.mr', regMr.mr, 'binding', REGION);
-    return regMr.mr.binding(regMr);
-  }
-  if (!bindMw) throw required('bindMw', request.opcode);
-  checkMember('bindMw.mw', bindMw.mw, 'binding', 'a memory window');
-  return bindMw.mw.binding(bindMw);
+  const { opcode } = request;
+  const { BIND_MR, REG_MR } = WrOpcode;
+  const field = opcode === BIND_MR ? 'mrSetLayout' : opcode === REG_MR ? 'regMr' : 'bindMw';
+  const operand = request[field];
+  if (!operand) throw required(field, opcode);
+  const target = 'mw' in operand ? operand.mw : operand.mr;
+  checkMember(field, target, 'binding', 'of a region or window');
+  return (target as { binding(of: object): Binding }).binding(operand);
 }
 
 function binds(opcode: number): boolean {
@@ -396,9 +371,7 @@ function binds(opcode: number): boolean {
 
 function checkBinding({ key, access }: Binding): void {
   wholeU32('key', key);
-  if (!Number.isInteger(access) || access < 0 || access > 0xffffffff) {
-    throw new MisuseError('access', `must be made of AccessFlag, got ${shown(access)}`);
-  }
+  checkBits('access', access, 'AccessFlag');
 }
 
 /** A ring that the application fills and the engine empties. */
@@ -558,17 +531,17 @@ export class SendRing extends Ring<AnyWorkRequest> {
     const at = this.free('postSend', 'cap.maxSendWr') >>> 2;
     checkBinding(binding);
     storeU64(words, at + WR_ID, request.wrId ?? 0, 'wrId');
-    storeU64(words, at + BIND_ADDRESS, binding.address, 'addr');
-    storeU64(words, at + BIND_LENGTH, binding.length, 'length');
-    storeU64(words, at + BIND_MEMORY, binding.memory, 'memory');
+    storeU64(words, at + BIND.address, binding.address, 'addr');
+    storeU64(words, at + BIND.length, binding.length, 'length');
+    storeU64(words, at + BIND.memory, binding.memory, 'memory');
     words[at + OPCODE] = request.opcode;
     words[at + FLAGS] = (request.sendFlags ?? 0) & ~SendFlag.INLINE;
     words[at + SGE_COUNT] = 0;
     words[at + INLINE_LENGTH] = 0;
-    words[at + BIND_KEY] = binding.key;
-    words[at + BIND_TARGET] = binding.target;
-    words[at + BIND_BASE] = binding.base;
-    words[at + BIND_ACCESS] = binding.access;
+    words[at + BIND.key] = binding.key;
+    words[at + BIND.target] = binding.target;
+    words[at + BIND.base] = binding.base;
+    words[at + BIND.access] = binding.access;
     this.filled();
   }
 
