@@ -126,7 +126,7 @@ test('an SGE whose length, key or address is no such number is refused, not cut 
   }
 });
 
-/** What the error names: `argument`. */
+/** Refused, also within a list; the error names `argument`. */
 function expectMisuse(wire: Wire, request: object, argument: string): void {
   const what = inspect(request, { breakLength: Infinity });
   refused(wire, () => wire.qp.postSend(request as never), what);
