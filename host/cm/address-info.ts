@@ -1,5 +1,5 @@
 /** `rdma_addrinfo`: a host and a service by name, as addresses that ids take. */
-import { shown } from '../errors/check-whole.js';
+import { checkBits, mustBe } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { isIP } from '../link/ip-address.js';
 import type { CmAddress } from './address.js';
@@ -59,15 +59,13 @@ export function numericInfo(
   if (typeof port !== 'number' || !Number.isInteger(port) || port < 0 || port > 65535) {
     throw new MisuseError('service', `must be a port from 0 to 65535, got ${String(service)}`);
   }
-  if (!Number.isInteger(flags) || (flags & ~EVERY_FLAG) !== 0) {
-    throw new MisuseError('flags', `must be made of RaiFlag, got ${shown(flags)}`);
-  }
+  checkBits('flags', flags, 'RaiFlag', EVERY_FLAG);
   if (!Object.values<number>(PortSpace).includes(portSpace)) {
-    throw new MisuseError('portSpace', `must be a PortSpace, got ${shown(portSpace)}`);
+    throw mustBe('portSpace', 'a PortSpace', portSpace);
   }
   if (isIP(node) === 0) {
     if (!(flags & RaiFlag.NUMERICHOST)) return undefined;
-    throw new MisuseError('node', `must be an IPv4 or IPv6 address, got ${shown(node)}`);
+    throw mustBe('node', 'an IPv4 or IPv6 address', node);
   }
   const where = { address: node, port };
   const isPassive = (flags & RaiFlag.PASSIVE) !== 0;

@@ -1,7 +1,7 @@
 /** `rdma_cm_id`: one end of a connection, or a listener. */
 import { QpState, QpType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
-import { shown } from '../errors/check-whole.js';
+import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { parseGid } from '../verbs/queues/address-attributes.js';
@@ -245,9 +245,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
    */
   listen(backlog = 0): void {
     this.#check('listen', ['IDLE', 'ADDR_BOUND']);
-    if (!Number.isInteger(backlog) || backlog < 0) {
-      throw new MisuseError('backlog', `must be a whole number from 0 on, got ${shown(backlog)}`);
-    }
+    checkWhole('backlog', backlog);
     if (this.#state === 'IDLE') this.bindAddr({ port: 0 });
     const serviceId = serviceIdOf(this.portSpace, this.#port);
     this.#listener = this.#manager.core.listen(serviceId, backlog || BACKLOG_DEFAULT, this);

@@ -1,9 +1,12 @@
 /** Work requests that break a rule: refused when posted, or completed in error; never cut. */
+import { inspect } from 'node:util';
+import { runInNewContext } from 'node:vm';
 import { asPosted } from '../support/any-request.js';
 import * as assert from 'uvu/assert';
 import { Opcode, QueuePairLayout, RING_HEADER_SIZE, WorkRequestLayout } from '#build/abi.js';
 import {
   MisuseError,
+  PlacementType,
   QpState,
   QpType,
   RefusalError,
@@ -122,6 +125,125 @@ test('an SGE whose length, key or address is no such number is refused, not cut 
     refused(wire, () => wire.qp.postRecv({ sgList }), `receive, ${what}`);
   }
 });
+
+/** Refused, also within a list; the error names `argument`. */
+function expectMisuse(wire: Wire, request: object, argument: string): void {
+  const what = inspect(request, { breakLength: Infinity });
+  refused(wire, () => wire.qp.postSend(request as never), what);
+  const error = thrown(() => wire.qp.postSend([request as never]));
+  assert.is((error as MisuseError).argument, argument, `${what}: ${error.message}`);
+  assert.is(error.badWr, 0, what);
+}
+
+test('inline data is bytes, of any realm; texts, other views and lists are refused', () =>
+  onWire({ qp: { cap: { maxInlineData: 64 } } }, (wire) => {
+    const { SEND: opcode } = WrOpcode;
+    const bytes = Uint8Array.of(1, 2, 3, 4);
+    for (const inline of [
+      'hello',
+      '',
+      5,
+      null,
+      {},
+      [1, 2],
+      bytes.buffer,
+      new DataView(bytes.buffer),
+      Uint16Array.of(0x102, 0x304),
+      Float32Array.of(1.5),
+      { length: -1 },
+      { length: NaN },
+    ]) {
+      for (const sendFlags of [0, SendFlag.INLINE]) {
+        expectMisuse(wire, { opcode, sendFlags, inline }, 'inline');
+      }
+    }
+    const foreign = runInNewContext('Uint8Array.of(1, 2, 3, 4)') as Uint8Array;
+    for (const inline of [bytes, Buffer.from(bytes), foreign]) {
+      wire.qp.postSend({ opcode, inline });
+      const [packet] = wire.takePackets();
+      assert.equal([...packet!.payload], [1, 2, 3, 4]);
+    }
+  }));
+
+test('an sgList that is no array of SGEs is refused, of sends and receives', (wire) => {
+  const [sge] = wire.sge(0, 4);
+  const { SEND: opcode } = WrOpcode;
+  for (const [argument, ...lists] of [
+    ['sgList', 5, null, 'x', sge, {}, new Set([sge]), { 0: sge, length: 1 }, [null], [undefined]],
+    ['sgList.length', [5], [{}], [{ ...sge, length: '4' }], [{ ...sge, length: null }]],
+    ['sgList.addr', [{ ...sge, addr: 'x' }], [{ ...sge, addr: undefined }]],
+    ['sgList.lkey', [{ ...sge, lkey: 'x' }], [{ ...sge, lkey: 5n }]],
+  ] as const) {
+    for (const sgList of lists) {
+      expectMisuse(wire, { opcode, sgList }, argument);
+      const error = thrown(() => wire.qp.postRecv({ sgList } as never)) as MisuseError;
+      assert.instance(error, MisuseError);
+      assert.is(error.argument, argument);
+    }
+  }
+  wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY }, 4);
+  assert.equal(wire.completions(), [], 'no receive was posted');
+});
+
+test('a misspelt field of a request without data is refused, not posted with 0 bytes', (wire) => {
+  const sglist = wire.sge(0, 4);
+  const rdma = { remoteAddr: 0, rkey: 1 };
+  expectMisuse(wire, { opcode: WrOpcode.SEND, sglist }, 'sglist');
+  expectMisuse(wire, { opcode: WrOpcode.RDMA_WRITE, rdma, sgLst: sglist }, 'sgLst');
+  expectMisuse(wire, { opcode: WrOpcode.SEND, sgList: undefined, in_line: sglist }, 'in_line');
+  refused(wire, () => wire.qp.postRecv({ sglist } as never), 'receive');
+  const error = thrown(() => wire.qp.postRecv({ wrid: 5, sglist } as never));
+  assert.match(error.message, /^wrid: postRecv has no option of this name; is wrId meant\?/);
+  wire.qp.postSend({ opcode: WrOpcode.SEND, sgLst: undefined, sgList: undefined } as never);
+  assert.is(wire.takePackets().length, 1);
+});
+
+test('a wrong operand of an opcode is refused by its name, not cut or thrown from inside', (wire) => {
+  const { SEND, SEND_WITH_INV, LOCAL_INV, RDMA_WRITE, FLUSH, BIND_MW, REG_MR, BIND_MR } = WrOpcode;
+  const good = { remoteAddr: 0, rkey: 1 };
+  const type = PlacementType.GLOBAL;
+  for (const [request, argument] of [
+    [{ opcode: SEND, wrId: 'x' }, 'wrId'],
+    [{ opcode: SEND, wrId: null }, 'wrId'],
+    [{ opcode: RDMA_WRITE, rdma: {} }, 'remoteAddr'],
+    [{ opcode: RDMA_WRITE, rdma: 5 }, 'remoteAddr'],
+    [{ opcode: RDMA_WRITE, rdma: { remoteAddr: 'x', rkey: 1 } }, 'remoteAddr'],
+    [{ opcode: RDMA_WRITE, rdma: { remoteAddr: 0, rkey: 'x' } }, 'rkey'],
+    [{ opcode: RDMA_WRITE, rdma: { remoteAddr: 0, rkey: 5n } }, 'rkey'],
+    [{ opcode: RDMA_WRITE, rdma: { remoteAddr: 0 } }, 'rkey'],
+    [{ opcode: RDMA_WRITE, rdma: { remoteAddr: 0, rkey: 2 ** 32 } }, 'rkey'],
+    [{ opcode: WrOpcode.ATOMIC_CMP_AND_SWP, atomic: {} }, 'remoteAddr'],
+    [{ opcode: WrOpcode.ATOMIC_FETCH_AND_ADD, atomic: good }, 'compareAdd'],
+    [
+      { opcode: WrOpcode.ATOMIC_CMP_AND_SWP, atomic: { ...good, compareAdd: 1, swap: 'x' } },
+      'swap',
+    ],
+    [{ opcode: FLUSH, flush: { length: 8, type } }, 'remoteAddr'],
+    [{ opcode: FLUSH, flush: { ...good, length: '8', type } }, 'flush.length'],
+    [{ opcode: FLUSH, flush: { ...good, rkey: 'x', length: 8, type } }, 'rkey'],
+    [{ opcode: SEND_WITH_INV, invalidateRkey: 'x' }, 'invalidateRkey'],
+    [{ opcode: LOCAL_INV, invalidateRkey: 2 ** 32 }, 'invalidateRkey'],
+    [{ opcode: SEND, sendFlags: 2n }, 'sendFlags'],
+    [{ opcode: WrOpcode.SEND_WITH_IMM, immData: 'x' }, 'immData'],
+    [{ opcode: WrOpcode.SEND_WITH_IMM, immData: 5n }, 'immData'],
+    [{ opcode: BIND_MW, bindMw: {} }, 'bindMw'],
+    [{ opcode: REG_MR, regMr: {} }, 'regMr'],
+    [{ opcode: BIND_MR, mrSetLayout: {} }, 'mrSetLayout'],
+  ] as const) {
+    expectMisuse(wire, request, argument);
+  }
+});
+
+test('a datagram whose destination is no address handle or no numbers is refused', () =>
+  onWire({ qp: { qpType: QpType.UD } }, (wire) => {
+    const { SEND: opcode } = WrOpcode;
+    const ah = wire.pd.createAh({ dgid: '127.0.0.7' });
+    const ud = { ah, remoteQpn: 1, remoteQkey: 1 };
+    expectMisuse(wire, { opcode, ud: {} }, 'ud.ah');
+    expectMisuse(wire, { opcode, ud: { ...ud, ah: 5 } }, 'ud.ah');
+    expectMisuse(wire, { opcode, ud: { ...ud, remoteQpn: 'x' } }, 'ud.remoteQpn');
+    expectMisuse(wire, { opcode, ud: { ah, remoteQpn: 1 } }, 'ud.remoteQkey');
+  }));
 
 test('a wrId that would not come back as it is, is refused', (wire) => {
   for (const wrId of [-1, 0.5, NaN, 2 ** 53 + 2, -1n, 2n ** 64n]) {

@@ -3,7 +3,7 @@
  * Any number of peers, each by a connection of its own; the address is that of our certificate
  * (rtc/fingerprint.ts).
  */
-import { shown } from '../../errors/check-whole.js';
+import { checkWhole } from '../../errors/check-whole.js';
 import { checkKeys } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
@@ -141,17 +141,12 @@ export class DataChannelLink extends ChannelLink {
       returnMillis: options.returnMillis ?? RETURN_MILLIS,
     };
     for (const [name, value] of Object.entries(limits)) {
-      if (!Number.isInteger(value) || value < 1) {
-        throw new MisuseError(name, `must be a whole number above 0, got ${shown(value)}`);
-      }
+      checkWhole(name, value, 1);
     }
     checkMillis('openMillis', limits.openMillis);
     checkMillis('returnMillis', limits.returnMillis);
     const { connections = 1 } = options;
-    if (!Number.isInteger(connections) || connections < 1 || connections > CONNECTIONS_MAX) {
-      const sentence = `must be 1 to ${CONNECTIONS_MAX}, got ${shown(connections)}`;
-      throw new MisuseError('connections', sentence);
-    }
+    checkWhole('connections', connections, 1, CONNECTIONS_MAX);
     const most = options.reliable ? reliableMessageBytes(limits.windowBytes) : MESSAGE_BYTES;
     const messageBytes = connections > 1 ? most - ORDER_BYTES : most;
     const all = {

@@ -3,7 +3,7 @@
  * it waits. A side's address is a random number that it says first, and that only the two of them
  * know: over wss as good as TLS, over ws no secret at all.
  */
-import { shown } from '../../errors/check-whole.js';
+import { checkWhole } from '../../errors/check-whole.js';
 import { checkKeys } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
@@ -48,9 +48,7 @@ export class WebSocketLink extends ChannelLink {
     const peersMax = options.peersMax ?? PEERS_MAX;
     const openMillis = options.openMillis ?? OPEN_MILLIS;
     for (const [name, value] of Object.entries({ peersMax, openMillis })) {
-      if (!Number.isInteger(value) || value < 1) {
-        throw new MisuseError(name, `must be a whole number above 0, got ${shown(value)}`);
-      }
+      checkWhole(name, value, 1);
     }
     checkMillis('openMillis', openMillis);
     super('websocket', packetSizeOf(options.pathMtuBytes ?? 4096), {

@@ -5,11 +5,10 @@
  * Deterministic: what happens to the n-th packet sent depends on the seed and n alone, not on how
  * packets are grouped into batches. (When a timer fires depends on the scheduler.)
  */
-import { shown } from '../../errors/check-whole.js';
+import { checkWhole, mustBe } from '../../errors/check-whole.js';
 import { checkKeys } from '../../base/options.js';
 import { splitmix32 } from '../../base/splitmix32.js';
 import { timerMillis } from '../../base/timer.js';
-import { MisuseError } from '../../errors/errors.js';
 import { CopiedBatch, copyPacket, type CopiedPacket } from './copied-batch.js';
 import type { Endpoint, Gid } from '../endpoint.js';
 import type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from '../link.js';
@@ -346,10 +345,10 @@ function flipBits(bytes: Uint8Array, random: () => number): void {
 
 function probability(name: string, value = 0): number {
   if (value >= 0 && value <= 1) return value;
-  throw new MisuseError(name, `must be a probability from 0 to 1, got ${shown(value)}`);
+  throw mustBe(name, 'a probability from 0 to 1', value);
 }
 
 function atLeastOne(name: string, value: number): number {
-  if (Number.isInteger(value) && value >= 1) return value;
-  throw new MisuseError(name, `must be a whole number of at least 1, got ${shown(value)}`);
+  checkWhole(name, value, 1);
+  return value;
 }

@@ -1,4 +1,6 @@
 /** Outgoing and incoming messages. */
+import { checkArray } from '../../base/options.js';
+import { checkBytes } from '../../errors/check-bytes.js';
 import type { Endpoint } from '../../link/endpoint.js';
 import { HEADER_BYTES, HeaderFlag } from '../wire/constants.js';
 import { noExtensions, type Extensions, type RdsHeader } from '../wire/header.js';
@@ -251,10 +253,14 @@ export function localMessage(
   return new IncomingMessage(local, { ...header, extensions }, [packet], kept);
 }
 
-/** Total length of the pieces. */
+/** Total length of the pieces. Throws MisuseError for what is no bytes. */
 export function lengthOf(pieces: readonly Uint8Array[]): number {
+  checkArray('iov', pieces, 'Uint8Array');
   let length = 0;
-  for (const piece of pieces) length += piece.length;
+  for (const piece of pieces) {
+    checkBytes('iov', piece);
+    length += piece.length;
+  }
   return length;
 }
 

@@ -1,5 +1,5 @@
 /** Memory that a socket exposes to peers by cookies, and its RDMA operations. */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe, shown } from '../../errors/check-whole.js';
 import { AccessFlag } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
@@ -35,6 +35,7 @@ export class DirectedMemory {
   }
 
   freeMr(cookie: bigint): void {
+    if (typeof cookie !== 'bigint') throw mustBe('cookie', 'a cookie of getMr', cookie);
     const found = this.#regions.get(rkeyOf(cookie));
     if (!found)
       throw new RefusalError(

@@ -2,6 +2,9 @@
  * The calls of a socket (seed 003): those of a UDP program, with another address family. No call
  * waits: a call that cannot proceed throws, and `poll` reports when to retry.
  */
+import { checkObject } from '../../base/options.js';
+import { checkMember } from '../../errors/check-member.js';
+import { checkFunction } from '../../errors/check-whole.js';
 import { checkMillis } from '../../base/timer.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Endpoint } from '../../link/endpoint.js';
@@ -91,6 +94,7 @@ export function socket(
       `socket: type and protocol must be SOCK_DGRAM and 0, not ${type} and ${protocol}`,
     );
   }
+  checkMember('context', context, 'allocPd', 'a context of openDevice');
   const node = RdsNode.of(context);
   node.checkAccess();
   return new RdsSocket(node);
@@ -105,6 +109,11 @@ export class RdsSocket implements PortUser {
   }
 
   set listener(listener: SocketListener | undefined) {
+    if (listener !== undefined) {
+      checkObject('listener', listener, 'listener');
+      checkFunction('readable', listener.readable);
+      checkFunction('writable', listener.writable);
+    }
     this.#listenerQueue.listener = listener;
   }
 
@@ -137,6 +146,7 @@ export class RdsSocket implements PortUser {
 
   /** `bind`; port 0: any free port. Throws MisuseError; RefusalError EADDRINUSE, EADDRNOTAVAIL. */
   bind(to: { readonly address?: string; readonly port: number }): void {
+    checkObject('bind', to, 'to');
     this.node.control('bind', () => this.#bind(to));
   }
 
@@ -168,12 +178,15 @@ export class RdsSocket implements PortUser {
     const begun = node.begun(TraceLevel.SENDS, 'sendmsg');
     try {
       this.#checkOpen();
+      checkObject('sendmsg', message, 'message');
       const { name, iov, control, flags } = message;
+      checkObject('sendmsg', name, 'name');
       const to = endpointOf(name);
+      const length = lengthOf(iov);
       if (!this.#port) this.bind({ port: 0 });
       if (control?.length || flags) this.#sendBeside(message, to);
       else node.core.send(node.now, this.#port!, to, name.port, iov);
-      return lengthOf(iov);
+      return length;
     } catch (error) {
       this.#isStarved = error instanceof RefusalError && error.code === 'ENOBUFS';
       this.#isWritable = !this.#isStarved;
@@ -260,6 +273,7 @@ export class RdsSocket implements PortUser {
 
   #recvmsg(iov: readonly Uint8Array[], flags: number): ReceivedMessage {
     this.#checkOpen();
+    const room = lengthOf(iov);
     if (!this.#notifications.isEmpty) {
       const { gid, port: udpPort } = this.node.core.local;
       const name = { address: gid.toString(), port: 0, udpPort };
@@ -270,7 +284,6 @@ export class RdsSocket implements PortUser {
     if (!message) {
       throw new RefusalError('EWOULDBLOCK', 'recvmsg: no message is queued; retry after POLLIN');
     }
-    const room = lengthOf(iov);
     if (iov.length === 1) message.copy(iov[0]!);
     else if (iov.length > 1) scatter(message.bytes(), iov);
     const { core } = this.node;

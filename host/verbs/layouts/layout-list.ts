@@ -1,5 +1,5 @@
 /** Parts of a memory layout, and their encoding for the engine. */
-import { shown } from '../../errors/check-whole.js';
+import { shown, wholeU32, wholeU64 } from '../../errors/check-whole.js';
 import {
   COMPOSITE_ENTRY_SIZE,
   INTERLEAVED_ENTRY_SIZE,
@@ -47,18 +47,6 @@ export interface StencilOptions {
 
 const HEAD = InterleavedEntryLayout.fields;
 
-/** A whole number from 0 to 2^64 - 1, or MisuseError. @internal */
-export function wholeU64(argument: string, value: number | bigint): bigint {
-  const whole = typeof value === 'bigint' || Number.isSafeInteger(value);
-  if (!whole || value < 0 || BigInt(value) >= 1n << 64n) {
-    throw new MisuseError(
-      argument,
-      `must be a whole number from 0 to 2^64 - 1, got ${shown(value)}`,
-    );
-  }
-  return BigInt(value);
-}
-
 /**
  * Converts a whole number from -2^63 to 2^64 - 1 to 64 bits: an address, or a signed distance.
  * Throws MisuseError. @internal
@@ -77,13 +65,6 @@ export function extentOf(value: number | bigint): bigint {
   const bits = signed64('extent', value);
   // A positive 64-bit number must not become a small negative one: the engine refuses it.
   return value < 0 || bits < 1n << 63n ? BigInt.asIntN(64, bits) : (1n << 63n) - 1n;
-}
-
-function wholeU32(argument: string, value: number): number {
-  if (value >>> 0 !== value && (value | 0) !== value) {
-    throw new MisuseError(argument, `must be a 32-bit number, got ${shown(value)}`);
-  }
-  return value;
 }
 
 /** Reads an entry's address: that of a stencil is an offset, and may be negative. */

@@ -2,7 +2,7 @@
  * A region without memory of its own, `ibv_reg_mr(pd, NULL, 0, IBV_ACCESS_ZERO_BASED)`: its layout
  * says which bytes of other regions it is, in which order.
  */
-import { shown } from '../../errors/check-whole.js';
+import { checkBits, wholeU64 } from '../../errors/check-whole.js';
 import {
   AccessFlag,
   Errno,
@@ -24,7 +24,6 @@ import {
   putComposite,
   putInterleaved,
   signed64,
-  wholeU64,
   type MrLayoutInterleaved,
   type StencilOptions,
 } from './layout-list.js';
@@ -61,9 +60,7 @@ export class LayoutMemoryRegion {
     /** Made of AccessFlag: what may be done through the layout. */
     readonly access: number,
   ) {
-    if (!Number.isInteger(access) || access < 0 || access > 0xffffffff) {
-      throw new MisuseError('access', `must be made of AccessFlag, got ${shown(access)}`);
-    }
+    checkBits('access', access, 'AccessFlag');
     const wanted = { kind: KeyKind.LAYOUT, pd: pd.handle, access };
     this.#key = new Key(pd.context, wanted, 'regMr', {
       EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that a layout cannot have; leave it out`,
@@ -177,9 +174,7 @@ export class LayoutMemoryRegion {
   #set(verb: string, flags: number, options: StencilOptions, list: List): void {
     checkKeys(verb, options, 'extent origin');
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
-    if (!Number.isInteger(flags) || flags < 0) {
-      throw new MisuseError('flags', `must be made of MrSetLayoutFlag, got ${shown(flags)}`);
-    }
+    checkBits('flags', flags, 'MrSetLayoutFlag');
     const { arena } = this.pd.context.device;
     const entries = LayoutParametersLayout.size;
     const scratch = arena.heap.alloc(entries + listBytes(list.interleaved, list.count));

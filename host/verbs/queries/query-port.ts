@@ -1,7 +1,7 @@
 /** Attributes of a device's one port (`ibv_query_port`), and data ordering of its operations. */
-import { shown } from '../../errors/check-whole.js';
+import { checkBits, mustBe, shown } from '../../errors/check-whole.js';
 import { Mtu, WrOpcodeName } from '#build/abi.js';
-import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { RefusalError } from '../../errors/errors.js';
 import { QueryQpDataInOrderFlag } from '../constants.js';
 import type { ContextInternals } from '../internals.js';
 import { MAX_MESSAGE_BYTES } from '../limits.js';
@@ -45,11 +45,8 @@ export function queryPort(context: ContextInternals, portNum: number): PortAttri
  * another thread may see the bytes of a packet in any order.
  */
 export function queryDataInOrder(op: number, flags: number): number {
-  if (WrOpcodeName[op] === undefined)
-    throw new MisuseError('op', `must be a WrOpcode, got ${shown(op)}`);
-  if (flags & ~QueryQpDataInOrderFlag.RETURN_CAPS) {
-    throw new MisuseError('flags', `must be made of QueryQpDataInOrderFlag, got ${shown(flags)}`);
-  }
+  if (WrOpcodeName[op] === undefined) throw mustBe('op', 'a WrOpcode', op);
+  checkBits('flags', flags, 'QueryQpDataInOrderFlag', QueryQpDataInOrderFlag.RETURN_CAPS);
   return 0;
 }
 

@@ -1,11 +1,10 @@
 /** `ibv_qp_attr`: what `qp.modify` changes, and how it reaches the engine. */
-import { shown } from '../../errors/check-whole.js';
+import { checkWhole } from '../../errors/check-whole.js';
 import type { QpState, Mtu } from '#build/abi.js';
 import type { AccessFlags } from '../enums.js';
 import { QpAttribute, QpAttributeName, type QueuePairAttributesLayout } from '#build/abi.js';
 import { checkKeys, checkObject } from '../../base/options.js';
 import type { Struct } from '../../engine/struct.js';
-import { MisuseError } from '../../errors/errors.js';
 import type { QpCapabilities } from './queue-pair-capabilities.js';
 import { fillAddress, type AddressAttributes } from './address-attributes.js';
 
@@ -72,9 +71,7 @@ export function checkNumbers(attributes: QpAttributes): void {
   checkKeys('modify', attributes, Object.keys(MASKS).join(' '));
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || name === 'ahAttr' || name === 'enSqdAsyncNotify') continue;
-    if (!Number.isInteger(value) || value < 0 || value > 0xffffffff) {
-      throw new MisuseError(name, `must be a whole number from 0 to 2^32 - 1, got ${shown(value)}`);
-    }
+    checkWhole(name, value as number);
   }
 }
 

@@ -9,7 +9,7 @@
  *  qp.wrComplete();
  * ```
  */
-import { shown } from '../../errors/check-whole.js';
+import { checkBits } from '../../errors/check-whole.js';
 import { QpType, SendFlag, WrOpcode, type SelectivityLevel } from '#build/abi.js';
 import type { PlacementTypes, SendFlags } from '../enums.js';
 import { checkInit } from './queue-pair-attributes.js';
@@ -73,9 +73,7 @@ export class QueuePairEx extends QueuePair {
     const { pd, sendOpsFlags, ...rest } = attributes;
     const type = rest.qpType ?? QpType.RC;
     const possible = POSSIBLE[type] ?? 0;
-    if (!Number.isInteger(sendOpsFlags)) {
-      throw new MisuseError('sendOpsFlags', `must be made of QpExWith, got ${shown(sendOpsFlags)}`);
-    }
+    checkBits('sendOpsFlags', sendOpsFlags, 'QpExWith');
     if (sendOpsFlags & ~possible) {
       const missing = Object.entries(QpExWith).filter(([, bit]) => sendOpsFlags & ~possible & bit);
       throw new RefusalError(

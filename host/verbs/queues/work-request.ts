@@ -1,5 +1,5 @@
 /** `ibv_send_wr`, `ibv_recv_wr`, `ibv_sge`, and how they are written into rings. */
-import { shown } from '../../errors/check-whole.js';
+import { checkBits, mustBe, wholeU32, wholeU64 } from '../../errors/check-whole.js';
 import {
   BindRequestLayout,
   PlacementType,
@@ -15,7 +15,9 @@ import {
 } from '#build/abi.js';
 import type { PlacementTypes, SendFlags } from '../enums.js';
 import type { EngineMemory } from '../../engine/memory.js';
-import { checkObject } from '../../base/options.js';
+import { checkArray, checkKeys, checkObject } from '../../base/options.js';
+import { checkBytes } from '../../errors/check-bytes.js';
+import { checkMember } from '../../errors/check-member.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { AddressHandle } from './address-handle.js';
 import type { RegMr } from '../regions/fast-memory-region.js';
@@ -225,45 +227,40 @@ export interface ReceiveWorkRequest {
   readonly sgList?: readonly Sge[];
 }
 
-const WR = WorkRequestLayout.fields;
-const WORD = (field: keyof typeof WR): number => WR[field][0] >>> 2;
-const WR_ID = WORD('wrId');
-const REMOTE = WORD('remoteAddress');
-const COMPARE_ADD = WORD('compareAdd');
-const SWAP = WORD('swap');
-const OPCODE = WORD('opcode');
-const FLAGS = WORD('sendFlags');
-const KEY = WORD('key');
-const IMMEDIATE = WORD('immediate');
-const SGE_COUNT = WORD('sgeCount');
-const INLINE_LENGTH = WORD('inlineLength');
-const ADDRESS_HANDLE = WORD('addressHandle');
-const REMOTE_QPN = WORD('remoteQpn');
-const REMOTE_QKEY = WORD('remoteQkey');
-const FLUSH = WORD('flush');
+/** Where the fields of a struct are, in words. */
+function wordsOf<Name extends string>(
+  fields: Readonly<Record<Name, readonly [number, ...unknown[]]>>,
+): Readonly<Record<Name, number>> {
+  const entries = Object.entries<readonly [number, ...unknown[]]>(fields);
+  return Object.fromEntries(entries.map(([name, [at]]) => [name, at >>> 2])) as never;
+}
+
+const WR = wordsOf(WorkRequestLayout.fields);
+const { wrId: WR_ID, remoteAddress: REMOTE, compareAdd: COMPARE_ADD, swap: SWAP } = WR;
+const { opcode: OPCODE, sendFlags: FLAGS, key: KEY, immediate: IMMEDIATE } = WR;
+const { sgeCount: SGE_COUNT, inlineLength: INLINE_LENGTH, flush: FLUSH } = WR;
+const { addressHandle: ADDRESS_HANDLE, remoteQpn: REMOTE_QPN, remoteQkey: REMOTE_QKEY } = WR;
+const BIND = wordsOf(BindRequestLayout.fields);
 const EVERY_PLACEMENT = PlacementType.GLOBAL | PlacementType.PERSISTENT;
-const BIND = BindRequestLayout.fields;
-const BIND_WORD = (field: keyof typeof BIND): number => BIND[field][0] >>> 2;
-const BIND_ADDRESS = BIND_WORD('address');
-const BIND_LENGTH = BIND_WORD('length');
-const BIND_MEMORY = BIND_WORD('memory');
-const BIND_KEY = BIND_WORD('key');
-const BIND_TARGET = BIND_WORD('target');
-const BIND_BASE = BIND_WORD('base');
-const BIND_ACCESS = BIND_WORD('access');
 const RING_TAIL = 64;
 const NO_SGES: readonly Sge[] = [];
 const EVERY_SEND_FLAG = Object.values(SendFlag).reduce((all, flag) => all | flag, 0);
 
-function notU64(value: number | bigint): MisuseError {
-  return new MisuseError(
-    'request',
-    `must have whole numbers from 0 to 2^64 - 1, got ${shown(value)}`,
-  );
+const RECEIVE_KEYS = ['wrId', 'sgList'];
+const OPERANDS = 'opcode sendFlags immData inline ud rdma atomic flush invalidateRkey';
+const SEND_KEYS = [...RECEIVE_KEYS, ...OPERANDS.split(' ')];
+
+/** A request without data may have a misspelt key: with `sglist` it would post 0 bytes. */
+function noSges(verb: string, request: object, known: readonly string[]): readonly Sge[] {
+  // Without a list of the keys, which would cost more than the rest of the request.
+  for (const key in request) {
+    if (!known.includes(key)) checkKeys(verb, request, known.join(' '));
+  }
+  return NO_SGES;
 }
 
 /** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
-function storeU64(words: Uint32Array, at: number, value: number | bigint): void {
+function storeU64(words: Uint32Array, at: number, value: number | bigint, name: string): void {
   if (typeof value === 'number') {
     // Nearly all are below 2^32, and a small whole number is stored at once.
     const low = value >>> 0;
@@ -272,32 +269,41 @@ function storeU64(words: Uint32Array, at: number, value: number | bigint): void 
       words[at + 1] = 0;
       return;
     }
-    if (!Number.isSafeInteger(value) || value < 0) throw notU64(value);
+    if (!Number.isSafeInteger(value) || value < 0) wholeU64(name, value);
     words[at] = value;
     words[at + 1] = value / 4294967296;
   } else {
-    if (value < 0n || value > 0xffff_ffff_ffff_ffffn) throw notU64(value);
+    if (typeof value !== 'bigint' || value < 0n || value > 0xffff_ffff_ffff_ffffn) {
+      wholeU64(name, value);
+    }
     words[at] = Number(value & 0xffffffffn);
     words[at + 1] = Number((value >> 32n) & 0xffffffffn);
   }
+}
+
+function putRemote(words: Uint32Array, at: number, { remoteAddr, rkey }: RemoteMemory): void {
+  storeU64(words, at + REMOTE, remoteAddr, 'remoteAddr');
+  words[at + KEY] = wholeU32('rkey', rkey);
 }
 
 function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
   for (let index = 0; index < list.length; index++) {
     const sge = list[index]!;
     const to = at + ((index * SGE_SIZE) >>> 2);
-    const { lkey } = sge;
-    const length = Number(sge.length);
-    if (length >>> 0 !== length || (lkey >>> 0 !== lkey && (lkey | 0) !== lkey)) {
-      throw new MisuseError('sgList', `length ${length} and lkey ${lkey} must be 32-bit numbers`);
+    if (!sge) checkObject('sgList', sge, 'sgList');
+    const { length } = sge;
+    const bytes = typeof length === 'bigint' ? Number(length) : length;
+    if (bytes >>> 0 !== bytes) {
+      throw mustBe('sgList.length', 'a 32-bit number', length);
     }
-    storeU64(words, to, sge.addr);
-    words[to + 2] = length;
-    words[to + 3] = lkey;
+    storeU64(words, to, sge.addr, 'sgList.addr');
+    words[to + 2] = bytes;
+    words[to + 3] = wholeU32('sgList.lkey', sge.lkey);
   }
 }
 
 function checkSges(list: readonly Sge[], most: number): void {
+  checkArray('sgList', list, 'SGEs');
   if (list.length > most) {
     const rule = `has ${list.length} entries, more than cap.maxSendSge or cap.maxRecvSge, ${most}`;
     throw new MisuseError('sgList', rule);
@@ -311,14 +317,10 @@ function required(field: string, opcode: number): MisuseError {
 /** The ring would cut them to 32 bits, and take a missing opcode for the first one. */
 function checkWords(opcode: number, sendFlags: number, immData: number): void {
   if (WrOpcodeName[opcode] === undefined) {
-    throw new MisuseError('opcode', `must be a WrOpcode, got ${shown(opcode)}`);
+    throw mustBe('opcode', 'a WrOpcode', opcode);
   }
-  if ((sendFlags & EVERY_SEND_FLAG) !== sendFlags) {
-    throw new MisuseError('sendFlags', `must be made of SendFlag, got ${shown(sendFlags)}`);
-  }
-  if (immData >>> 0 !== immData && (immData | 0) !== immData) {
-    throw new MisuseError('immData', `must be a 32-bit number, got ${shown(immData)}`);
-  }
+  checkBits('sendFlags', sendFlags, 'SendFlag', EVERY_SEND_FLAG);
+  wholeU32('immData', immData);
 }
 
 /** Checks the operands of the opcode: the ring's entry still holds those of an earlier request. */
@@ -339,30 +341,27 @@ function checkOperands(opcode: number, request: AnyWorkRequest): void {
 function checkFlush(flush: AnyWorkRequest['flush']): void {
   if (!flush) throw required('flush', WrOpcode.FLUSH);
   const { type, level = SelectivityLevel.RANGE } = flush;
-  const length = Number(flush.length);
+  const length = typeof flush.length === 'bigint' ? Number(flush.length) : flush.length;
   if (!Number.isInteger(type) || type < 1 || type > EVERY_PLACEMENT) {
-    throw new MisuseError('flush.type', `must be made of PlacementType, got ${type}`);
+    throw mustBe('flush.type', 'made of PlacementType', type);
   }
   if (level !== SelectivityLevel.RANGE && level !== SelectivityLevel.MR) {
-    throw new MisuseError('flush.level', `must be a SelectivityLevel, got ${shown(level)}`);
+    throw mustBe('flush.level', 'a SelectivityLevel', level);
   }
   if (length >>> 0 !== length) {
-    throw new MisuseError('flush.length', `must be a 32-bit number of bytes, got ${length}`);
+    throw mustBe('flush.length', 'a 32-bit number of bytes', length);
   }
 }
 
 function bindingOf(request: AnyWorkRequest): Binding {
-  const { bindMw, regMr, mrSetLayout } = request;
-  if (request.opcode === WrOpcode.BIND_MR) {
-    if (!mrSetLayout) throw required('mrSetLayout', request.opcode);
-    return mrSetLayout.mr.binding();
-  }
-  if (request.opcode === WrOpcode.REG_MR) {
-    if (!regMr) throw required('regMr', request.opcode);
-    return regMr.mr.binding(regMr);
-  }
-  if (!bindMw) throw required('bindMw', request.opcode);
-  return bindMw.mw.binding(bindMw);
+  const { opcode } = request;
+  const { BIND_MR, REG_MR } = WrOpcode;
+  const field = opcode === BIND_MR ? 'mrSetLayout' : opcode === REG_MR ? 'regMr' : 'bindMw';
+  const operand = request[field];
+  if (!operand) throw required(field, opcode);
+  const target = 'mw' in operand ? operand.mw : operand.mr;
+  checkMember(field, target, 'binding', 'of a region or window');
+  return (target as { binding(of: object): Binding }).binding(operand);
 }
 
 function binds(opcode: number): boolean {
@@ -370,13 +369,9 @@ function binds(opcode: number): boolean {
   return opcode === BIND_MW || opcode === REG_MR || opcode === BIND_MR;
 }
 
-function checkKeys({ key, access }: Binding): void {
-  if (key >>> 0 !== key && (key | 0) !== key) {
-    throw new MisuseError('key', `must be a 32-bit number, got ${shown(key)}`);
-  }
-  if (!Number.isInteger(access) || access < 0 || access > 0xffffffff) {
-    throw new MisuseError('access', `must be made of AccessFlag, got ${shown(access)}`);
-  }
+function checkBinding({ key, access }: Binding): void {
+  wholeU32('key', key);
+  checkBits('access', access, 'AccessFlag');
 }
 
 /** A ring that the application fills and the engine empties. */
@@ -476,7 +471,8 @@ export class SendRing extends Ring<AnyWorkRequest> {
     const base = this.free('postSend', 'cap.maxSendWr');
     const { words } = this;
     const at = base >>> 2;
-    const { opcode, rdma, atomic, flush, inline, ud, sendFlags = 0, immData = 0 } = request;
+    const { opcode, rdma, atomic, flush, inline, ud } = request;
+    const { wrId = 0, sendFlags = 0, immData = 0, sgList } = request;
     checkWords(opcode, sendFlags, immData);
     checkOperands(opcode, request);
     if (binds(opcode)) {
@@ -486,37 +482,35 @@ export class SendRing extends Ring<AnyWorkRequest> {
     if (sendFlags & SendFlag.INLINE && !inline) {
       throw new MisuseError('inline', 'is required with SendFlag.INLINE');
     }
-    storeU64(words, at + WR_ID, request.wrId ?? 0);
+    storeU64(words, at + WR_ID, wrId, 'wrId');
     words[at + OPCODE] = opcode;
     words[at + FLAGS] = sendFlags;
     words[at + IMMEDIATE] = immData;
-    if (rdma) {
-      storeU64(words, at + REMOTE, rdma.remoteAddr);
-      words[at + KEY] = rdma.rkey;
-    } else if (atomic) {
-      storeU64(words, at + REMOTE, atomic.remoteAddr);
-      words[at + KEY] = atomic.rkey;
-      storeU64(words, at + COMPARE_ADD, atomic.compareAdd);
-      storeU64(words, at + SWAP, atomic.swap ?? 0n);
+    if (rdma) putRemote(words, at, rdma);
+    else if (atomic) {
+      putRemote(words, at, atomic);
+      storeU64(words, at + COMPARE_ADD, atomic.compareAdd, 'compareAdd');
+      storeU64(words, at + SWAP, atomic.swap ?? 0, 'swap');
     } else if (flush) {
-      storeU64(words, at + REMOTE, flush.remoteAddr);
-      words[at + KEY] = flush.rkey;
-      storeU64(words, at + COMPARE_ADD, flush.length);
+      putRemote(words, at, flush);
+      storeU64(words, at + COMPARE_ADD, flush.length, 'flush.length');
       words[at + FLUSH] = flush.type | ((flush.level ?? SelectivityLevel.RANGE) << 4);
     } else {
-      words[at + KEY] = request.invalidateRkey ?? 0;
+      words[at + KEY] = wholeU32('invalidateRkey', request.invalidateRkey ?? 0);
     }
+    words[at + ADDRESS_HANDLE] = 0;
     if (ud) {
-      if (ud.ah.destroyed) throw new MisuseError('ud.ah', 'is destroyed');
-      words[at + ADDRESS_HANDLE] = ud.ah.handle;
-      words[at + REMOTE_QPN] = ud.remoteQpn;
-      words[at + REMOTE_QKEY] = ud.remoteQkey;
-    } else {
-      words[at + ADDRESS_HANDLE] = 0;
+      const { ah } = ud;
+      if (ah?.destroyed !== false) {
+        throw new MisuseError('ud.ah', 'must be an address handle that is not destroyed');
+      }
+      words[at + ADDRESS_HANDLE] = ah.handle;
+      words[at + REMOTE_QPN] = wholeU32('ud.remoteQpn', ud.remoteQpn);
+      words[at + REMOTE_QKEY] = wholeU32('ud.remoteQkey', ud.remoteQkey);
     }
-    if (inline) this.#putInline(base, inline);
+    if (inline !== undefined) this.#putInline(base, inline);
     else {
-      const list = request.sgList ?? NO_SGES;
+      const list = sgList === undefined ? noSges('postSend', request, SEND_KEYS) : sgList;
       checkSges(list, this.#sgeMax);
       words[at + SGE_COUNT] = list.length;
       words[at + INLINE_LENGTH] = 0;
@@ -535,23 +529,24 @@ export class SendRing extends Ring<AnyWorkRequest> {
   #putBinding(request: AnyWorkRequest, binding: Binding): void {
     const { words } = this;
     const at = this.free('postSend', 'cap.maxSendWr') >>> 2;
-    checkKeys(binding);
-    storeU64(words, at + WR_ID, request.wrId ?? 0);
-    storeU64(words, at + BIND_ADDRESS, binding.address);
-    storeU64(words, at + BIND_LENGTH, binding.length);
-    storeU64(words, at + BIND_MEMORY, binding.memory);
+    checkBinding(binding);
+    storeU64(words, at + WR_ID, request.wrId ?? 0, 'wrId');
+    storeU64(words, at + BIND.address, binding.address, 'addr');
+    storeU64(words, at + BIND.length, binding.length, 'length');
+    storeU64(words, at + BIND.memory, binding.memory, 'memory');
     words[at + OPCODE] = request.opcode;
     words[at + FLAGS] = (request.sendFlags ?? 0) & ~SendFlag.INLINE;
     words[at + SGE_COUNT] = 0;
     words[at + INLINE_LENGTH] = 0;
-    words[at + BIND_KEY] = binding.key;
-    words[at + BIND_TARGET] = binding.target;
-    words[at + BIND_BASE] = binding.base;
-    words[at + BIND_ACCESS] = binding.access;
+    words[at + BIND.key] = binding.key;
+    words[at + BIND.target] = binding.target;
+    words[at + BIND.base] = binding.base;
+    words[at + BIND.access] = binding.access;
     this.filled();
   }
 
   #putInline(base: number, inline: Uint8Array): void {
+    checkBytes('inline', inline);
     if (inline.length > this.#inlineMax) {
       const rule = `has ${inline.length} bytes, more than cap.maxInlineData, ${this.#inlineMax}`;
       throw new MisuseError('inline', rule);
@@ -582,10 +577,11 @@ export class ReceiveRing extends Ring<ReceiveWorkRequest> {
 
   protected put(request: ReceiveWorkRequest): void {
     const base = this.free('postRecv', this.limit);
-    const list = request.sgList ?? NO_SGES;
+    const { wrId = 0, sgList } = request;
+    const list = sgList === undefined ? noSges('postRecv', request, RECEIVE_KEYS) : sgList;
     checkSges(list, this.#sgeMax);
     const at = base >>> 2;
-    storeU64(this.words, at, request.wrId ?? 0);
+    storeU64(this.words, at, wrId, 'wrId');
     this.words[at + 2] = list.length;
     this.words[at + 3] = 0;
     putSges(this.words, (base + RECEIVE_REQUEST_SIZE) >>> 2, list);

@@ -3,7 +3,7 @@
  * when it is touched, and nothing is pinned. So every region is paged on demand, and to prefetch
  * is to touch.
  */
-import { shown } from '../../errors/check-whole.js';
+import { checkBits, mustBe } from '../../errors/check-whole.js';
 import { AccessFlag } from '#build/abi.js';
 import { checkArray } from '../../base/options.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -22,11 +22,9 @@ export function advise(
 ): void {
   checkArray('sgList', sgList, 'SGEs');
   if (advice < AdviseMrAdvice.PREFETCH || advice > AdviseMrAdvice.PREFETCH_NO_FAULT) {
-    throw new MisuseError('advice', `must be one of AdviseMrAdvice, got ${shown(advice)}`);
+    throw mustBe('advice', 'one of AdviseMrAdvice', advice);
   }
-  if (flags & ~AdviseMrFlag.FLUSH) {
-    throw new MisuseError('flags', `must be made of AdviseMrFlag, got ${shown(flags)}`);
-  }
+  checkBits('flags', flags, 'AdviseMrFlag', AdviseMrFlag.FLUSH);
   const need = advice === AdviseMrAdvice.PREFETCH_WRITE ? AccessFlag.LOCAL_WRITE : 0;
   const ranges = sgList.map((sge) => {
     const length = Number(sge.length);

@@ -3,7 +3,7 @@
  * made once, gets memory by REG_MR in the order of a send queue, and loses it by LOCAL_INV or the
  * peer's SEND_WITH_INV, as often as one likes.
  */
-import { shown } from '../../errors/check-whole.js';
+import { checkWhole } from '../../errors/check-whole.js';
 import type { AccessFlags } from '../enums.js';
 import { KeyKind, KeyState } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -55,10 +55,7 @@ export class FastMemoryRegion implements PooledRegion {
     readonly maxLength: number,
     taken?: number,
   ) {
-    if (!Number.isInteger(maxLength) || maxLength < 1 || maxLength >= 2 ** 32) {
-      const rule = `must be a whole number from 1 to 2^32 - 1, got ${shown(maxLength)}`;
-      throw new MisuseError('maxLength', rule);
-    }
+    checkWhole('maxLength', maxLength, 1);
     const kind = pd ? KeyKind.FAST_REGION : KeyKind.MOBILE_REGION;
     this.#key = new Key(context, taken ?? { kind, pd: pd?.handle ?? 0 }, 'allocMr');
     if (taken === undefined) (pd ?? context).resources.add(this);

@@ -1,5 +1,5 @@
 /** `ibv_mr`: memory that keys give access to. */
-import { shown } from '../../errors/check-whole.js';
+import { checkBits, mustBe, wholeU64 } from '../../errors/check-whole.js';
 import type { AccessFlags } from '../enums.js';
 import { AccessFlag, ReregMrFlag, ReregisterParametersLayout, Errno } from '#build/abi.js';
 import { structAt } from '../../engine/struct.js';
@@ -79,7 +79,7 @@ export class MemoryRegion {
   ): MemoryRegion {
     const { context } = pd;
     const allocation = checkBuffer(context, buffer);
-    checkAccess(access);
+    checkBits('access', access, 'AccessFlag');
     checkDurable(context, buffer, access, 'regMr');
     const iova = iovaOf(buffer, access, options.iova);
     const wanted = {
@@ -198,7 +198,7 @@ export class MemoryRegion {
     newIova: number | bigint | undefined,
   ) {
     if (!Number.isInteger(flags) || flags <= 0 || (flags & ~EVERY_CHANGE) !== 0) {
-      throw new MisuseError('flags', `must be made of ReregMrFlag, got ${shown(flags)}`);
+      throw mustBe('flags', 'made of ReregMrFlag', flags);
     }
     const need = <T>(flag: number, name: string, value: T | undefined, otherwise: T): T => {
       if (!(flags & flag)) return otherwise;
@@ -209,7 +209,7 @@ export class MemoryRegion {
     const pd = need(ReregMrFlag.CHANGE_PD, 'pd', newPd, this.#pd);
     if (pd.context !== context) throw new MisuseError('pd', 'must be of the same context');
     const access = need(ReregMrFlag.CHANGE_ACCESS, 'access', newAccess, this.#access);
-    checkAccess(access);
+    checkBits('access', access, 'AccessFlag');
     const buffer = need(ReregMrFlag.CHANGE_TRANSLATION, 'buffer', newBuffer, this.#buffer);
     checkDurable(context, buffer, access, 'rereg');
     const moves = (flags & ReregMrFlag.CHANGE_TRANSLATION) !== 0;
@@ -265,12 +265,6 @@ function oldStands(errno: number, why: string): ReregMrError {
   );
 }
 
-function checkAccess(access: number): void {
-  if (!Number.isInteger(access) || access > 0xffffffff) {
-    throw new MisuseError('access', `must be made of AccessFlag, got ${shown(access)}`);
-  }
-}
-
 /** @internal Only what a store keeps can be made durable (RefusalError EINVAL). */
 export function checkDurable(
   context: Context,
@@ -294,11 +288,7 @@ export function iovaOf(
   iova: number | bigint = buffer.byteOffset,
 ): bigint {
   if (access & AccessFlag.ZERO_BASED) return 0n;
-  const whole = typeof iova === 'bigint' || Number.isSafeInteger(iova);
-  if (!whole || iova < 0 || BigInt(iova) >= 1n << 64n) {
-    throw new MisuseError('iova', `must be a whole number from 0 to 2^64 - 1, got ${shown(iova)}`);
-  }
-  return BigInt(iova);
+  return wholeU64('iova', iova);
 }
 
 /** @internal The allocation of a buffer of `context.alloc()`, or of a part of such a buffer. */

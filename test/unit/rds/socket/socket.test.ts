@@ -1,7 +1,13 @@
 /** Sockets of two nodes: what the seed asks of each call. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { createLoopbackPair, openDevice, rds, type Context } from '../../../../host/index.js';
+import {
+  MisuseError,
+  createLoopbackPair,
+  openDevice,
+  rds,
+  type Context,
+} from '../../../../host/index.js';
 import { codeOf, expectCode } from '../../../support/refusal.js';
 
 const { AF_INET_OFFLOAD, MessageFlag, PollEvent, SOCK_DGRAM, SOL_SOCKET, SocketOption } = rds;
@@ -62,6 +68,66 @@ test('messages of every size arrive whole, in order, over at most three connecti
     const bytes = sizes.reduce((sum, size) => sum + size, 0);
     assert.is(one.node.core.statistics.bytesCopied, bytes);
     assert.is(other.node.core.statistics.bytesCopied, bytes);
+  }));
+
+test('pieces of a message are bytes: texts, other views and lists are refused, none is sent', () =>
+  withNodes({}, async ({ socket, socketThere, to, here }) => {
+    const one = socket(PORT);
+    const other = socketThere(PORT);
+    const bytes = Uint8Array.of(1, 2);
+    const self = { address: here.local.gid.toString(), port: PORT, udpPort: here.local.port };
+    for (const piece of [
+      'hello',
+      bytes.buffer,
+      new DataView(bytes.buffer),
+      Uint16Array.of(0x102),
+      [1, 2],
+      { length: -5 },
+      undefined,
+      null,
+    ]) {
+      for (const name of [to(PORT), self]) {
+        let error: unknown;
+        await one.send(name, bytes, piece as never).catch((caught: unknown) => (error = caught));
+        assert.instance(error, MisuseError, String(piece));
+        assert.match(String(error), /iov: must be a Uint8Array/);
+      }
+    }
+    assert.throws(() => one.sendmsg({ name: self } as never), /iov: must be an array/);
+    assert.throws(() => one.sendmsg({ name: self, iov: bytes } as never), /iov: must be an array/);
+    await one.send(to(PORT), Buffer.from('x'));
+    assert.is((await other.recv())!.data.length, 1);
+    assert.throws(() => one.recvmsg(undefined as never), /iov: must be an array/);
+    await one.send(self, bytes);
+    assert.throws(() => one.recvmsg(['ab'] as never), /iov: must be a Uint8Array/);
+    assert.equal([...(await one.recv())!.data], [1, 2]);
+  }));
+
+test('calls of a socket refuse values of a wrong type, and name the argument', () =>
+  withNodes({}, async ({ socket, here }) => {
+    const one = socket(PORT);
+    const wrong: [() => void, string][] = [
+      [() => rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, undefined as never), 'context'],
+      [() => rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, {} as never), 'context'],
+      [() => rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, here).bind(undefined as never), 'to'],
+      [() => one.sendmsg(undefined as never), 'message'],
+      [() => one.sendmsg({} as never), 'name'],
+      [() => one.freeMr(5 as never), 'cookie'],
+      [() => (one.listener = 5 as never), 'listener'],
+      [() => (one.listener = { readable: 5 } as never), 'readable'],
+    ];
+    for (const [call, argument] of wrong) {
+      let error: unknown;
+      try {
+        call();
+      } catch (caught) {
+        error = caught;
+      }
+      assert.instance(error, MisuseError, `${argument}: ${String(error)}`);
+      assert.is((error as MisuseError).argument, argument);
+    }
+    one.listener = undefined;
+    await here.close();
   }));
 
 test('a listener is called once for a batch, reads and answers, and may throw', () =>

@@ -110,8 +110,8 @@ test('one invalid request of a batch posts none of the batch', async () => {
   const breaks: [() => void, RegExp, number][] = [
     [() => qp.wrSetInlineData(new Uint8Array(65)), /inline: has 65 bytes/, 1],
     [() => qp.wrSetSgeList(Array(3).fill({ addr: 0, length: 1, lkey: 1 })), /sgList: has 3/, 1],
-    [() => qp.wrSetSge(1, -1, 8), /must have whole numbers/, 1],
-    [() => qp.wrSetSge(1, 0, 2 ** 33), /32-bit numbers/, 1],
+    [() => qp.wrSetSge(1, -1, 8), /sgList.addr: must be a whole number/, 1],
+    [() => qp.wrSetSge(1, 0, 2 ** 33), /sgList.length: must be a 32-bit number/, 1],
   ];
   for (const [spoil, message, badWr] of breaks) {
     qp.wrStart();
