@@ -15,40 +15,63 @@ const WAITING_MAX = 256;
 /** Numbers of each process by which repetitions are recognized. */
 const SEEN_MAX = 512;
 
-/** As published. `number`: of its process. */
-export interface Relay {
-  readonly number: number;
-  readonly message: ExchangeMessage;
+/** `absent`: the member `from` did not come back for the offer `id` of `to`. */
+export type RelayMessage = Omit<ExchangeMessage, 'kind'> & {
+  readonly kind: ExchangeMessage['kind'] | 'absent';
+};
+
+/** A message, and the proof of the member that sent it. */
+export interface Proven {
+  readonly message: RelayMessage;
+  readonly proof: string;
 }
+
+/** As published. `number`: of its process. */
+export interface Relay extends Proven {
+  readonly number: number;
+}
+
+/** Of all rooms: a room that was empty meanwhile must not repeat the numbers of its former life. */
+let lastNumber = 0;
 
 /** Messages that this process sends. */
 export class SentRelays {
   readonly #publish: (relay: Relay) => void;
   readonly #isPresent: (name: string) => boolean;
-  readonly #absent: (message: ExchangeMessage) => void;
+  readonly #absent: (relay: Proven) => void;
+  readonly #idle: () => void;
   readonly #timers = new Map<number, ReturnType<typeof setTimeout>>();
-  #number = 0;
 
-  /** `absent` is called when the addressee has left before its process confirmed. */
+  /**
+   * `absent` is called when the addressee has left its process before that confirmed, `idle` when
+   * no message waits for its confirmation any more.
+   */
   constructor(
     publish: (relay: Relay) => void,
     isPresent: (name: string) => boolean,
-    absent: (message: ExchangeMessage) => void,
+    absent: (relay: Proven) => void,
+    idle: () => void,
   ) {
     this.#publish = publish;
     this.#isPresent = isPresent;
     this.#absent = absent;
+    this.#idle = idle;
   }
 
-  send(message: ExchangeMessage): void {
-    const relay = { number: ++this.#number, message };
+  /** True: no message waits for its confirmation. */
+  get isIdle(): boolean {
+    return this.#timers.size === 0;
+  }
+
+  send(proven: Proven): void {
+    const relay = { number: ++lastNumber, ...proven };
     if (this.#timers.size < WAITING_MAX) this.#repeat(relay, REPEAT_MILLIS);
     else this.#publish(relay);
   }
 
   confirmed(number: number): void {
     clearTimeout(this.#timers.get(number));
-    this.#timers.delete(number);
+    if (this.#timers.delete(number) && this.isIdle) this.#idle();
   }
 
   close(): void {
@@ -60,8 +83,9 @@ export class SentRelays {
     this.#publish(relay);
     const timer = setTimeout(() => {
       this.#timers.delete(relay.number);
-      if (!this.#isPresent(relay.message.to!)) this.#absent(relay.message);
+      if (!this.#isPresent(relay.message.to!)) this.#absent(relay);
       else if (millis < REPEAT_MILLIS_MAX) this.#repeat(relay, 2 * millis);
+      if (this.isIdle) this.#idle();
     }, timerMillis(millis));
     timer.unref();
     this.#timers.set(relay.number, timer);

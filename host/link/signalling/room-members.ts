@@ -1,40 +1,50 @@
 /** The members of one room: those of this process with their sockets, and those of others. */
 import { timerMillis } from '../../base/timer.js';
-import { SentRelays, TakenRelays, type Relay } from './bus-relays.js';
-import type { SignallingBus } from './signalling-bus.js';
+import { SentRelays, TakenRelays, type Proven, type Relay } from './bus-relays.js';
+import type { GuardedBus } from './guarded-bus.js';
 import { NAME_LENGTH_MAX, type ExchangeMessage, type ServerMessage } from './room-protocol.js';
 
 /** Connection of a member, as the server uses it. */
 export interface MemberSocket {
   say(message: ServerMessage): void;
   end(): void;
+  /** Says why, and ends. */
+  refuse(reason: string): void;
+}
+
+/** Of two members with one name, the first to enter the room keeps it. */
+interface Claim {
+  readonly proof: string;
+  /** When the member entered, in milliseconds by the clock of its process. */
+  readonly since: number;
 }
 
 /** A member of this process. */
-interface Local {
+interface Local extends Claim {
   /** Undefined: the WebSocket is lost, and the member may come back. */
   socket: MemberSocket | undefined;
-  readonly proof: string;
   away: ReturnType<typeof setTimeout> | undefined;
   /** Messages for when it comes back. */
-  readonly missed: ExchangeMessage[];
+  readonly missed: Proven[];
 }
 
 /** A member of another process. */
-interface Elsewhere {
+interface Elsewhere extends Claim {
   readonly server: string;
-  readonly proof: string;
 }
 
 /** Between processes. `from`: the process. */
 type BusMessage = { readonly from: string } & Said;
 type Said =
-  | { readonly kind: 'joined' | 'moved'; readonly name: string; readonly proof: string }
+  | ({ readonly kind: 'joined' | 'moved'; readonly name: string } & Claim)
   | { readonly kind: 'left'; readonly name: string }
   | { readonly kind: 'query' }
-  | { readonly kind: 'here'; readonly members: readonly (readonly [string, string])[] }
+  | { readonly kind: 'here'; readonly members: readonly Listed[] }
   | ({ readonly kind: 'relay' } & Relay)
   | { readonly kind: 'relayed'; readonly to: string; readonly number: number };
+
+/** Name, proof, since. */
+type Listed = readonly [string, string, number];
 
 export interface RoomLimits {
   readonly membersPerRoom: number;
@@ -48,6 +58,9 @@ export interface RoomLimits {
 const HEARTBEATS_MISSED = 3;
 /** A join waits so long for the bus. */
 const SUBSCRIBE_MILLIS = 1000;
+/** The first join of a room waits so long for the members of other processes. */
+const ANSWER_MILLIS = 250;
+const NAME_TAKEN = 'another member has this name';
 /** Messages that wait for a member without a WebSocket. */
 const MISSED_MAX = 16;
 
@@ -60,14 +73,18 @@ export class RoomMembers {
   readonly #taken = new TakenRelays();
   readonly #limits: RoomLimits;
   readonly #server: string;
-  readonly #bus: SignallingBus | undefined;
+  readonly #bus: GuardedBus | undefined;
   readonly #channel: string;
   readonly #empty: () => void;
-  /** Resolves when messages of other processes arrive, or the bus takes too long. */
-  readonly ready: Promise<void>;
+  /**
+   * Resolves when other processes had the time to name their members, or the bus takes too long.
+   * False: the bus has failed.
+   */
+  readonly ready: Promise<boolean>;
   /** Joins that wait for `ready`: the room is in use. */
   pending = 0;
   #isClosed = false;
+  #subscription: 'none' | 'pending' | 'made' = 'none';
   #unsubscribe: () => void = () => {};
   readonly #heartbeat: ReturnType<typeof setInterval> | undefined;
 
@@ -75,7 +92,7 @@ export class RoomMembers {
   constructor(
     room: string,
     server: string,
-    bus: SignallingBus | undefined,
+    bus: GuardedBus | undefined,
     limits: RoomLimits,
     empty: () => void,
   ) {
@@ -87,55 +104,70 @@ export class RoomMembers {
     this.#sent = new SentRelays(
       (relay) => this.#publish({ kind: 'relay', ...relay }),
       (name) => this.#elsewhere.has(name),
-      ({ kind, from, to, id }) => {
-        if (kind === 'offer') this.#local.get(from!)?.socket?.say({ kind: 'absent', to: to!, id });
-      },
+      (relay) => this.#deliver(relay),
+      () => this.closeIfEmpty(),
     );
-    this.ready = bus ? this.#subscribe(bus) : Promise.resolve();
+    this.ready = bus ? this.#open(bus) : Promise.resolve(true);
     if (!bus) return;
     this.#heartbeat = setInterval(() => this.#beat(), timerMillis(limits.heartbeatMillis));
     this.#heartbeat.unref();
   }
 
-  async #subscribe(bus: SignallingBus): Promise<void> {
+  async #open(bus: GuardedBus): Promise<boolean> {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, SUBSCRIBE_MILLIS)));
-    const subscribed = bus
-      .subscribe(this.#channel, (text) => this.#hear(text))
-      .then((unsubscribe) => {
-        if (this.#isClosed) unsubscribe();
-        else this.#unsubscribe = unsubscribe;
-        this.#publish({ kind: 'query' });
-      })
-      // Heartbeats make up for a bus that fails now.
-      .catch(() => undefined);
-    await Promise.race([subscribed, late]);
+    const late = new Promise<boolean>((resolve) => {
+      timer = setTimeout(() => resolve(true), SUBSCRIBE_MILLIS);
+    });
+    const subscribed = this.#subscribe(bus).then(async (isMade) => {
+      if (isMade) await new Promise((resolve) => setTimeout(resolve, ANSWER_MILLIS));
+      return isMade;
+    });
+    const isReady = await Promise.race([subscribed, late]);
     clearTimeout(timer);
+    return isReady;
+  }
+
+  /** False: the bus has failed. */
+  async #subscribe(bus: GuardedBus): Promise<boolean> {
+    this.#subscription = 'pending';
+    try {
+      const unsubscribe = await bus.subscribe(this.#channel, (text) => this.#hear(text));
+      if (this.#isClosed) unsubscribe();
+      else this.#unsubscribe = unsubscribe;
+      this.#subscription = 'made';
+      this.#publish({ kind: 'query' });
+      return true;
+    } catch {
+      this.#subscription = 'none';
+      return false;
+    }
   }
 
   get size(): number {
     return this.#local.size + this.#elsewhere.size;
   }
 
+  get #full(): string {
+    return `the room has ${this.#limits.membersPerRoom} members, as many as it may have`;
+  }
+
   /** A sentence: why not. Undefined: the member is in the room. */
   enter(name: string, proof: string, socket: MemberSocket): string | undefined {
     const known = this.#local.get(name) ?? this.#elsewhere.get(name);
-    if (known && known.proof !== proof) return 'another member has this name';
-    const { membersPerRoom } = this.#limits;
-    if (!known && this.size >= membersPerRoom) {
-      return `the room has ${membersPerRoom} members, as many as it may have`;
-    }
+    if (known && known.proof !== proof) return NAME_TAKEN;
+    if (!known && this.size >= this.#limits.membersPerRoom) return this.#full;
     const before = this.#local.get(name);
     clearTimeout(before?.away);
     before?.socket?.end();
     const isMoved = this.#elsewhere.delete(name);
-    this.#local.set(name, { socket, proof, away: undefined, missed: [] });
+    const since = known?.since ?? performance.timeOrigin + performance.now();
+    this.#local.set(name, { socket, proof, since, away: undefined, missed: [] });
     const members = [...this.#local.keys(), ...this.#elsewhere.keys()];
     socket.say({ kind: 'welcome', members: members.filter((other) => other !== name) });
-    for (const message of before?.missed ?? []) socket.say(message);
+    for (const proven of before?.missed ?? []) this.#sayTo(name, proven);
     if (before) return undefined;
     if (!isMoved) this.#tell({ kind: 'joined', name }, name);
-    this.#publish({ kind: isMoved ? 'moved' : 'joined', name, proof });
+    this.#publish({ kind: isMoved ? 'moved' : 'joined', name, proof, since });
     return undefined;
   }
 
@@ -155,30 +187,50 @@ export class RoomMembers {
     this.#local.delete(name);
     this.#tell({ kind: 'left', name });
     this.#publish({ kind: 'left', name });
+    for (const proven of member.missed) this.#absent(proven);
     this.closeIfEmpty();
   }
 
   /** Passes a part of an exchange on; false: its addressee is not in the room. */
   pass(from: string, { to, ...message }: ExchangeMessage): boolean {
-    if (this.#local.has(to!)) return this.#sayTo(to!, { ...message, from });
+    const { proof = '' } = this.#local.get(from) ?? {};
+    const proven: Proven = { message: { ...message, from, to: to! }, proof };
+    if (this.#local.has(to!)) return this.#sayTo(to!, proven);
     if (!this.#elsewhere.has(to!)) return false;
-    this.#sent.send({ ...message, from, to: to! });
+    this.#sent.send(proven);
     return true;
   }
 
   /** False: no member of this process, or too many messages wait for it. */
-  #sayTo(name: string, message: ExchangeMessage): boolean {
+  #sayTo(name: string, proven: Proven): boolean {
     const member = this.#local.get(name);
     if (!member) return false;
-    if (member.socket) member.socket.say(message);
-    else if (member.missed.length === MISSED_MAX) return false;
-    else member.missed.push(message);
+    if (!member.socket) {
+      if (member.missed.length === MISSED_MAX) return false;
+      member.missed.push(proven);
+      return true;
+    }
+    const { kind, from, id, description, reason } = proven.message;
+    if (kind === 'absent') member.socket.say({ kind, to: from!, id });
+    else member.socket.say({ kind, from: from!, id, description, reason } as ExchangeMessage);
     return true;
+  }
+
+  /** To a member of this process, or back to the sender. */
+  #deliver(proven: Proven): void {
+    if (!this.#sayTo(proven.message.to!, proven)) this.#absent(proven);
+  }
+
+  /** An offer does not reach its addressee: its sender learns so, at whichever process it is. */
+  #absent({ message: { kind, from, to, id }, proof }: Proven): void {
+    if (kind !== 'offer') return;
+    const back: Proven = { message: { kind: 'absent', from: to!, to: from!, id }, proof };
+    if (!this.#sayTo(from!, back) && this.#elsewhere.has(from!)) this.#sent.send(back);
   }
 
   /** Ends the room if it has no member of this process. */
   closeIfEmpty(): void {
-    if (this.#local.size === 0 && this.pending === 0) this.close();
+    if (this.#local.size === 0 && this.pending === 0 && this.#sent.isIdle) this.close();
   }
 
   close(): void {
@@ -200,6 +252,7 @@ export class RoomMembers {
   }
 
   #beat(): void {
+    if (this.#subscription === 'none') void this.#subscribe(this.#bus!);
     this.#sayHere();
     for (const [server, beats] of this.#silent) {
       if (beats < HEARTBEATS_MISSED) {
@@ -213,7 +266,11 @@ export class RoomMembers {
   }
 
   #sayHere(): void {
-    const members = [...this.#local].map(([name, { proof }]) => [name, proof] as const);
+    const members = [...this.#local].map(([name, { proof, since }]): Listed => [
+      name,
+      proof,
+      since,
+    ]);
     this.#publish({ kind: 'here', members });
   }
 
@@ -231,7 +288,8 @@ export class RoomMembers {
         return this.#sayHere();
       case 'joined':
       case 'moved':
-        return this.#appeared(server, message);
+        this.#appeared(server, message.kind, message.name, message);
+        return this.#shrink();
       case 'left':
         if (this.#elsewhere.get(message.name)?.server === server) this.#gone(message.name);
         return;
@@ -244,56 +302,96 @@ export class RoomMembers {
     }
   }
 
-  #takeRelay(server: string, { number, message: { to = '', ...message } }: Relay): void {
+  #takeRelay(server: string, { number, message, proof }: Relay): void {
+    const { to = '', from = '' } = message;
     if (!this.#local.has(to)) return;
-    if (this.#taken.take(server, number)) this.#sayTo(to, message);
+    // Another member of that name cannot answer.
+    const sender = this.#local.get(from) ?? this.#elsewhere.get(from);
+    const isForeign = message.kind !== 'absent' && sender && sender.proof !== proof;
+    if (this.#taken.take(server, number) && !isForeign) this.#deliver({ message, proof });
     this.#publish({ kind: 'relayed', to: server, number });
   }
 
   #appeared(
     server: string,
-    { kind, name, proof }: { readonly kind: string; readonly name: string; readonly proof: string },
+    kind: 'joined' | 'moved' | 'here',
+    name: string,
+    { proof, since }: Claim,
   ): void {
     const local = this.#local.get(name);
-    if (local) {
-      // The member came back by another process, or another member has taken its name.
-      if (local.proof !== proof) return;
-      clearTimeout(local.away);
-      local.socket?.end();
-      this.#local.delete(name);
+    const known = local ?? this.#elsewhere.get(name);
+    const isSame = known?.proof === proof;
+    if (known && !isSame && !isBefore({ proof, since }, known)) {
+      // That process ends the later member.
+      if (local && kind !== 'here') this.#sayHere();
+      return;
     }
-    const isKnown = local !== undefined || this.#elsewhere.has(name);
-    this.#elsewhere.set(name, { server, proof });
-    if (!isKnown) this.#tell({ kind: kind === 'joined' ? 'joined' : 'present', name });
-    if (local) this.closeIfEmpty();
+    // A return is announced by `moved` or `joined`, not by a heartbeat.
+    if (local?.socket && isSame && kind === 'here') return;
+    if (local) {
+      clearTimeout(local.away);
+      this.#local.delete(name);
+      if (isSame) local.socket?.end();
+      else local.socket?.refuse(NAME_TAKEN);
+    }
+    if (known && !isSame) this.#tell({ kind: 'left', name });
+    this.#elsewhere.set(name, { server, proof, since });
+    if (!isSame) this.#tell({ kind: kind === 'joined' ? 'joined' : 'present', name });
+    if (!local) return;
+    for (const proven of local.missed) {
+      if (isSame) this.#sent.send(proven);
+      else this.#absent(proven);
+    }
+    this.closeIfEmpty();
   }
 
-  #here(server: string, members: readonly (readonly [string, string])[]): void {
-    const there = new Map(members);
+  #here(server: string, members: readonly Listed[]): void {
+    const there = new Set(members.map(([name]) => name));
     for (const [name, member] of this.#elsewhere) {
       if (member.server === server && !there.has(name)) this.#gone(name);
     }
-    for (const [name, proof] of there) {
-      if (this.#local.has(name) || this.#elsewhere.has(name)) continue;
-      this.#elsewhere.set(name, { server, proof });
-      this.#tell({ kind: 'present', name });
+    for (const [name, proof, since] of members) {
+      this.#appeared(server, 'here', name, { proof, since });
+    }
+    this.#shrink();
+  }
+
+  /** Ends the latest members, if joins at several processes were too many together. */
+  #shrink(): void {
+    const { membersPerRoom } = this.#limits;
+    if (this.size <= membersPerRoom) return;
+    const all = [...this.#local, ...this.#elsewhere] as [string, Claim][];
+    all.sort(([, a], [, b]) => (isBefore(a, b) ? -1 : 1));
+    for (const [name] of all.slice(membersPerRoom)) {
+      const socket = this.#local.get(name)?.socket;
+      this.leave(name);
+      socket?.refuse(this.#full);
     }
   }
+}
+
+/** By the clocks of the processes; equal times are in the order of the proofs. */
+function isBefore(a: Claim, b: Claim): boolean {
+  return a.since === b.since ? a.proof < b.proof : a.since < b.since;
 }
 
 /** Other programs may publish to the same system. Undefined: the message is not one of a server. */
 function readBusMessage(text: string): BusMessage | undefined {
   try {
     const value = JSON.parse(text) as Record<string, unknown>;
-    const { kind, from, name, proof, members, message, number, to } = value;
+    const { kind, from, name, proof, since, members, message, number, to } = value;
+    const isClaim = typeof proof === 'string' && typeof since === 'number';
     if (typeof from !== 'string') return undefined;
     const isName = typeof name === 'string' && name.length <= NAME_LENGTH_MAX;
     const isWhole =
       kind === 'query' ||
       (kind === 'left' && isName) ||
-      ((kind === 'joined' || kind === 'moved') && isName && typeof proof === 'string') ||
+      ((kind === 'joined' || kind === 'moved') && isName && isClaim) ||
       (kind === 'here' && Array.isArray(members) && members.every(isMember)) ||
-      (kind === 'relay' && typeof number === 'number' && isObject(message)) ||
+      (kind === 'relay' &&
+        typeof number === 'number' &&
+        typeof proof === 'string' &&
+        isObject(message)) ||
       (kind === 'relayed' && typeof number === 'number' && typeof to === 'string');
     return isWhole ? (value as unknown as BusMessage) : undefined;
   } catch {
@@ -306,7 +404,7 @@ function isObject(value: unknown): boolean {
 }
 
 function isMember(value: unknown): boolean {
-  return (
-    Array.isArray(value) && value.length === 2 && value.every((one) => typeof one === 'string')
-  );
+  if (!Array.isArray(value)) return false;
+  const [name, proof, since] = value as unknown[];
+  return typeof name === 'string' && typeof proof === 'string' && typeof since === 'number';
 }

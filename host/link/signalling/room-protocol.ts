@@ -51,6 +51,11 @@ function isText(value: unknown, most: number): value is string {
   return typeof value === 'string' && value.length > 0 && value.length <= most;
 }
 
+/** Without lone surrogates: a bus that passes names as UTF-8 replaces it. */
+export function isRoomName(value: unknown): value is string {
+  return isText(value, NAME_LENGTH_MAX) && !/\p{Cs}/u.test(value);
+}
+
 /** A message as an object; undefined: not of this protocol. */
 function parse(text: unknown): Record<string, unknown> | undefined {
   if (typeof text !== 'string' || text.length > MESSAGE_LENGTH_MAX) return undefined;
@@ -85,7 +90,7 @@ export function parseMemberMessage(text: unknown): MemberMessage | undefined {
   const { kind, room, name, key } = message;
   if (kind === 'ping' || kind === 'leave') return { kind };
   if (kind !== 'join') return exchangeOf(message, 'to');
-  const isWhole = isText(room, NAME_LENGTH_MAX) && isText(name, NAME_LENGTH_MAX);
+  const isWhole = isRoomName(room) && isRoomName(name);
   return isWhole && isText(key, KEY_LENGTH_MAX) ? { kind, room, name, key } : undefined;
 }
 

@@ -28,6 +28,7 @@ import {
   type JoinMessage,
   type ServerMessage,
 } from './room-protocol.js';
+import { guardBus, RareWarning, type GuardedBus } from './guarded-bus.js';
 import type { SignallingBus } from './signalling-bus.js';
 
 /** Which members a signalling server takes, and how many. */
@@ -46,7 +47,10 @@ export interface SignallingServerOptions extends SiteOptions {
   readonly aliveMillis?: number;
   /** How long a member whose WebSocket was lost stays in its room. Default 10 s. */
   readonly returnMillis?: number;
-  /** Decides on each join, also asynchronously. False, or an error, refuses it. Default: all. */
+  /**
+   * Decides on each join, also asynchronously. False refuses it. After an error the WebSocket is
+   * closed with code 1013, and the member tries again. Default: all.
+   */
   readonly authorize?: (
     request: IncomingMessage,
     join: { readonly room: string; readonly name: string },
@@ -79,6 +83,7 @@ const JOIN_MILLIS = 5000;
 /** Unsent bytes to a member that does not read. */
 const BUFFERED_BYTES_MAX = 2 ** 20;
 const POLICY_VIOLATION = 1008;
+const TRY_AGAIN_LATER = 1013;
 
 type Limits = Required<Omit<SignallingServerOptions, keyof Admission>>;
 
@@ -138,6 +143,8 @@ export class SignallingServer {
   readonly #shares: SourceShares;
   /** Of this process, for the bus. */
   readonly #id = `${randomGid()}`;
+  readonly #bus: GuardedBus | undefined;
+  readonly #authorizeWarning = new RareWarning();
   readonly #rooms = new Map<string, RoomMembers>();
   readonly #sessions = new Set<Session>();
 
@@ -147,6 +154,7 @@ export class SignallingServer {
     this.#sockets = sockets;
     this.#limits = limits;
     this.#admission = admission;
+    this.#bus = admission.bus && guardBus(admission.bus);
     this.#shares = new SourceShares(limits.sessionsMax, limits.sessionsPerSource);
     server.on('upgrade', this.#upgrade);
   }
@@ -190,6 +198,7 @@ export class SignallingServer {
     const session: Session = new Session(socket, this.#limits, {
       join: (join) => this.#join(session, join, request),
       ended: () => this.counters.ended++,
+      refused: () => this.counters.refused++,
       closed: () => void this.#sessions.delete(session),
       passed: () => this.counters.passed++,
     });
@@ -201,33 +210,40 @@ export class SignallingServer {
     { room: name, name: member, key }: JoinMessage,
     request: IncomingMessage,
   ): Promise<RoomMembers | undefined> {
-    const why = await this.#refusal(name, member, request);
+    const isPermitted = await this.#isPermitted(name, member, request);
     if (session.isOver) return undefined;
-    if (why !== undefined) return this.#refuse(session, why);
+    if (isPermitted === undefined) return session.postpone('authorize failed');
+    if (!isPermitted) return session.refuse('not authorized');
     const room = this.#roomOf(name);
     room.pending++;
-    await room.ready;
+    const isReady = await room.ready;
     room.pending--;
     const proof = createHash('sha256').update(key).digest('base64');
-    const full = session.isOver ? 'the WebSocket was closed' : room.enter(member, proof, session);
-    if (full !== undefined) {
-      room.closeIfEmpty();
-      return this.#refuse(session, full);
+    const full =
+      isReady && !session.isOver ? room.enter(member, proof, session) : 'the WebSocket was closed';
+    if (full === undefined) {
+      this.counters.joined++;
+      return room;
     }
-    this.counters.joined++;
-    return room;
+    room.closeIfEmpty();
+    return isReady ? session.refuse(full) : session.postpone('the bus failed');
   }
 
-  async #refusal(
+  /** Undefined: `authorize` has failed. */
+  async #isPermitted(
     room: string,
     name: string,
     request: IncomingMessage,
-  ): Promise<string | undefined> {
+  ): Promise<boolean | undefined> {
     const { authorize = () => true } = this.#admission;
     try {
-      return (await authorize(request, { room, name })) ? undefined : 'not authorized';
-    } catch {
-      return 'not authorized';
+      return Boolean(await authorize(request, { room, name }));
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      this.#authorizeWarning.warn(
+        `createSignallingServer: authorize failed: ${why}; the member tries again`,
+      );
+      return undefined;
     }
   }
 
@@ -236,22 +252,16 @@ export class SignallingServer {
     if (room) return room;
     const { aliveMillis } = this.#limits;
     const limits = { ...this.#limits, heartbeatMillis: aliveMillis / HEARTBEATS };
-    const { bus } = this.#admission;
-    room = new RoomMembers(name, this.#id, bus, limits, () => this.#rooms.delete(name));
+    room = new RoomMembers(name, this.#id, this.#bus, limits, () => this.#rooms.delete(name));
     this.#rooms.set(name, room);
     return room;
-  }
-
-  #refuse(session: Session, reason: string): undefined {
-    this.counters.refused++;
-    session.say({ kind: 'refused', reason });
-    session.end();
   }
 }
 
 interface SessionEvents {
   readonly join: (join: JoinMessage) => Promise<RoomMembers | undefined>;
   readonly ended: () => void;
+  readonly refused: () => void;
   readonly closed: () => void;
   readonly passed: () => void;
 }
@@ -296,9 +306,21 @@ class Session implements MemberSocket {
     this.#socket.send(JSON.stringify(message));
   }
 
-  end(): void {
+  refuse(reason: string): undefined {
+    this.#events.refused();
+    this.say({ kind: 'refused', reason });
+    this.end();
+  }
+
+  /** A refusal for now: the member tries again. */
+  postpone(reason: string): undefined {
+    this.#events.refused();
+    this.end(TRY_AGAIN_LATER, reason);
+  }
+
+  end(code?: number, reason?: string): void {
     this.isOver = true;
-    this.#socket.close();
+    this.#socket.close(code, reason);
     // A peer that does not answer the close frame is cut off by the next check.
     this.#isHeard = false;
   }

@@ -11,6 +11,7 @@ import { openSocket } from '../channel/websocket-class.js';
 import { randomGid } from '../random-address.js';
 import type { Description } from '../rtc/connection.js';
 import {
+  isRoomName,
   NAME_LENGTH_MAX,
   parseServerMessage,
   type ExchangeMessage,
@@ -27,7 +28,10 @@ export interface RoomOptions {
   readonly retryMillisMax?: number;
   /** Called when the server is not reached, or the WebSocket is lost; attempts follow. */
   readonly onLost?: (error: LinkError) => void;
-  /** Called when the server refuses this member (limits, authorization); no attempt follows. */
+  /**
+   * Called when the server refuses this member (limits, authorization); no attempt follows. If the
+   * member was in the room before, `onLost` is called instead.
+   */
   readonly onRefused?: (error: LinkError) => void;
 }
 
@@ -48,12 +52,13 @@ export class RoomSignalling implements SignallingRoom {
 
   /**
    * `url` is that of `createSignallingServer`, in a page also relative. Throws MisuseError for a
-   * URL that is not ws: or wss:, and for a room name that is empty or has more than 128 characters.
+   * URL that is not ws: or wss:, and for a room name that is empty, has more than 128 characters or
+   * a lone surrogate.
    */
   constructor(url: string | URL, room: string, options: RoomOptions = {}) {
     checkKeys('RoomSignalling', options, 'pingMillis retryMillisMax onLost onRefused');
-    if (typeof room !== 'string' || room.length < 1 || room.length > NAME_LENGTH_MAX) {
-      throw new MisuseError('room', `must have 1 to ${NAME_LENGTH_MAX} characters`);
+    if (!isRoomName(room)) {
+      throw new MisuseError('room', `must have 1 to ${NAME_LENGTH_MAX} characters, valid`);
     }
     const { pingMillis = PING_MILLIS, retryMillisMax = RETRY_MILLIS_MAX } = options;
     checkMillis('pingMillis', pingMillis, 1);
@@ -190,7 +195,7 @@ class Member {
     }, timerMillis(pingMillis));
   }
 
-  #lost(why = 'no WebSocket'): void {
+  #lost(why = 'no WebSocket', isRefused = REFUSED.test(why)): void {
     const socket = this.#socket;
     this.#socket = undefined;
     this.#isJoined = false;
@@ -198,12 +203,13 @@ class Member {
     clearTimeout(this.#timer);
     if (this.#isOver) return;
     const error = new LinkError('ECONNREFUSED', `the server at ${this.#url.href}: ${why}`);
-    if (!this.#wasJoined && REFUSED.test(why)) return this.#refused(error);
+    if (isRefused && !this.#wasJoined) return this.#refused(error);
     this.#events.failed?.(error);
     this.#options.onLost?.(error);
-    this.#timer = setTimeout(() => this.open(), timerMillis(this.#retryMillis));
     const { retryMillisMax = RETRY_MILLIS_MAX } = this.#options;
-    this.#retryMillis = Math.min(2 * this.#retryMillis, retryMillisMax);
+    const millis = isRefused ? retryMillisMax : this.#retryMillis;
+    this.#timer = setTimeout(() => this.open(), timerMillis(millis));
+    this.#retryMillis = Math.min(2 * millis, retryMillisMax);
   }
 
   #refused(error: LinkError): void {
@@ -248,13 +254,9 @@ class Member {
       case 'absent':
         return this.#fail(message.id, `${message.to} is not in the room`);
       case 'refused':
-        return this.#refused(new LinkError('ECONNREFUSED', `${this.#label}: ${message.reason}`));
+        return this.#lost(`refused: ${message.reason}`, true);
       case 'pong':
     }
-  }
-
-  get #label(): string {
-    return `the server of the room "${this.#room}" refuses`;
   }
 
   #welcome(members: readonly string[]): void {

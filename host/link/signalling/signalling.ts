@@ -35,7 +35,7 @@ export interface RoomEvents {
   readonly joined?: () => void;
   /** An attempt to reach the server failed; another one follows. */
   readonly failed?: (error: LinkError) => void;
-  /** The server refuses this member; no attempt follows. */
+  /** The server refuses this member before its first `joined`; no attempt follows. */
   readonly refused?: (error: LinkError) => void;
 }
 
