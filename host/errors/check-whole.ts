@@ -18,20 +18,6 @@ export function checkWhole(name: string, value: number, least = 0, most = 2 ** 3
   throw mustBe(name, `a whole number from ${least} to ${most}`, value);
 }
 
-/** Returns a 32-bit number, signed or not. Throws MisuseError for another. */
-export function wholeU32(name: string, value: number): number {
-  // A bigint has no `>>>`.
-  if (typeof value === 'number' && (value >>> 0 === value || (value | 0) === value)) return value;
-  throw mustBe(name, 'a 32-bit number', value);
-}
-
-/** A whole number from 0 to 2^64 - 1, or MisuseError. */
-export function wholeU64(name: string, value: number | bigint): bigint {
-  const whole = typeof value === 'bigint' || Number.isSafeInteger(value);
-  if (whole && value >= 0 && value < 1n << 64n) return BigInt(value);
-  throw mustBe(name, 'a whole number from 0 to 2^64 - 1', value);
-}
-
 /** Throws MisuseError unless `value` is made of the bits of `kind`, which are in `every`. */
 export function checkBits(name: string, value: number, kind: string, every = 0xffffffff): void {
   if (Number.isInteger(value) && value >= 0 && value <= every && (value & ~every) === 0) return;

@@ -1,5 +1,6 @@
 /** Parts of a memory layout, and their encoding for the engine. */
-import { shown, wholeU32, wholeU64 } from '../../errors/check-whole.js';
+import { shown } from '../../errors/check-whole.js';
+import { wholeU32, wholeU64 } from '../../errors/whole-number.js';
 import {
   COMPOSITE_ENTRY_SIZE,
   INTERLEAVED_ENTRY_SIZE,

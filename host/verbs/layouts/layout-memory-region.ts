@@ -2,7 +2,8 @@
  * A region without memory of its own, `ibv_reg_mr(pd, NULL, 0, IBV_ACCESS_ZERO_BASED)`: its layout
  * says which bytes of other regions it is, in which order.
  */
-import { checkBits, wholeU64 } from '../../errors/check-whole.js';
+import { checkBits } from '../../errors/check-whole.js';
+import { wholeU64 } from '../../errors/whole-number.js';
 import {
   AccessFlag,
   Errno,

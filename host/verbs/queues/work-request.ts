@@ -1,5 +1,6 @@
 /** `ibv_send_wr`, `ibv_recv_wr`, `ibv_sge`, and how they are written into rings. */
-import { checkBits, mustBe, wholeU32, wholeU64 } from '../../errors/check-whole.js';
+import { checkBits, mustBe } from '../../errors/check-whole.js';
+import { wholeU32, wholeU64 } from '../../errors/whole-number.js';
 import {
   BindRequestLayout,
   PlacementType,

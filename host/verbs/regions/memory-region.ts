@@ -1,5 +1,6 @@
 /** `ibv_mr`: memory that keys give access to. */
-import { checkBits, mustBe, wholeU64 } from '../../errors/check-whole.js';
+import { checkBits, mustBe } from '../../errors/check-whole.js';
+import { wholeU64 } from '../../errors/whole-number.js';
 import type { AccessFlags } from '../enums.js';
 import { AccessFlag, ReregMrFlag, ReregisterParametersLayout, Errno } from '#build/abi.js';
 import { structAt } from '../../engine/struct.js';
