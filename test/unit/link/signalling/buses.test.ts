@@ -219,8 +219,8 @@ test('of too many members that joined during an outage of the bus, the last ones
   assert.equal([first.code, second.code], [undefined, undefined]);
 });
 
-test('offers that wait for a member follow it to another server', async () => {
-  const [one, two] = await twoSites();
+/** Members `near` and `far` of two servers have made offers 1 and 2 to `lost`, whose WebSocket ended. */
+async function offersToLost(one: Site, two: Site): Promise<[near: Client, far: Client]> {
   const near = await Client.join(one, 'near');
   const far = await Client.join(two, 'far');
   const lost = await Client.join(one, 'lost');
@@ -229,6 +229,12 @@ test('offers that wait for a member follow it to another server', async () => {
   await eventually(() => one.rooms.sessions === 1);
   near.offer('lost', '1');
   far.offer('lost', '2');
+  return [near, far];
+}
+
+test('offers that wait for a member follow it to another server', async () => {
+  const [one, two] = await twoSites();
+  const [near, far] = await offersToLost(one, two);
   await settle(100);
   const back = await Client.join(two, 'lost');
   await eventually(() => back.ids('offer').length === 2);
@@ -259,14 +265,7 @@ test('the last member of a server leaves it with the offers that wait', async ()
 
 test('offers that wait for a member are refused when it does not come back', async () => {
   const [one, two] = await twoSites({ returnMillis: 300 });
-  const near = await Client.join(one, 'near');
-  const far = await Client.join(two, 'far');
-  const lost = await Client.join(one, 'lost');
-  await eventually(() => far.knows('lost'));
-  lost.terminate();
-  await eventually(() => one.rooms.sessions === 1);
-  near.offer('lost', '1');
-  far.offer('lost', '2');
+  const [near, far] = await offersToLost(one, two);
   await eventually(() => near.of('absent').length === 1 && far.of('absent').length === 1);
   assert.equal(near.of('absent'), [{ kind: 'absent', to: 'lost', id: '1' }]);
   assert.equal(far.of('absent'), [{ kind: 'absent', to: 'lost', id: '2' }]);
