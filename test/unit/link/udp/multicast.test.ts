@@ -162,7 +162,9 @@ for (const Made of LINKS) {
   test(`${Made.name}: a port that another program has for itself is named`, async () => {
     const [a] = await openTwo(Made);
     const holder = createSocket('udp4');
-    await new Promise<void>((resolve) => void holder.bind(a.local.port, `${GROUP}`, resolve));
+    // In a worker of a cluster, a socket that is not exclusive shares its port.
+    const place = { port: a.local.port, address: `${GROUP}`, exclusive: true };
+    await new Promise<void>((resolve) => void holder.bind(place, resolve));
     const { code, message } = refused(() => a.link.join(GROUP));
     assert.is(code, 'EADDRINUSE');
     assert.ok(message.includes(`UDP port ${a.local.port}`), message);
