@@ -1,6 +1,7 @@
 /** A flood of foreign datagrams: the kernel drops them, and peers, old and new, are served. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ContextLayout, CountersLayout } from '#build/abi.js';
 import { FloodFilter } from '../../../../host/device/progress/flood-filter.js';
@@ -97,12 +98,23 @@ async function open(address: string, { mr }: Server) {
 
 const UC_READY = { pathMtu: Mtu.MTU_1024, rqPsn: 0 } as const;
 const PEERS = 20;
+/** Of the same packet, each lost to a full socket. */
+const SENDS_MAX = 5;
+
+/** Datagrams that found a full receive buffer: what a filter drops is not among them. */
+function overflows(): number {
+  const [names = [], values = []] = readFileSync('/proc/net/snmp', 'utf8')
+    .split('\n')
+    .filter((line) => line.startsWith('Udp:'))
+    .map((line) => line.split(' '));
+  return Number(values[names.indexOf('RcvbufErrors')]);
+}
 
 /** In INIT. */
 function ucQueuePair(context: Context, pd = context.allocPd(), cq = context.createCq(2)) {
   const qp = pd.createQp({
     ...{ qpType: QpType.UC, sendCq: cq, recvCq: cq },
-    cap: { maxSendWr: 1, maxRecvWr: 1, maxSendSge: 1, maxRecvSge: 1 },
+    cap: { maxSendWr: SENDS_MAX, maxRecvWr: 1, maxSendSge: 1, maxRecvSge: 1 },
   });
   qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
   return { context, cq, qp };
@@ -157,9 +169,8 @@ if (posix) {
       assert.is(flood.filteredLooks, 0);
     }));
 
-  test('of a peer that is connected in the middle of a flood no packet is lost', () =>
+  test('of a peer that is connected in the middle of a flood the filter loses no packet', () =>
     withServer(async (server, first) => {
-      let received = 0;
       await duringFlood(server, [first.qpn], async () => {
         await sleep(500);
         for (let count = 0; count < PEERS; count++) {
@@ -173,15 +184,20 @@ if (posix) {
           const [there, here] = [ends[0], ends[1]];
           there.qp.postRecv({ sgList: [] });
           here.qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
-          here.qp.postSend({ opcode: WrOpcode.SEND, sgList: [] });
-          // It arrives within milliseconds, or never.
           const wait = there.cq.wait(1);
-          received += (await Promise.race([wait, sleep(5000, [], { ref: false })])).length;
+          for (let sent = 1, length = 0; length === 0; sent++) {
+            const before = overflows();
+            here.qp.postSend({ opcode: WrOpcode.SEND, sgList: [] });
+            // It arrives within milliseconds, or never.
+            ({ length } = await Promise.race([wait, sleep(2000, [], { ref: false })]));
+            // Beside much other work the flood can fill the socket before the filter is attached.
+            const isFull = overflows() > before && sent < SENDS_MAX;
+            assert.ok(length === 1 || isFull, `packet ${sent} of peer ${count} was lost`);
+          }
           there.qp.destroy();
           await peer.close();
         }
       });
-      assert.is(received, PEERS);
     }));
 
   test('the search among thousands of queue pairs keeps no connection waiting', () =>
