@@ -1,6 +1,5 @@
 /** Delays for the timers of the event loop. */
-import { shown } from '../errors/check-whole.js';
-import { MisuseError } from '../errors/errors.js';
+import { mustBe } from '../errors/check-whole.js';
 
 /** The longest delay of a timer, 2^31 - 1 milliseconds (24.8 days). */
 export const TIMER_MILLIS_MAX = 2 ** 31 - 1;
@@ -19,5 +18,5 @@ export function timerMillis(millis: number): number {
 export function checkMillis(name: string, value: number, least = 0): void {
   if (typeof value === 'number' && value >= least && value <= TIMER_MILLIS_MAX) return;
   const range = `from ${least} to ${TIMER_MILLIS_MAX}`;
-  throw new MisuseError(name, `must be a number of milliseconds ${range}, got ${shown(value)}`);
+  throw mustBe(name, `a number of milliseconds ${range}`, value);
 }

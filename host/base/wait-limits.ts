@@ -1,5 +1,5 @@
 /** The ends of a wait: a timeout and an AbortSignal. */
-import { MisuseError } from '../errors/errors.js';
+import { mustBe } from '../errors/check-whole.js';
 import { checkKeys } from './options.js';
 import { checkMillis, timerMillis } from './timer.js';
 
@@ -15,7 +15,7 @@ export interface WaitLimits {
 export function checkLimits({ timeout, signal }: WaitLimits): void {
   if (timeout !== undefined) checkMillis('timeout', timeout);
   if (signal !== undefined && !(signal instanceof AbortSignal)) {
-    throw new MisuseError('signal', `must be an AbortSignal, got ${typeof signal}`);
+    throw mustBe('signal', 'an AbortSignal', signal);
   }
 }
 

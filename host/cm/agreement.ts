@@ -4,7 +4,7 @@
  */
 import { MULTICAST_QPN, Mtu, QpType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
-import { checkWhole, shown } from '../errors/check-whole.js';
+import { checkWhole, mustBe } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { keepsBytes } from '../link/integrity.js';
@@ -94,8 +94,7 @@ export function checkOptions(options: CmOptions): void {
 export function checkKeepAlive(millis: number): void {
   checkWhole('keepAliveMillis', millis, ...OPTION_RANGES.keepAliveMillis);
   if (millis === 0 || millis >= KEEP_ALIVE_MILLIS_MIN) return;
-  const rule = `must be 0 (off) or at least ${KEEP_ALIVE_MILLIS_MIN}, got ${shown(millis)}`;
-  throw new MisuseError('keepAliveMillis', rule);
+  throw mustBe('keepAliveMillis', `0 (off) or at least ${KEEP_ALIVE_MILLIS_MIN}`, millis);
 }
 
 const NOTHING = new Uint8Array(0);

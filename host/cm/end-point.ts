@@ -3,7 +3,7 @@
  * (rdma/rdma_verbs.h: messages without work requests to fill in), multicast groups, names that it
  * resolves.
  */
-import { shown } from '../errors/check-whole.js';
+import { mustBe, shown } from '../errors/check-whole.js';
 import { AccessFlag, QpType, SendFlag, WrOpcode } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -89,7 +89,7 @@ export abstract class EndPoint implements ManagedId {
     readonly portSpace: number,
   ) {
     if (!Object.values<number>(PortSpace).includes(portSpace)) {
-      throw new MisuseError('portSpace', `must be a PortSpace, got ${shown(portSpace)}`);
+      throw mustBe('portSpace', 'a PortSpace', portSpace);
     }
     this.#manager = Manager.of(context);
   }
@@ -136,10 +136,7 @@ export abstract class EndPoint implements ManagedId {
     checkInit('createQp', attributes, 'cqe');
     const qpType = attributes.qpType ?? (this.isDatagram ? QpType.UD : QpType.RC);
     if ((qpType === QpType.UD) !== this.isDatagram) {
-      throw new MisuseError(
-        'qpType',
-        `must be UD in PortSpace.UDP, and only there, got ${shown(qpType)}`,
-      );
+      throw mustBe('qpType', 'UD in PortSpace.UDP, and only there', qpType);
     }
     const { cqe, ...given } = attributes;
     const made: CompletionQueue[] = [];
@@ -193,11 +190,10 @@ export abstract class EndPoint implements ManagedId {
     const gid = parseGid('group', addr);
     if (!this.isDatagram)
       throw new MisuseError('id', `must be of PortSpace.UDP, got ${this.portSpace}`);
-    if (!gid.isMulticast)
-      throw new MisuseError('group', `must be a multicast address, got ${shown(addr)}`);
+    if (!gid.isMulticast) throw mustBe('group', 'a multicast address', addr);
     const receives = joinFlags === McJoinFlag.FULLMEMBER;
     if (!receives && joinFlags !== McJoinFlag.SENDONLY_FULLMEMBER)
-      throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${shown(joinFlags)}`);
+      throw mustBe('joinFlags', 'a McJoinFlag', joinFlags);
     const { info } = this.context.device;
     checkMulticast('joinMulticastEx', info);
     checkFamily(gid, info);

@@ -1,7 +1,7 @@
 /** The way of a queue pair through its states, as a connection is made (man rdma_create_qp). */
-import { shown } from '../errors/check-whole.js';
+import { mustBe } from '../errors/check-whole.js';
 import { AccessFlag, QpState, QpType } from '#build/abi.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { RefusalError } from '../errors/errors.js';
 import type { AddressAttributes } from '../verbs/queues/address-attributes.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import type { QpAttributes } from '../verbs/queues/queue-pair-attributes.js';
@@ -47,7 +47,7 @@ export function attributesOf(
     return { ...common, ...(isDatagram ? { qkey: RDMA_UDP_QKEY } : { qpAccessFlags: ACCESS }) };
   }
   if (qpState !== QpState.RTR && qpState !== QpState.RTS) {
-    throw new MisuseError('qpState', `must be INIT, RTR or RTS, got ${shown(qpState)}`);
+    throw mustBe('qpState', 'INIT, RTR or RTS', qpState);
   }
   if (isDatagram) return qpState === QpState.RTR ? { qpState } : { qpState, sqPsn: 0 };
   if (!agreement) {

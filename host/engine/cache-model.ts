@@ -3,7 +3,7 @@
  * tables of pages (MTT): how often would it have had what a look-up asks for? It counts every
  * access of the engine and changes nothing (assembly/region/cache-model.ts).
  */
-import { shown } from '../errors/check-whole.js';
+import { mustBe } from '../errors/check-whole.js';
 import { CACHE_ACCESS_SIZE, CacheModelConfigLayout, CacheModelLayout } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError } from '../errors/errors.js';
@@ -59,10 +59,7 @@ export class CacheModel {
     checkEntries('mttEntries', mttEntries, mttWays);
     const pageShift = Math.log2(pageBytes);
     if (!Number.isInteger(pageShift) || pageShift < 12 || pageShift > 30) {
-      throw new MisuseError(
-        'pageBytes',
-        `must be a power of two from 4096 on, got ${shown(pageBytes)}`,
-      );
+      throw mustBe('pageBytes', 'a power of two from 4096 on', pageBytes);
     }
     if (!Number.isInteger(traceMax) || traceMax < 0 || traceMax > TRACE_MAX) {
       throw new MisuseError('traceMax', `must be a whole number up to ${TRACE_MAX}`);

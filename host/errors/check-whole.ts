@@ -33,5 +33,5 @@ export function checkFunction(name: string, value: unknown): void {
 /** Throws MisuseError unless `value` is true or false. */
 export function checkFlag(name: string, value: boolean): void {
   if (typeof value === 'boolean') return;
-  throw new MisuseError(name, `must be true or false, got ${typeof value} ${String(value)}`);
+  throw mustBe(name, 'true or false', value);
 }

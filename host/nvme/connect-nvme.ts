@@ -1,5 +1,5 @@
 /** `nvme connect -t rdma` and `nvme discover -t rdma`, for programs. */
-import { shown } from '../errors/check-whole.js';
+import { mustBe } from '../errors/check-whole.js';
 import { checkKeys } from '../base/options.js';
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { openTowards } from '../cm/connection-device.js';
@@ -126,10 +126,7 @@ export async function connectNvme(
   for (const [name, value, least, most] of ranges) {
     const isWhole = Number.isInteger(value) || value === Infinity;
     if (!isWhole || value < least || value > most) {
-      throw new MisuseError(
-        name,
-        `must be a whole number from ${least} to ${most}, got ${shown(value)}`,
-      );
+      throw mustBe(name, `a whole number from ${least} to ${most}`, value);
     }
   }
   const dhchap =

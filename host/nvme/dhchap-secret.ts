@@ -3,7 +3,7 @@
  * 8.3.5.5.7): `DHHC-1:hh:base64(key | CRC-32 of the key):`. `hh` selects the transform: 00 none,
  * 01 SHA-256, 02 SHA-384, 03 SHA-512.
  */
-import { shown } from '../errors/check-whole.js';
+import { mustBe } from '../errors/check-whole.js';
 import { createHmac } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { MisuseError } from '../errors/errors.js';
@@ -67,10 +67,7 @@ export function makeDhchapSecret(transform: DhchapHash | 'none' = 'sha256'): str
     if (name === transform) return formatDhchapSecret({ transform: id, key: randomOf(bytes) });
   }
   if (transform === 'none') return formatDhchapSecret({ transform: 0, key: randomOf(32) });
-  throw new MisuseError(
-    'transform',
-    `must be one of none, sha256, sha384 or sha512, got ${shown(transform)}`,
-  );
+  throw mustBe('transform', 'one of none, sha256, sha384 or sha512', transform);
 }
 
 /** The key of responses: bound to the name of the host or subsystem that has the secret. */

@@ -1,7 +1,8 @@
 /** Options and events of a target. */
 import { checkArray, checkKeys } from '../base/options.js';
 import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
-import { checkWhole, shown } from '../errors/check-whole.js';
+import { checkMember } from '../errors/check-member.js';
+import { checkWhole, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DISCOVERY_NQN } from './constants.js';
 import type { NvmeTargetDhchap } from './dhchap-options.js';
@@ -128,14 +129,14 @@ export function checkTargetOptions(options: NvmeTargetOptions): void {
   if (nqn === DISCOVERY_NQN)
     throw new MisuseError('nqn', `must not be that of discovery services, got ${shown(nqn)}`);
   if (blockBytes !== 512 && blockBytes !== 4096) {
-    throw new MisuseError('blockBytes', `must be 512 or 4096, got ${shown(blockBytes)}`);
+    throw mustBe('blockBytes', '512 or 4096', blockBytes);
   }
-  if (inCapsuleBytes % 16 !== 0)
-    throw new MisuseError(
-      'inCapsuleBytes',
-      `must be a multiple of 16, got ${shown(inCapsuleBytes)}`,
-    );
-  if (options.store.length < blockBytes)
+  if (inCapsuleBytes % 16 !== 0) throw mustBe('inCapsuleBytes', 'a multiple of 16', inCapsuleBytes);
+  const stores = 'an NvmeStore, as new NvmeRamStore(context, bytes)';
+  for (const method of ['read', 'write', 'writeZeroes', 'flush', 'close'] as const) {
+    checkMember('store', options.store, method, stores);
+  }
+  if (!(options.store.length >= blockBytes))
     throw new MisuseError(
       'store',
       `must have a block of ${blockBytes} bytes, got ${options.store.length}`,

@@ -2,7 +2,7 @@
  * A remote namespace, as its host uses it: reads and writes blocks between the device's memory and
  * the target, each command with a region of a pool (seed 002). One I/O queue a volume.
  */
-import { shown } from '../errors/check-whole.js';
+import { mustBe } from '../errors/check-whole.js';
 import { followAddress } from '../cm/follow-address.js';
 import type { CancelTimer } from '../device/clock.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -273,10 +273,10 @@ export class NvmeVolume {
     const isWhole = typeof lba === 'bigint' || Number.isSafeInteger(lba);
     const first = isWhole ? BigInt(lba) : -1n;
     if (first < 0n) {
-      throw new MisuseError('lba', `must be a whole number from 0 on, got ${shown(lba)}`);
+      throw mustBe('lba', 'a whole number from 0 on', lba);
     }
     if (!Number.isInteger(blocks) || blocks < 1) {
-      throw new MisuseError('blocks', `must be a whole number from 1 on, got ${shown(blocks)}`);
+      throw mustBe('blocks', 'a whole number from 1 on', blocks);
     }
     return first;
   }

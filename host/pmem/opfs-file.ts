@@ -3,7 +3,7 @@
  * the law of pmem-file.ts: created under another name, checked, locked, grown. Runs in a Worker,
  * because only Workers get sync access handles.
  */
-import { shown } from '../errors/check-whole.js';
+import { mustBe } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import {
   DATA_OFFSET,
@@ -255,7 +255,7 @@ function refusalOf(error: unknown, name: string): Error {
     case QUOTA_ERROR:
       return refusal('ENOSPC', `there is no room for ${name}: take fewer bytes`);
     case 'TypeError':
-      return new MisuseError('path', `must be a valid file name, got ${shown(name)}`);
+      return mustBe('path', 'a valid file name', name);
     default:
       return refusal('EIO', `${name}: ${message}`);
   }

@@ -5,7 +5,7 @@
 import { Errno } from '#build/abi.js';
 import { checkKeys, checkObject } from '../base/options.js';
 import { checkOpen } from '../device/device.js';
-import { checkFunction, checkWhole, shown } from '../errors/check-whole.js';
+import { checkFunction, checkWhole, mustBe } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
@@ -61,7 +61,7 @@ export class FmrPool {
     const { weight = 1, name = '' } = options;
     checkWhole('numMr', numMr, 0, this.params.mrsMax);
     if (!(weight > 0 && weight < Infinity)) {
-      throw new MisuseError('weight', `must be a number above 0, got ${shown(weight)}`);
+      throw mustBe('weight', 'a number above 0', weight);
     }
     checkFunction('reclaim', options.reclaim);
     const place = this.#member.table.addUser(numMr, weight, name);

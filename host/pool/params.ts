@@ -1,7 +1,6 @@
 /** Parameters of a pool, and the number of regions that a workload needs. */
 import { checkKeys, checkObject } from '../base/options.js';
-import { checkFunction, checkWhole, shown } from '../errors/check-whole.js';
-import { MisuseError } from '../errors/errors.js';
+import { checkFunction, checkWhole, mustBe } from '../errors/check-whole.js';
 
 /** Events of a pool, for logs and plots. */
 export interface FmrPoolEvent {
@@ -95,7 +94,7 @@ export function regionsFor(workload: Workload): number {
     requestBytes,
   })) {
     if (!(value > 0 && value < Infinity)) {
-      throw new MisuseError(name, `must be a number above 0, got ${shown(value)}`);
+      throw mustBe(name, 'a number above 0', value);
     }
   }
   return Math.max(1, Math.ceil((linkBytesPerSecond / requestBytes) * (responseMicros / 1e6)));
@@ -129,7 +128,7 @@ export function checkParams(params: FmrPoolParams): CheckedParams {
     monitorMicros = 1000,
     onEvent,
   } = params;
-  if (typeof ulp !== 'string') throw new MisuseError('ulp', `must be text, got ${shown(ulp)}`);
+  if (typeof ulp !== 'string') throw mustBe('ulp', 'text', ulp);
   checkWhole('maxLength', maxLength, 1, 2 ** 32 - 1);
   checkWhole('mrsMax', mrsMax, 1, 2 ** 24);
   checkWhole('mrsMin', mrsMin, 0, mrsMax);

@@ -4,7 +4,7 @@ import { openTowards } from '../cm/connection-device.js';
 import { checkAuth, copyAuth, type AuthOptions, type AuthRule } from '../cm/auth-option.js';
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
-import { checkFunction, checkWhole, shown } from '../errors/check-whole.js';
+import { checkFunction, checkWhole, mustBe } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { localAddressTowards } from '../link/interface.js';
@@ -77,7 +77,7 @@ function checkOptions(options: RdsNodeOptions): void {
   const { log, accessFile } = options;
   checkFunction('log', log);
   if (accessFile === undefined || typeof accessFile === 'string') return;
-  throw new MisuseError('accessFile', `must be a path, got ${shown(accessFile)}`);
+  throw mustBe('accessFile', 'a path', accessFile);
 }
 
 /** A device’s node of reliable datagrams: its paths, ports and settings. */

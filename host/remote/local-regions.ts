@@ -1,7 +1,7 @@
 /** The memory that a side shares: from what an application names to registered regions. */
 import { AccessFlag } from '#build/abi.js';
 import { checkKeys, checkObject } from '../base/options.js';
-import { checkWhole, shown } from '../errors/check-whole.js';
+import { checkWhole, mustBe } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { LayoutBase } from '../verbs/layouts/layouts.js';
 import type { MrLayoutInterleaved } from '../verbs/layouts/layout-list.js';
@@ -174,10 +174,7 @@ function rightBits(argument: string, rights: readonly Right[] = ['read', 'write'
   }
   for (const right of rights) {
     if (!(right in BITS)) {
-      throw new MisuseError(
-        `${argument}.rights`,
-        `must be of read, write, atomic, got ${shown(right)}`,
-      );
+      throw mustBe(`${argument}.rights`, 'of read, write, atomic', right);
     }
     bits |= BITS[right];
   }

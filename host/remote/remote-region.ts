@@ -1,6 +1,6 @@
 /** A named region of the peer: one-sided reads, writes and atomics. */
 import { tagOf } from '../errors/type-tag.js';
-import { shown } from '../errors/check-whole.js';
+import { mustBe, shown } from '../errors/check-whole.js';
 import { PlacementType, WrOpcode } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
@@ -188,10 +188,7 @@ export class RemoteRegion implements RemoteKey {
     options: RequestOptions = NO_LIMITS,
   ): Promise<bigint> {
     if (typeof addend !== 'bigint' || addend > U64_MAX || addend < -(1n << 63n)) {
-      throw new MisuseError(
-        'addend',
-        `must be a bigint from -2^63 to 2^64 - 1, got ${typeof addend} ${String(addend)}`,
-      );
+      throw mustBe('addend', 'a bigint from -2^63 to 2^64 - 1', addend);
     }
     const values = [BigInt.asUintN(64, addend), 0n] as const;
     return this.#atomic('fetchAdd', WrOpcode.ATOMIC_FETCH_AND_ADD, offset, values, options);
@@ -328,8 +325,5 @@ function isDetached(value: unknown): boolean {
 
 function wordOf(argument: string, value: bigint): bigint {
   if (typeof value === 'bigint' && value >= 0n && value <= U64_MAX) return value;
-  throw new MisuseError(
-    argument,
-    `must be a bigint from 0 to 2^64 - 1, got ${typeof value} ${String(value)}`,
-  );
+  throw mustBe(argument, 'a bigint from 0 to 2^64 - 1', value);
 }

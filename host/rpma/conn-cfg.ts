@@ -1,5 +1,6 @@
 /** `rpma_conn_cfg`: queue sizes and completion channels of a connection. */
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
+import { checkMember } from '../errors/check-member.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { MAX_CQE, MAX_QP_WR } from '../verbs/limits.js';
@@ -82,6 +83,7 @@ export class ConnCfg {
 
   /** `rpma_conn_cfg_set_srq`: receives come from there. */
   setSrq(srq: Srq): void {
+    checkMember('srq', srq, 'getRcq', 'an Srq');
     this.#srq = srq;
   }
 
@@ -124,4 +126,9 @@ export class ConnCfg {
 /** `rpma_conn_cfg_new`. */
 export function connCfgNew(): ConnCfg {
   return new ConnCfg();
+}
+
+/** Throws MisuseError for another object. */
+export function checkCfg(cfg: unknown): void {
+  checkMember('cfg', cfg, 'getDoubledFlushIcrc', 'a ConnCfg');
 }

@@ -1,5 +1,6 @@
 /** `rpma_conn`: a connection, and the operations on the other side's memory. */
-import { shown } from '../errors/check-whole.js';
+import { checkMember } from '../errors/check-member.js';
+import { mustBe } from '../errors/check-whole.js';
 import { WrOpcode } from '#build/abi.js';
 import type { CmId } from '../cm/cm-id.js';
 import { connectErrorOf, type ConnectError } from '../cm/connect-error.js';
@@ -102,6 +103,7 @@ export class Conn {
 
   /** `rpma_conn_apply_remote_peer_cfg`: applies the configuration that the peer declared. */
   applyRemotePeerCfg(pcfg: PeerCfg): void {
+    checkMember('pcfg', pcfg, 'getDirectWriteToPmem', 'a PeerCfg');
     this.#isDirectWriteToPmem = pcfg.getDirectWriteToPmem();
   }
 
@@ -232,7 +234,7 @@ export class Conn {
     checkFlags(flags);
     if (src.length !== 8) throw new MisuseError('src', `must be 8 bytes, got ${src.length}`);
     if (dstOffset % ATOMIC_WRITE_ALIGNMENT !== 0) {
-      throw new MisuseError('dstOffset', `must be a multiple of 8, got ${shown(dstOffset)}`);
+      throw mustBe('dstOffset', 'a multiple of 8', dstOffset);
     }
     const isNative = this.flushMethod === 'native';
     this.#post(atomicWrite(isNative, dst, dstOffset, src, flags, opContext));
@@ -381,7 +383,7 @@ export class Conn {
 
 function checkFlags(flags: number): void {
   if (flags !== Flag.COMPLETION_ON_ERROR && flags !== Flag.COMPLETION_ALWAYS) {
-    throw new MisuseError('flags', `must be a Flag, got ${shown(flags)}`);
+    throw mustBe('flags', 'a Flag', flags);
   }
 }
 

@@ -4,7 +4,7 @@ import type { CmId } from '../cm/cm-id.js';
 import { CmEventType } from '../cm/enums.js';
 import type { EventChannel } from '../cm/event-channel.js';
 import { MisuseError } from '../errors/errors.js';
-import { ConnCfg } from './conn-cfg.js';
+import { ConnCfg, checkCfg } from './conn-cfg.js';
 import { ConnReq } from './conn-req.js';
 import type { PeerResources } from './conn-queues.js';
 import { RpmaError } from './errors.js';
@@ -49,6 +49,7 @@ export class Ep {
    * the request is rejected.
    */
   async nextConnReq(cfg: ConnCfg = new ConnCfg()): Promise<ConnReq> {
+    checkCfg(cfg);
     if (cfg.getAuth() && !this.#auth) {
       const rule = 'requires auth of the end point: set it in peer.epListen(…, { auth })';
       throw new MisuseError('cfg', rule);

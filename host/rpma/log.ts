@@ -1,6 +1,5 @@
 /** The log of librpma: messages to a function that the application sets. */
-import { shown } from '../errors/check-whole.js';
-import { MisuseError } from '../errors/errors.js';
+import { mustBe } from '../errors/check-whole.js';
 
 /** `enum rpma_log_level`: each includes those before it. */
 export const LogLevel = Object.freeze({
@@ -28,7 +27,7 @@ let logFunction: LogFunction | undefined;
 export function logSetThreshold(threshold: number, level: number): void {
   checkThreshold(threshold);
   if (!Object.values<number>(LogLevel).includes(level)) {
-    throw new MisuseError('level', `must be a LogLevel, got ${shown(level)}`);
+    throw mustBe('level', 'a LogLevel', level);
   }
   thresholds[threshold as 0 | 1] = level;
 }
@@ -54,6 +53,6 @@ export function log(level: number, where: string, message: string): void {
 
 function checkThreshold(threshold: number): void {
   if (threshold !== LogThreshold.THRESHOLD && threshold !== LogThreshold.AUX) {
-    throw new MisuseError('threshold', `must be a LogThreshold, got ${shown(threshold)}`);
+    throw mustBe('threshold', 'a LogThreshold', threshold);
   }
 }

@@ -4,7 +4,7 @@ import { copyAuth } from '../cm/auth-option.js';
 import { createEventChannel } from '../cm/event-channel.js';
 import { checkContext, type Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import { ConnCfg } from './conn-cfg.js';
+import { ConnCfg, checkCfg } from './conn-cfg.js';
 import { ConnReq } from './conn-req.js';
 import { Ep, type EpOptions } from './ep.js';
 import { MrLocal } from './mr.js';
@@ -40,6 +40,7 @@ export class Peer {
     cfg: ConnCfg = new ConnCfg(),
     udpPort?: number,
   ): Promise<ConnReq> {
+    checkCfg(cfg);
     const target = await targetOf(addr, port, cfg.getTimeout());
     return ConnReq.towards(this, udpPort === undefined ? target : { ...target, udpPort }, cfg);
   }

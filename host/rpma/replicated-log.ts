@@ -8,7 +8,7 @@
  * 16   records: 4 length | 4 check (FNV-1a of length and bytes) | bytes, to a multiple of 8
  * ```
  */
-import { checkWhole, shown } from '../errors/check-whole.js';
+import { checkWhole, mustBe } from '../errors/check-whole.js';
 import { checkBytes } from '../errors/check-bytes.js';
 import { WcStatus } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
@@ -92,7 +92,7 @@ export class ReplicatedLog {
     if (replicas.length === 0)
       throw new MisuseError('replicas', `must have at least one, got ${replicas.length}`);
     if (!(Number.isInteger(quorum) && quorum >= 1 && quorum <= replicas.length)) {
-      throw new MisuseError('quorum', `must be 1 to ${replicas.length}, got ${shown(quorum)}`);
+      throw mustBe('quorum', `1 to ${replicas.length}`, quorum);
     }
     for (const { mr, offset } of replicas) {
       if (offset % 8 !== 0) throw new MisuseError('offset', `must be a multiple of 8: ${offset}`);
@@ -104,10 +104,7 @@ export class ReplicatedLog {
     }
     const { end = LOG_HEADER_BYTES } = options;
     if (!(Number.isInteger(end) && end % 8 === 0 && end >= LOG_HEADER_BYTES && end <= bytes)) {
-      throw new MisuseError(
-        'end',
-        `must be a multiple of 8 from 16 to ${bytes}, got ${shown(end)}`,
-      );
+      throw mustBe('end', `a multiple of 8 from 16 to ${bytes}`, end);
     }
     this.#tail = image ? recoverLog(image.subarray(0, bytes)).end : end;
     this.#memory = peer.context.alloc(bytes);

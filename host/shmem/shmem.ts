@@ -4,7 +4,7 @@
  */
 import { cpus } from 'node:os';
 import type { WaitLimits } from '../base/wait-limits.js';
-import { checkWhole, shown } from '../errors/check-whole.js';
+import { checkWhole, mustBe } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Atomic, type Peer, type Word } from './peer.js';
 import {
@@ -142,7 +142,7 @@ export class Shmem {
   /** `shmem_align`: at a multiple of `alignment`, a power of two. */
   async align(alignment: number, length: number): Promise<Uint8Array> {
     if (!Number.isInteger(Math.log2(alignment))) {
-      throw new MisuseError('alignment', `must be a power of two, got ${shown(alignment)}`);
+      throw mustBe('alignment', 'a power of two', alignment);
     }
     return this.#allocated(this.#alloc(length, Math.max(64, alignment)), length);
   }
@@ -566,7 +566,7 @@ export class Shmem {
     this.#world.checkOpen();
     const peer = this.#world.peers[pe];
     if (peer) return peer;
-    throw new MisuseError('pe', `must be a number from 0 to ${this.nPes - 1}, got ${shown(pe)}`);
+    throw mustBe('pe', `a number from 0 to ${this.nPes - 1}`, pe);
   }
 
   #alloc(length: number, alignment: number): number {

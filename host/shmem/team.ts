@@ -1,6 +1,6 @@
 /** Teams of PEs, and what a team does together (OpenSHMEM 1.5, 9.4 and 9.9). */
 import { checkWait, type WaitLimits } from '../base/wait-limits.js';
-import { checkWhole, shown } from '../errors/check-whole.js';
+import { checkWhole, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { reducers, type Reducer } from './reduce.js';
 import { bytesOf, copyOf, offsetOf, type Element, type SymmetricArray } from './symmetric.js';
@@ -353,7 +353,7 @@ export class ShmemTeam {
   #rank(pe: number): number {
     const rank = this.#ranks[pe] ?? NO_PE;
     if (rank === NO_PE) {
-      throw new MisuseError('pe', `must be a number from 0 to ${this.nPes - 1}, got ${shown(pe)}`);
+      throw mustBe('pe', `a number from 0 to ${this.nPes - 1}`, pe);
     }
     return rank;
   }

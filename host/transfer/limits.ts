@@ -1,6 +1,7 @@
 /** Limits of a store of received files, wherever the files are. */
 import { formatBytes } from '../base/format-bytes.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { mustBe } from '../errors/check-whole.js';
+import { RefusalError } from '../errors/errors.js';
 
 /** Unfinished files; the one that waits longest goes when another one comes. */
 const UNFINISHED_MAX = 64;
@@ -15,7 +16,7 @@ export function checkStoreLimits(limits: {
   for (const name of ['quotaBytes', 'expireMillis'] as const) {
     const value: unknown = limits[name];
     if (value === undefined || (typeof value === 'number' && value >= 0)) continue;
-    throw new MisuseError(name, `must be a number from 0 on, got ${typeof value} ${String(value)}`);
+    throw mustBe(name, 'a number from 0 on', value);
   }
 }
 

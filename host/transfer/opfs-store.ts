@@ -1,7 +1,7 @@
 /** Received files in the origin private file system of a page. */
-import { shown } from '../errors/check-whole.js';
+import { mustBe } from '../errors/check-whole.js';
 import { checkKeys } from '../base/options.js';
-import { MisuseError, RefusalError, VerbenaError } from '../errors/errors.js';
+import { RefusalError, VerbenaError } from '../errors/errors.js';
 import { QUOTA_ERROR } from '../pmem/sync-access.js';
 import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
 import type { FileStore } from './file-store.js';
@@ -282,7 +282,7 @@ export function opfsStore(options: OpfsStoreOptions = {}): OpfsStore {
   checkStoreLimits(options);
   const { directory = 'received' } = options;
   if (typeof directory !== 'string' || !/^[^/\\]+$/.test(directory) || /^\.\.?$/.test(directory)) {
-    throw new MisuseError('directory', `must be a name without a path, got ${shown(directory)}`);
+    throw mustBe('directory', 'a name without a path', directory);
   }
   return new OpfsStore(options);
 }

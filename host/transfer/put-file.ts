@@ -6,7 +6,7 @@ import type { AuthOptions } from '../cm/auth-option.js';
 import type { ConnectError } from '../cm/connect-error.js';
 import { RejectReason } from '../cm/enums.js';
 import { checkMember } from '../errors/check-member.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkFunction, checkWhole, mustBe } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { ROCE_PORT } from '../link/link.js';
 import type { Context } from '../verbs/context.js';
@@ -115,12 +115,6 @@ function hostOf(address: ReceiverAddress): string {
   throw new MisuseError('receiver', `${rule}, got ${host === '' ? 'no text' : typeof address}`);
 }
 
-/** Throws MisuseError unless it is left out or a function. */
-export function checkCallback(name: string, value: unknown): void {
-  if (value === undefined || typeof value === 'function') return;
-  throw new MisuseError(name, `must be a function, got ${typeof value} ${String(value)}`);
-}
-
 function checkOptions(file: BlobLike | string, options: PutFileOptions): void {
   checkObject('putFile', options, 'options');
   checkKeys('putFile', options, OPTIONS);
@@ -131,11 +125,11 @@ function checkOptions(file: BlobLike | string, options: PutFileOptions): void {
     throw new MisuseError('file', `must be a Blob, a File, or a path in Node; ${remedy}`);
   }
   if (options.name !== undefined && typeof options.name !== 'string') {
-    throw new MisuseError('name', `must be text, got ${typeof options.name}`);
+    throw mustBe('name', 'text', options.name);
   }
   checkLimits(options.signal === undefined ? {} : { signal: options.signal });
-  checkCallback('onProgress', options.onProgress);
-  checkCallback('onNote', options.onNote);
+  checkFunction('onProgress', options.onProgress);
+  checkFunction('onNote', options.onNote);
   const { pieceBytes = PIECE_BYTES, retries = RETRIES, outageMillis = OUTAGE_MILLIS } = options;
   checkWhole('pieceBytes', pieceBytes, PIECE_BYTES_MIN, PIECE_BYTES_MAX);
   checkWhole('retries', retries, 0, TIMER_MILLIS_MAX);

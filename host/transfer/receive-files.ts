@@ -2,12 +2,11 @@
 import { checkKeys, checkObject } from '../base/options.js';
 import type { AuthOptions } from '../cm/auth-option.js';
 import { checkMember } from '../errors/check-member.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import { MisuseError, VerbenaError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import { FileReceiver, type FileReceiverEvents } from './file-receiver.js';
 import type { FileStore } from './file-store.js';
-import { checkCallback } from './put-file.js';
 
 /** A file that is complete. */
 export interface ReceivedFile {
@@ -111,7 +110,7 @@ function guarded(options: ReceiveFilesOptions): Callbacks {
     };
   const { onFile, onProgress, onUnfinished, onRefused } = options;
   const calls = { onFile, onProgress, onUnfinished, onRefused };
-  for (const [name, call] of Object.entries(calls)) checkCallback(name, call);
+  for (const [name, call] of Object.entries(calls)) checkFunction(name, call);
   const wrapped = Object.entries(calls).flatMap(([name, call]) =>
     call === undefined ? [] : [[name, guard(call as (...given: unknown[]) => void)] as const],
   );

@@ -2,7 +2,7 @@
  * `ibv_open_device` and what hangs off a context: memory, protection domains, completion queues,
  * limits, counters and asynchronous events.
  */
-import { shown } from '../errors/check-whole.js';
+import { mustBe } from '../errors/check-whole.js';
 import { AsyncEventName, CountersLayout, QpState } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
 import type { DeviceShare, ShareOptions } from '../device/sharing/thread-share.js';
@@ -413,7 +413,7 @@ export class Context {
    * MisuseError.
    */
   initAhFromWc(portNum: number, wc: WorkCompletion, grh: Uint8Array): AddressAttributes {
-    if (portNum !== 1) throw new MisuseError('portNum', `must be 1, got ${shown(portNum)}`);
+    if (portNum !== 1) throw mustBe('portNum', '1', portNum);
     return addressOfSender(wc, grh);
   }
 

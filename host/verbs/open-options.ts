@@ -1,6 +1,6 @@
 /** The options of `openDevice` that are no limits: their types, and which need a name. */
 import { checkObject } from '../base/options.js';
-import { checkFlag, shown } from '../errors/check-whole.js';
+import { checkFlag, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** Options of a device that processes share. */
@@ -36,11 +36,10 @@ export function checkOpenOptions(options: object): void {
     throw new MisuseError(argument, `openDevice: must be a string, got ${shown(value)}`);
   }
   if (spinMicros !== undefined && !(Number.isFinite(spinMicros) && (spinMicros as number) >= 0)) {
-    throw new MisuseError('spinMicros', `must be a number from 0 on, got ${shown(spinMicros)}`);
+    throw mustBe('spinMicros', 'a number from 0 on', spinMicros);
   }
   if (progress !== undefined && !PROGRESS.includes(progress)) {
-    const rule = `must be 'thread', 'poll' or 'inline', got ${shown(progress)}`;
-    throw new MisuseError('progress', rule);
+    throw mustBe('progress', "'thread', 'poll' or 'inline'", progress);
   }
   const vain = OF_A_NAME.find((one) => values[one] !== undefined);
   if (name !== undefined || vain === undefined) return;

@@ -8,6 +8,8 @@ import { root } from '../support/paths.js';
 
 /** The class whose first argument is the name of an argument, and those where it is an errno. */
 const MISUSE = 'MisuseError';
+/** Returns one, of a name, a kind and a value. */
+const MUST_BE = 'mustBe';
 const REFUSAL = new Set(['RefusalError', 'LinkError', 'ReregMrError', 'MeshError', 'ConnectError']);
 /** Its second argument is a Reason, which has a rule and a remedy by its type. */
 const REMOTE = 'RemoteError';
@@ -72,6 +74,10 @@ function* errorsOf(file: string): Iterable<Found> {
     };
     if (ts.isPropertyAssignment(node) && BY_ERRNO.test(node.name.getText())) {
       if (/^host\/verbs\//.test(file)) add('refuse', '#: ', textOf(node.initializer));
+    }
+    if (ts.isCallExpression(node) && node.expression.getText() === MUST_BE) {
+      const [name, kind] = node.arguments;
+      add(MISUSE, `${textOf(name) ?? '#'}: `, `must be ${textOf(kind) ?? '#'}, got #`);
     }
     if (!ts.isNewExpression(node)) return;
     const kind = node.expression.getText();

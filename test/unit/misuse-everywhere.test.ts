@@ -127,4 +127,46 @@ test('no method of an object answers odd values with an error of the language', 
   assert.equal(found.filter(Boolean), []);
 });
 
+/** Calls with one wrong member or argument, each with the argument that the error names. */
+function wrongCalls(context: library.Context): readonly (readonly [string, () => unknown])[] {
+  const pd = context.allocPd();
+  const cq = context.createCq(4);
+  const queues = { sendCq: cq, recvCq: cq };
+  const qp = pd.createQp(queues);
+  const wrong = (value: unknown) => value as never;
+  const read = library.AccessFlag.REMOTE_READ;
+  const shape = { rows: 2, columns: 2, elementBytes: 8 };
+  return [
+    ['srq', () => pd.createQp({ ...queues, srq: wrong({}) })],
+    ['srq', () => pd.createQp({ ...queues, srq: wrong(null) })],
+    ['sqSigAll', () => pd.createQp({ ...queues, sqSigAll: wrong('no') })],
+    ['qpType', () => pd.createQp({ ...queues, qpType: wrong('RC') })],
+    ['cap.maxSendWr', () => pd.createQp({ ...queues, cap: { maxSendWr: wrong('x') } })],
+    ['options', () => pd.regMr(context.alloc(8), read, wrong(5))],
+    ['mw', () => qp.bindMw(wrong({}), wrong({}))],
+    ['bind', () => qp.bindMw(pd.allocMw(library.MwType.TYPE_1), wrong(5))],
+    ['bindInfo', () => qp.bindMw(pd.allocMw(library.MwType.TYPE_1), wrong({}))],
+    ['sgList', () => pd.regMr(null, 0, read).setLayoutSg(0, wrong(undefined))],
+    ['ilvList', () => pd.regMr(null, 0, read).setLayoutInterleaved(0, wrong(5))],
+    ['base', () => library.matrixColumn(wrong(null), shape, 0)],
+    ['store', () => library.NvmeTarget.open(context, wrong({}))],
+    ['store', () => library.NvmeTarget.open(context, { store: wrong({ length: 4096 }) })],
+    ['cfg', () => rpma.peerNew(context).connReqNew('127.0.0.1', 1, wrong({}))],
+    ['srq', () => rpma.connCfgNew().setSrq(wrong(5))],
+  ];
+}
+
+test('a wrong member of an object, or a wrong second argument, is named', async () => {
+  const { a } = library.createLoopbackPair();
+  const context = await library.openDevice({ link: a });
+  for (const [argument, call] of wrongCalls(context)) {
+    const error = await Promise.resolve()
+      .then(call)
+      .then(String, (reason: unknown) => reason);
+    assert.instance(error, library.MisuseError, `${argument}: ${String(error)}`);
+    assert.is((error as library.MisuseError).argument, argument);
+  }
+  await context.close();
+});
+
 test.run();

@@ -4,7 +4,7 @@
  * domains, keys and addresses are common. Each thread has its own port, because without a program
  * in the kernel the packets of threads could not be distinguished.
  */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import {
   ArenaLayout,
   CONTEXT_SLOT_SIZE,
@@ -72,10 +72,7 @@ export class ThreadShares {
       throw new RefusalError('EOPNOTSUPP', `share: ${remedy}`);
     }
     if (!Number.isInteger(memoryBytes) || memoryBytes < 2 ** 20) {
-      throw new MisuseError(
-        'memoryBytes',
-        `must be a whole number from 2^20 on, got ${shown(memoryBytes)}`,
-      );
+      throw mustBe('memoryBytes', 'a whole number from 2^20 on', memoryBytes);
     }
     const { contextsMax } = structAt(memory, ArenaLayout, arena);
     for (let slot = 1; slot < contextsMax; slot++) {

@@ -1,11 +1,10 @@
 /** Node's side of WebSocketLink: takes the upgrades of an HTTP server. */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { WebSocket } from 'ws';
 import { checkKeys, checkObject } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
-import { MisuseError } from '../../errors/errors.js';
 import {
   checkSite,
   pathOf,
@@ -54,7 +53,7 @@ export async function acceptUpgrades(
   const { socketsMax = SOCKETS_MAX, socketsPerSource = SOCKETS_PER_SOURCE } = options;
   for (const [name, value] of Object.entries({ socketsMax, socketsPerSource })) {
     if (!Number.isInteger(value) || value < 1) {
-      throw new MisuseError(name, `must be a whole number above 0, got ${shown(value)}`);
+      throw mustBe(name, 'a whole number above 0', value);
     }
   }
   const { aliveMillis = ALIVE_MILLIS } = options;

@@ -1,9 +1,9 @@
 /** Node's side of signalling/http.ts: answers the request of a page. */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { checkKeys, checkObject } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
-import { LinkError, MisuseError } from '../../errors/errors.js';
+import { LinkError } from '../../errors/errors.js';
 import type { Gid } from '../endpoint.js';
 import { checkSite, refusalOfRequest, type SiteOptions } from '../channel/http-site.js';
 import { checkDescription, gidOfDescription } from '../rtc/fingerprint.js';
@@ -61,10 +61,7 @@ export async function answerRequest(
   const { bodyMillis = BODY_MILLIS, peersPerSource = PEERS_PER_SOURCE } = options;
   checkMillis('bodyMillis', bodyMillis, 1);
   if (!Number.isInteger(peersPerSource) || peersPerSource < 1) {
-    throw new MisuseError(
-      'peersPerSource',
-      `must be a whole number above 0, got ${shown(peersPerSource)}`,
-    );
+    throw mustBe('peersPerSource', 'a whole number above 0', peersPerSource);
   }
   const say = (status: number, type: string, body: string): void => {
     response.writeHead(status, {

@@ -3,14 +3,13 @@
  * 1,000 sessions by default; several processes share their rooms through a bus (`redisBus`).
  */
 import { checkMember } from '../../errors/check-member.js';
-import { checkFunction, shown } from '../../errors/check-whole.js';
+import { checkFunction, mustBe } from '../../errors/check-whole.js';
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { WebSocket, WebSocketServer } from 'ws';
 import { checkKeys } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
-import { MisuseError } from '../../errors/errors.js';
 import {
   checkSite,
   pathOf,
@@ -107,13 +106,13 @@ function limitsOf(options: SignallingServerOptions): Limits {
   for (const name of [...Object.keys(LIMITS), 'messagesPerSecond'] as (keyof Limits)[]) {
     const value = limits[name];
     if (!Number.isInteger(value) || (value as number) < 1) {
-      throw new MisuseError(name, `must be a whole number above 0, got ${shown(value)}`);
+      throw mustBe(name, 'a whole number above 0', value);
     }
   }
   checkMillis('aliveMillis', limits.aliveMillis, 1);
   checkMillis('returnMillis', limits.returnMillis);
   if (typeof limits.path !== 'string' || !limits.path.startsWith('/')) {
-    throw new MisuseError('path', `must be a text that begins with /, got ${shown(limits.path)}`);
+    throw mustBe('path', 'a text that begins with /', limits.path);
   }
   return limits;
 }

@@ -1,7 +1,7 @@
 /** Common part of the UDP links before there is a socket: options, address, refusals. */
 import { checkKeys } from '../../base/options.js';
-import { checkWhole, shown } from '../../errors/check-whole.js';
-import { LinkError, MisuseError } from '../../errors/errors.js';
+import { checkWhole, mustBe } from '../../errors/check-whole.js';
+import { LinkError } from '../../errors/errors.js';
 import { systemSentence } from '../../errors/system-refusal.js';
 import { Gid, type Endpoint } from '../endpoint.js';
 import {
@@ -149,6 +149,6 @@ function parseAddress(text: string): Gid {
   try {
     return Gid.parse(text);
   } catch {
-    throw new MisuseError('address', `must be an IPv4 or IPv6 address, got ${shown(text)}`);
+    throw mustBe('address', 'an IPv4 or IPv6 address', text);
   }
 }

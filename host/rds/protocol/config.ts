@@ -1,6 +1,6 @@
 /** Parameters of a node, and the text of them (seed 003, /proc/driver/rds/config). */
 import { checkObject } from '../../base/options.js';
-import { checkWhole, shown } from '../../errors/check-whole.js';
+import { checkWhole, mustBe } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 
 /** The seed's parameters, by its names. */
@@ -122,7 +122,7 @@ export function writeConfig(parameters: RdsParameters, line: string): void {
   if (most === undefined) {
     throw new RefusalError('EACCES', `config: ${name} is read-only; set it in RdsNodeOptions`);
   }
-  if (value > most) throw new MisuseError(name, `must be at most ${most}, got ${shown(value)}`);
+  if (value > most) throw mustBe(name, `at most ${most}`, value);
   const lowest = name === 'DataRecvBufferLVM' ? value : parameters.DataRecvBufferLVM;
   const highest = name === 'PendingRxPktsHWM' ? value : parameters.PendingRxPktsHWM;
   checkThresholds(name, lowest, highest);

@@ -1,5 +1,5 @@
 /** The options of a socket (`getsockopt`, `setsockopt`). */
-import { checkWhole, shown } from '../../errors/check-whole.js';
+import { checkWhole, mustBe } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { endpointOf, type RdsAddress } from './address.js';
 import {
@@ -90,7 +90,7 @@ export class SocketOptions {
       return this.#node.arm();
     }
     if (typeof value === 'number' && !Number.isInteger(value)) {
-      throw new MisuseError('value', `must be a whole number, got ${shown(value)}`);
+      throw mustBe('value', 'a whole number', value);
     }
     if (name === RdsOption.RECVERR) this.tellsErrors = Number(value) !== 0;
     else if (name === RdsOption.CONG_MONITOR) {

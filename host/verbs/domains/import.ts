@@ -2,20 +2,17 @@
  * Import of objects of another context of the device: `ibv_import_pd`, `ibv_import_mr`
  * (protection-domain.ts), memory. Contexts of one device are those that named it alike.
  */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import { Errno } from '#build/abi.js';
 import { SharedHeap } from '../../engine/shared-heap.js';
-import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { RefusalError } from '../../errors/errors.js';
 import type { ContextInternals } from '../internals.js';
 import { refuse, taken } from '../refuse.js';
 
 /** @internal This thread takes part in the domain from now on. `mine`: the context has it. */
 export function attachPd(context: ContextInternals, handle: number, mine: boolean): void {
   if (!Number.isInteger(handle) || handle < 0 || handle >= 2 ** 32) {
-    throw new MisuseError(
-      'handle',
-      `must be the handle of a protection domain, got ${shown(handle)}`,
-    );
+    throw mustBe('handle', 'the handle of a protection domain', handle);
   }
   if (context.siblings.instancesOf(handle) > 0 && !mine) return;
   const { arena, engine } = context.device;
@@ -38,16 +35,10 @@ export function attachMemory(
 ): Uint8Array {
   const { arena } = context.device;
   if (!Number.isInteger(address) || address < 0 || address >= 2 ** 32) {
-    throw new MisuseError(
-      'address',
-      `must be an address in the device's memory, got ${shown(address)}`,
-    );
+    throw mustBe('address', "an address in the device's memory", address);
   }
   if (!Number.isInteger(length) || length < 1 || length >= 2 ** 32) {
-    throw new MisuseError(
-      'length',
-      `must be a whole number of bytes from 1 to 2^32 - 1, got ${shown(length)}`,
-    );
+    throw mustBe('length', 'a whole number of bytes from 1 to 2^32 - 1', length);
   }
   if (!(arena.userHeap instanceof SharedHeap)) {
     throw new RefusalError(

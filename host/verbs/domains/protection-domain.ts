@@ -90,7 +90,7 @@ export class ProtectionDomain {
   ): MemoryRegion | LayoutMemoryRegion {
     this.check('regMr');
     if (buffer !== null) {
-      const options = typeof optionsOrAccess === 'number' ? {} : optionsOrAccess;
+      const options = optionsOrAccess as RegisterOptions;
       checkKeys('regMr', options, 'iova invalidatable');
       return MemoryRegion.register(this, buffer, accessOrLength, options);
     }

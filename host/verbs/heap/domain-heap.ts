@@ -18,7 +18,7 @@ import { checkKeys } from '../../base/options.js';
 import { checkWait, type WaitLimits } from '../../base/wait-limits.js';
 import { SharedHeap } from '../../engine/shared-heap.js';
 import { structAt } from '../../engine/struct.js';
-import { checkFlag, checkFunction, checkWhole, shown } from '../../errors/check-whole.js';
+import { checkFlag, checkFunction, checkWhole, mustBe, shown } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { HEAP_BUDGET } from '../domains/root-table.js';
 import type { ContextInternals, DomainInternals } from '../internals.js';
@@ -188,8 +188,8 @@ export class DomainHeap {
     checkFlag('common', common);
     const isPower = typeof alignment === 'number' && Number.isInteger(Math.log2(alignment));
     if (!isPower || alignment < UNIT_BYTES || alignment > SPAN_BYTES) {
-      const rule = `must be a power of two from ${UNIT_BYTES} to ${SPAN_BYTES}, got ${shown(alignment)}`;
-      throw new MisuseError('alignment', rule);
+      const kind = `a power of two from ${UNIT_BYTES} to ${SPAN_BYTES}`;
+      throw mustBe('alignment', kind, alignment);
     }
     const address =
       alignment === UNIT_BYTES
@@ -389,10 +389,7 @@ function pressureOf(pd: DomainInternals): PressureOptions {
 export function limitHeaps(pd: DomainInternals, bytes: number): void {
   checkWhole('bytes', bytes, 0, 2 ** 32 - 1);
   if (bytes > 0 && bytes < SPAN_BYTES) {
-    throw new MisuseError(
-      'bytes',
-      `must be 0 (no limit) or at least ${SPAN_BYTES}, got ${shown(bytes)}`,
-    );
+    throw mustBe('bytes', `0 (no limit) or at least ${SPAN_BYTES}`, bytes);
   }
   const { device, roots } = pd.context;
   const spans = Math.floor(bytes / SPAN_BYTES);

@@ -1,5 +1,5 @@
 /** Parts of a memory layout, and their encoding for the engine. */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import { wholeU32, wholeU64 } from '../../errors/whole-number.js';
 import {
   COMPOSITE_ENTRY_SIZE,
@@ -11,7 +11,6 @@ import {
 } from '#build/abi.js';
 import type { EngineMemory } from '../../engine/memory.js';
 import { checkArray, checkObject } from '../../base/options.js';
-import { MisuseError } from '../../errors/errors.js';
 import type { Sge } from '../queues/sge.js';
 
 /** `ibv_mr_layout_interleaved_dimensions`. */
@@ -55,8 +54,7 @@ const HEAD = InterleavedEntryLayout.fields;
 export function signed64(argument: string, value: number | bigint): bigint {
   const whole = typeof value === 'bigint' || Number.isSafeInteger(value);
   if (!whole || BigInt(value) < -(1n << 63n) || BigInt(value) >= 1n << 64n) {
-    const rule = 'must be a whole number from -2^63 to 2^64 - 1, a bigint beyond 2^53';
-    throw new MisuseError(argument, `${rule}, got ${shown(value)}`);
+    throw mustBe(argument, 'a whole number from -2^63 to 2^64 - 1, a bigint beyond 2^53', value);
   }
   return BigInt.asUintN(64, BigInt(value));
 }

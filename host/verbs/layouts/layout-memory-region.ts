@@ -13,7 +13,7 @@ import {
   LayoutParametersLayout,
   MrSetLayoutFlag,
 } from '#build/abi.js';
-import { checkKeys } from '../../base/options.js';
+import { checkArray, checkKeys } from '../../base/options.js';
 import type { EngineMemory } from '../../engine/memory.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -109,6 +109,7 @@ export class LayoutMemoryRegion {
    * EAGAIN (another thread is changing the region). Nothing has changed then.
    */
   setLayoutSg(flags: number, sgList: readonly Sge[], options: StencilOptions = {}): void {
+    checkArray('sgList', sgList, 'SGEs');
     this.#set('setLayoutSg', flags, options, {
       interleaved: false,
       count: sgList.length,
@@ -126,6 +127,7 @@ export class LayoutMemoryRegion {
     ilvList: readonly MrLayoutInterleaved[],
     options: StencilOptions = {},
   ): void {
+    checkArray('ilvList', ilvList, 'sources');
     this.#set('setLayoutInterleaved', flags, options, {
       interleaved: true,
       count: ilvList.length,

@@ -4,7 +4,7 @@
  * (those of lists of sources) or `mr.setLayoutSg`. Lengths and strides are in bytes where the name
  * says so, and in elements elsewhere; a stencil's base has address 0.
  */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import { MisuseError } from '../../errors/errors.js';
 import type { MrLayoutInterleaved } from './layout-list.js';
 import type { Sge } from '../queues/sge.js';
@@ -27,7 +27,7 @@ export interface MatrixShape {
 
 function whole(argument: string, value: number, least: number): number {
   if (!Number.isSafeInteger(value) || value < least) {
-    throw new MisuseError(argument, `must be a whole number from ${least}, got ${shown(value)}`);
+    throw mustBe(argument, `a whole number from ${least}`, value);
   }
   return value;
 }
@@ -40,8 +40,9 @@ function within(argument: string, first: number, count: number, all: number): vo
   }
 }
 
-function moved({ addr }: LayoutBase, bytes: number): bigint {
-  return BigInt(addr) + BigInt(bytes);
+function moved(base: LayoutBase, bytes: number): bigint {
+  checkObject('a layout', base, 'base');
+  return BigInt(base.addr) + BigInt(bytes);
 }
 
 /** Column `column` of a matrix: `rows` elements. Throws MisuseError. */

@@ -1,5 +1,5 @@
 /** `ibv_ah_attr`: the address of a peer, how it reaches the engine, and that of a sender. */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import { WcFlag, type QueuePairAttributesLayout } from '#build/abi.js';
 import { checkKeys, checkObject } from '../../base/options.js';
 import type { Struct } from '../../engine/struct.js';
@@ -63,7 +63,7 @@ export function fillAddress(
   const gid = parseGid('ahAttr.dgid', address.dgid);
   const port = address.port ?? ROCE_PORT;
   if (!Number.isInteger(port) || port < 1 || port > 65535) {
-    throw new MisuseError('ahAttr.port', `must be a UDP port from 1 to 65535, got ${shown(port)}`);
+    throw mustBe('ahAttr.port', 'a UDP port from 1 to 65535', port);
   }
   const view = new DataView(gid.bytes.buffer);
   struct.remoteGid0 = view.getBigUint64(0, true);

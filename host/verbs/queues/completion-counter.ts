@@ -2,7 +2,7 @@
  * `ibv_comp_cntr`: how many operations completed, or their bytes, and how many failed, without an
  * entry in a queue for each (man ibv_create_comp_cntr).
  */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import {
   COMPLETION_COUNTER_SIZE,
   COUNTER_TABLE_SIZE,
@@ -132,10 +132,7 @@ export class CompletionCounter {
   #checked(value: bigint): bigint {
     this.check();
     if (typeof value === 'bigint' && value >= 0n && value <= MAX_VALUE) return value;
-    throw new MisuseError(
-      'value',
-      `must be a bigint from 0 to 2^64 - 1, got ${typeof value} ${value}`,
-    );
+    throw mustBe('value', 'a bigint from 0 to 2^64 - 1', value);
   }
 }
 
@@ -160,7 +157,7 @@ export class AttachedCounters {
     if (counter.context !== context)
       throw new MisuseError('counter', 'must be of the same context');
     if (!Number.isInteger(opMask) || opMask === 0) {
-      throw new MisuseError('opMask', `must be made of QpAttachCompCntrOp, got ${shown(opMask)}`);
+      throw mustBe('opMask', 'made of QpAttachCompCntrOp', opMask);
     }
     if (opMask & ~ALL_OPS) {
       throw new RefusalError(

@@ -7,7 +7,7 @@ import {
   WorkCompletionLayout,
 } from '#build/abi.js';
 import { MAX_CQE, NUM_COMP_VECTORS } from '../limits.js';
-import { checkWhole, shown } from '../../errors/check-whole.js';
+import { checkWhole, mustBe, shown } from '../../errors/check-whole.js';
 import { checkObject } from '../../base/options.js';
 import { checkWait, watchLimits, type WaitLimits } from '../../base/wait-limits.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -115,7 +115,7 @@ export class CompletionQueue {
   #poll(count: number, again: boolean): WorkCompletion[] {
     this.#check();
     if (!Number.isInteger(count) || count < 0) {
-      throw new MisuseError('count', `must be a whole number from 0 on, got ${shown(count)}`);
+      throw mustBe('count', 'a whole number from 0 on', count);
     }
     const completions: WorkCompletion[] = [];
     const words = this.#words;

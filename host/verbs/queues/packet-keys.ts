@@ -6,6 +6,7 @@ import { PACKET_AUTH_SIZE, PacketAuthLayout } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
 import type { Device } from '../../device/device.js';
 import { structAt } from '../../engine/struct.js';
+import { mustBe } from '../../errors/check-whole.js';
 import { MisuseError } from '../../errors/errors.js';
 import { refuse } from '../refuse.js';
 
@@ -48,9 +49,8 @@ export class PacketKeyMemory {
       throw new MisuseError('recvKey', 'must differ from sendKey: each direction has its own key');
     }
     const { encrypt = false } = keys;
-    if (typeof encrypt !== 'boolean') {
-      throw new MisuseError('encrypt', `must be true or false, got ${typeof encrypt}`);
-    }
+    // Its type alone: it may be a key at a wrong place.
+    if (typeof encrypt !== 'boolean') throw mustBe('encrypt', 'true or false', typeof encrypt);
     const { arena, engine } = device;
     const address = arena.heap.alloc(PACKET_AUTH_SIZE);
     const { sendKey, receiveKey } = PacketAuthLayout.fields;

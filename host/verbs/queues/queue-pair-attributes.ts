@@ -1,11 +1,11 @@
 /** `ibv_qp_attr`: what `qp.modify` changes, and how it reaches the engine. */
-import { checkWhole } from '../../errors/check-whole.js';
+import { checkFlag, checkWhole, mustBe } from '../../errors/check-whole.js';
 import type { QpState, Mtu } from '#build/abi.js';
 import type { AccessFlags } from '../enums.js';
 import { QpAttribute, QpAttributeName, type QueuePairAttributesLayout } from '#build/abi.js';
 import { checkKeys, checkObject } from '../../base/options.js';
 import type { Struct } from '../../engine/struct.js';
-import type { QpCapabilities } from './queue-pair-capabilities.js';
+import { grantCapabilities, type QpCapabilities } from './queue-pair-capabilities.js';
 import { fillAddress, type AddressAttributes } from './address-attributes.js';
 
 /** `ibv_qp_attr`. What is present is what the mask names. */
@@ -59,11 +59,22 @@ const CAPABILITIES = 'maxSendWr maxRecvWr maxSendSge maxRecvSge maxInlineData re
 /** Checks the attributes of a new queue pair; `more`: names of further attributes of the call. */
 export function checkInit(
   verb: string,
-  attributes: { readonly cap?: Partial<QpCapabilities> },
+  attributes: {
+    readonly cap?: Partial<QpCapabilities>;
+    readonly qpType?: number;
+    readonly sqSigAll?: boolean;
+  },
   more = '',
 ): void {
   checkKeys(verb, attributes, `qpType sendCq recvCq srq cap sqSigAll ${more}`.trim());
-  if (attributes.cap !== undefined) checkKeys(`${verb} (cap)`, attributes.cap, CAPABILITIES);
+  const { qpType, sqSigAll } = attributes;
+  if (qpType !== undefined && typeof qpType !== 'number')
+    throw mustBe('qpType', 'a QpType', qpType);
+  if (sqSigAll !== undefined) checkFlag('sqSigAll', sqSigAll);
+  if (attributes.cap === undefined) return;
+  checkKeys(`${verb} (cap)`, attributes.cap, CAPABILITIES);
+  // Before the connection manager makes queues of these sizes.
+  grantCapabilities(attributes.cap, 0);
 }
 
 /** Numbers are stored as 32 bits: what does not fit is refused, not cut. */

@@ -13,6 +13,8 @@ import {
 } from '#build/abi.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { checkOpen, type Device } from '../../device/device.js';
+import { checkObject } from '../../base/options.js';
+import { checkMember } from '../../errors/check-member.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Gid } from '../../link/endpoint.js';
 import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
@@ -153,7 +155,7 @@ export class QueuePair {
       }
       if (attributes[name].destroyed) throw new MisuseError(name, 'is destroyed');
     }
-    if (attributes.srq && attributes.srq.pd.context !== context) {
+    if (attributes.srq !== undefined && attributes.srq?.pd?.context !== context) {
       throw new MisuseError('srq', 'must be a shared receive queue of the same context');
     }
     if (attributes.srq?.destroyed) throw new MisuseError('srq', 'is destroyed');
@@ -379,6 +381,9 @@ export class QueuePair {
    * (a window of type 2, or a zero-based one), EPERM (another protection domain), EOPNOTSUPP (UD).
    */
   bindMw(mw: MemoryWindow, bind: MwBind): number {
+    checkMember('mw', mw, 'nextBinding', 'a MemoryWindow');
+    checkObject('bindMw', bind, 'bind');
+    checkObject('bindMw', bind.bindInfo, 'bindInfo');
     this.#checkSends('bindMw');
     const binding = mw.nextBinding(this, bind.bindInfo);
     const { wrId = 0, sendFlags = 0 } = bind;

@@ -2,7 +2,7 @@
  * `ibv_dm`: memory that lies with the adapter. All memory of this device does; what is left of the
  * idea is that the application reaches it by copying alone, in units of 4 bytes.
  */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe, shown } from '../../errors/check-whole.js';
 import type { AccessFlags } from '../enums.js';
 import { AccessFlag } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
@@ -40,10 +40,7 @@ export class DeviceMemory {
     const { length } = attributes;
     const { maxDmSize } = context.queryDeviceEx();
     if (!Number.isInteger(length) || length < 1) {
-      throw new MisuseError(
-        'length',
-        `must be a whole number of bytes above 0, got ${shown(length)}`,
-      );
+      throw mustBe('length', 'a whole number of bytes above 0', length);
     }
     if (length > maxDmSize) {
       throw new RefusalError(

@@ -1,5 +1,5 @@
 /** `ibv_import_mr`: a region that another context registered, in a protection domain of ours. */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import { KeyNoteLayout, KeyState } from '#build/abi.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -71,7 +71,7 @@ export class ImportedMemoryRegion {
 
 function noteOf(pd: ProtectionDomain, handle: number): Struct<typeof KeyNoteLayout> | undefined {
   if (!Number.isInteger(handle) || handle < 0 || handle >= 2 ** 32) {
-    throw new MisuseError('handle', `must be the handle of a region, got ${shown(handle)}`);
+    throw mustBe('handle', 'the handle of a region', handle);
   }
   const { arena, engine } = pd.context.device;
   const address = arena.exports.mrNote(engine.context, handle) >>> 0;

@@ -2,7 +2,7 @@
  * `ibv_mw`: a key of its own for a part of a region, with rights of its own, which a work request
  * gives and takes away.
  */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import type { AccessFlags, SendFlags } from '../enums.js';
 import { AccessFlag, KeyKind, KeyState, MwType, QpType } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -141,10 +141,7 @@ export class MemoryWindow {
       throw new MisuseError('length', `must be a whole number of bytes, got ${length}`);
     }
     if (!Number.isInteger(mwAccessFlags) || (mwAccessFlags & ~WINDOW_ACCESS) !== 0) {
-      throw new MisuseError(
-        'mwAccessFlags',
-        `must be made of REMOTE_* and, for type 2, ZERO_BASED, got ${shown(mwAccessFlags)}`,
-      );
+      throw mustBe('mwAccessFlags', 'made of REMOTE_* and, for type 2, ZERO_BASED', mwAccessFlags);
     }
     const isRegion = mr instanceof MemoryRegion || mr instanceof FastMemoryRegion;
     if (!isRegion && (length !== 0 || mr !== undefined)) {

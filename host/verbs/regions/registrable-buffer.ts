@@ -1,5 +1,5 @@
 /** `ibv_buf`: memory that is there to be registered with the domain that allocated it. */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import type { AccessFlags } from '../enums.js';
 import { AccessFlag } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -29,7 +29,7 @@ export class RegistrableBuffer {
   /** @internal Use `pd.allocBuf()`. */
   static alloc(pd: ProtectionDomain, size: number): RegistrableBuffer {
     if (!Number.isInteger(size) || size < 1) {
-      throw new MisuseError('size', `must be a whole number of bytes above 0, got ${shown(size)}`);
+      throw mustBe('size', 'a whole number of bytes above 0', size);
     }
     const whole = pd.context.alloc(size + PAGE_BYTES - 1);
     const addr = Math.ceil(whole.byteOffset / PAGE_BYTES) * PAGE_BYTES;

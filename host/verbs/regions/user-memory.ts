@@ -1,5 +1,5 @@
 /** Memory that the application takes from a device, and gives back. */
-import { shown } from '../../errors/check-whole.js';
+import { mustBe } from '../../errors/check-whole.js';
 import { KeyKind } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { clearSpares, type Allocation } from './allocations.js';
@@ -10,10 +10,7 @@ import { checkBytes } from '../../errors/check-bytes.js';
 /** As `context.alloc`. */
 export function allocMemory(context: ContextInternals, length: number): Uint8Array {
   if (!Number.isInteger(length) || length < 1) {
-    throw new MisuseError(
-      'length',
-      `must be a whole number of bytes above 0, got ${shown(length)}`,
-    );
+    throw mustBe('length', 'a whole number of bytes above 0', length);
   }
   const { arena } = context.device;
   const address = arena.userHeap.alloc(length);
