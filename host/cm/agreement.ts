@@ -4,7 +4,7 @@
  */
 import { MULTICAST_QPN, Mtu, QpType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
-import { checkWhole, mustBe } from '../errors/check-whole.js';
+import { checkFlag, checkWhole, mustBe } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { keepsBytes } from '../link/integrity.js';
@@ -80,10 +80,7 @@ export const CM_OPTIONS =
 export function checkOptions(options: CmOptions): void {
   checkKeys('setOption', options, `auth ${CM_OPTIONS}` as const);
   const { doubledFlushIcrc, auth: _auth, ...numbers } = options;
-  if (doubledFlushIcrc !== undefined && typeof doubledFlushIcrc !== 'boolean') {
-    const rule = `must be true or false, got ${String(doubledFlushIcrc)}`;
-    throw new MisuseError('doubledFlushIcrc', rule);
-  }
+  if (doubledFlushIcrc !== undefined) checkFlag('doubledFlushIcrc', doubledFlushIcrc);
   for (const [name, value] of Object.entries(numbers) as [keyof typeof OPTION_RANGES, number][]) {
     checkWhole(name, value, ...OPTION_RANGES[name]);
   }

@@ -13,7 +13,7 @@ import { ArenaMemory } from '../engine/arena.js';
 import { structAt } from '../engine/struct.js';
 import type { CacheModelOptions } from '../engine/cache-model.js';
 import { fetchEngine } from '../engine/load.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkWhole, mustBe } from '../errors/check-whole.js';
 import { checkObject } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
@@ -475,7 +475,7 @@ function pseudoHeader(info: LinkInfo): number {
 export function limitsOf(options: DeviceOptions): DeviceLimits {
   const { icrc = 'needed', threadsMax = 1, cacheModel } = options;
   if (icrc !== 'needed' && icrc !== 'always') {
-    throw new MisuseError('icrc', `must be 'needed' or 'always', got ${String(icrc)}`);
+    throw mustBe('icrc', "'needed' or 'always'", icrc);
   }
   checkWhole('threadsMax', threadsMax, 1, 256);
   if (cacheModel !== undefined) checkObject('openDevice', cacheModel, 'cacheModel');
@@ -509,7 +509,7 @@ function checkLimits(limits: DeviceLimits): void {
   if ((limits.pkey & 0x7fff) === 0)
     throw new MisuseError('pkey', `must name a partition (15 bits not 0), got ${limits.pkey}`);
   if ((limits.rdAtomicMax & (limits.rdAtomicMax - 1)) !== 0) {
-    throw new MisuseError('rdAtomicMax', `must be a power of two, got ${limits.rdAtomicMax}`);
+    throw mustBe('rdAtomicMax', 'a power of two', limits.rdAtomicMax);
   }
 }
 

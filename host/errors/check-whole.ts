@@ -4,6 +4,8 @@ import { MisuseError } from './errors.js';
 /** A value of a wrong type: '64' is shown as "64", 64n as 64n. */
 export function shown(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value);
+  // Its own toString may be absent, or throw.
+  if (typeof value === 'object' && value !== null) return Object.prototype.toString.call(value);
   return typeof value === 'bigint' ? `${value}n` : String(value);
 }
 

@@ -169,4 +169,38 @@ test('a wrong member of an object, or a wrong second argument, is named', async 
   await context.close();
 });
 
+test('the key of a shared domain is in no error', async () => {
+  const { a } = library.createLoopbackPair();
+  const context = await library.openDevice({ link: a });
+  const pd = context.allocPd();
+  const key = 'swordfish' as never;
+  for (const call of [() => pd.allocShpd(key), () => context.sharePd(new Uint8Array(64), key)]) {
+    assert.throws(call, (error: unknown) => {
+      assert.instance(error, library.MisuseError);
+      const { argument, message } = error as library.MisuseError;
+      assert.is(argument, 'shareKey');
+      return !message.includes('swordfish');
+    });
+  }
+  await context.close();
+});
+
+test('a value without a text of its own is misuse as well', async () => {
+  const silent = Object.create(null) as never;
+  const throwing = {
+    toString(): string {
+      throw new Error('no text');
+    },
+  } as never;
+  for (const value of [silent, throwing]) {
+    assert.throws(
+      () => library.matrixColumn({ addr: 0, lkey: 0 }, value, 0),
+      (error: unknown) => error instanceof library.MisuseError,
+    );
+    const waiting = library.connect('127.0.0.1:9', { signal: value });
+    const reason = await waiting.then(String, (error: unknown) => error);
+    assert.instance(reason, library.MisuseError);
+  }
+});
+
 test.run();

@@ -10,7 +10,6 @@ import {
 } from '#build/abi.js';
 import { layoutOf, structAt, type Struct } from '../../engine/struct.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
-import { wholeU64 } from '../../errors/whole-number.js';
 import type { ContextInternals, DomainInternals } from '../internals.js';
 import { randomId, refuse, taken } from '../refuse.js';
 
@@ -32,7 +31,7 @@ export function allocShpd(
   area: Uint8Array = new Uint8Array(SHPD_BYTES),
 ): Uint8Array {
   const { device } = pd.context;
-  const key = wholeU64('shareKey', shareKey);
+  const key = checkKey(shareKey);
   checkArea('area', area);
   const nonce = randomId();
   const errno = withParameters(
@@ -57,7 +56,7 @@ export function publicHandle(
   pd: DomainInternals,
   shareKey: bigint | number,
 ): Uint8Array {
-  const key = wholeU64('shareKey', shareKey);
+  const key = checkKey(shareKey);
   const { memory, address } = pd.context.device.arena;
   const { protectionDomains } = structAt(memory, ArenaLayout, address);
   const at = protectionDomains + ((pd.handle & 0xffff) - 1) * PROTECTION_DOMAIN_SIZE;
@@ -86,7 +85,7 @@ export function attachShpd(
   shareKey: bigint | number,
 ): number {
   const { device } = context;
-  const key = wholeU64('shareKey', shareKey);
+  const key = checkKey(shareKey);
   checkArea('shpd', shpd);
   // A copy: it may lie where others write.
   const handle = handleIn(Uint8Array.from(shpd));
@@ -134,6 +133,15 @@ function withParameters(
     arena.memory.bytes.fill(0, address, address + ShareParametersLayout.size);
     arena.heap.free(address);
   }
+}
+
+/** The key is a secret: its error has no value. */
+function checkKey(shareKey: bigint | number): bigint {
+  const whole = typeof shareKey === 'bigint' || Number.isSafeInteger(shareKey);
+  if (!whole || shareKey < 0 || BigInt(shareKey) >= 1n << 64n) {
+    throw new MisuseError('shareKey', 'must be a whole number from 0 to 2^64 - 1');
+  }
+  return BigInt(shareKey);
 }
 
 function checkArea(name: string, area: Uint8Array): void {

@@ -58,7 +58,7 @@ export function fillAddress(
     'dgid port receiveBufferBytes ownKind skipIcrc reorderPackets doubledFlushIcrc flowLabel path';
   checkKeys('ahAttr', address, known);
   if (address.path !== undefined && address.path !== 'wire') {
-    throw new MisuseError('ahAttr.path', `must be 'wire' or absent, got ${String(address.path)}`);
+    throw mustBe('ahAttr.path', "'wire' or absent", address.path);
   }
   const gid = parseGid('ahAttr.dgid', address.dgid);
   const port = address.port ?? ROCE_PORT;
@@ -85,7 +85,7 @@ export function parseGid(argument: string, gid: Gid | string): Gid {
   try {
     return Gid.parse(gid);
   } catch {
-    throw new MisuseError(argument, `must be an IPv4 or IPv6 address, got ${String(gid)}`);
+    throw mustBe(argument, 'an IPv4 or IPv6 address', gid);
   }
 }
 

@@ -66,7 +66,7 @@ export class CompletionCounter {
     checkKeys('createCompCntr', attributes, 'type');
     const { type = CompCntrType.WRS } = attributes;
     if (type !== CompCntrType.WRS && type !== CompCntrType.BYTES) {
-      throw new MisuseError('type', `must be a CompCntrType, got ${type}`);
+      throw mustBe('type', 'a CompCntrType', type);
     }
     const handle = context.device.arena.heap.alloc(COMPLETION_COUNTER_SIZE);
     return new CompletionCounter(context, type, handle);

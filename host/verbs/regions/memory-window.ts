@@ -62,7 +62,7 @@ export class MemoryWindow {
     readonly type: number,
   ) {
     if (type !== MwType.TYPE_1 && type !== MwType.TYPE_2) {
-      throw new MisuseError('type', `must be an MwType, got ${String(type)}`);
+      throw mustBe('type', 'an MwType', type);
     }
     const kind = type === MwType.TYPE_1 ? KeyKind.WINDOW_TYPE_1 : KeyKind.WINDOW_TYPE_2;
     this.#key = new Key(pd.context, { kind, pd: pd.handle }, 'allocMw');
