@@ -165,7 +165,7 @@ test('icrc takes two values', async () => {
     await openDevice({ port: 0, icrc: 'never' as 'always' });
     assert.unreachable();
   } catch (error) {
-    assert.match((error as Error).message, "icrc: must be 'needed' or 'always', got never");
+    assert.match((error as Error).message, `icrc: must be 'needed' or 'always', got "never"`);
   }
 });
 
