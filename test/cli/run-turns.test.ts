@@ -16,6 +16,8 @@ let next = 1;
 /** Only detects a hang. */
 const ENDING_MILLIS = 30_000;
 const QUIET_MILLIS = 200;
+/** Of x86-64: poll, futex, epoll_wait, ppoll, epoll_pwait. */
+const WAITING_CALLS = ['7', '202', '232', '271', '281'];
 
 /** Where words of the engine's context lie, and the limit that lent-device.ts sets. */
 const { localGid0, timers, queuePairsMax } = ContextLayout.fields;
@@ -100,13 +102,44 @@ async function untilSidecars({ address }: Side, count: number): Promise<void> {
 
 const untilNoSidecar = (side: Side): Promise<void> => untilSidecars(side, 0);
 
+/** State and system call of each thread of a process, as of /proc/PID/task/TID. */
+function threadsOf(pid: number): { readonly state: string; readonly call: string }[] {
+  return readdirSync(`/proc/${pid}/task`).map((thread) => {
+    const status = readOf(String(pid), `task/${thread}/status`);
+    const [call = ''] = readOf(String(pid), `task/${thread}/syscall`).split(' ');
+    return { state: /(?<=^State:\t)\w/m.exec(status)?.[0] ?? '', call };
+  });
+}
+
+/**
+ * Stops the processes while none of their threads is in a turn: a thread that is stopped in one
+ * keeps the turn. Each thread has been stopped in a call that waits.
+ */
+async function stopAsleep(pids: readonly number[]): Promise<void> {
+  const deadline = performance.now() + ENDING_MILLIS;
+  for (;;) {
+    for (const pid of pids) process.kill(pid, 'SIGSTOP');
+    let threads = pids.flatMap(threadsOf);
+    while (threads.some(({ state }) => state !== 'T')) {
+      assert.ok(performance.now() < deadline, `does not stop: ${JSON.stringify(threads)}`);
+      await sleep(1);
+      threads = pids.flatMap(threadsOf);
+    }
+    const calls = threads.map(({ call }) => call);
+    if (calls.every((call) => WAITING_CALLS.includes(call))) return;
+    for (const pid of pids) process.kill(pid, 'SIGCONT');
+    assert.ok(performance.now() < deadline, `never asleep at once: ${calls.join(', ')}`);
+    await sleep(QUIET_MILLIS);
+  }
+}
+
 /** Runs `work` while both processes that have the devices stand still. */
 async function withoutSidecars(sides: readonly Side[], work: () => Promise<void>): Promise<void> {
-  // The last acknowledgements are over: a turn that is stopped would not end.
+  // The last acknowledgements are over.
   await sleep(QUIET_MILLIS);
   const pids = [...new Set(sides.flatMap(({ address }) => sidecarsOf(address)))];
   assert.is(pids.length, sides.length);
-  for (const pid of pids) process.kill(pid, 'SIGSTOP');
+  await stopAsleep(pids);
   try {
     await work();
   } finally {
