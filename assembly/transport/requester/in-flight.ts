@@ -148,7 +148,8 @@ function doubtfulSample(qp: QueuePair, sample: u32, passed: u32): u32 {
 function noteTime(context: Context, qp: QueuePair, psn: u32): void {
   const time = load<u32>(timeAt(qp, psn));
   const micros = time & ~REPEATED;
-  if (time & REPEATED) {
+  // Behind a silence it is the answer to the retransmission (`allIsLost`).
+  if (time & REPEATED && qp.oldestRepeated != psn + 1) {
     const least = leastRoundTrip(qp);
     const passed = <u32>context.now - micros;
     if (passed < least - (least >> 3)) {
