@@ -2,7 +2,9 @@
  * A remote namespace, as its host uses it: reads and writes blocks between the device's memory and
  * the target, each command with a region of a pool (seed 002). One I/O queue a volume.
  */
-import { mustBe } from '../errors/check-whole.js';
+import { checkArray, checkKeys, checkObject } from '../base/options.js';
+import { checkBytes } from '../errors/check-bytes.js';
+import { checkFlag, mustBe } from '../errors/check-whole.js';
 import { followAddress } from '../cm/follow-address.js';
 import type { CancelTimer } from '../device/clock.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -176,7 +178,10 @@ export class NvmeVolume {
     buffer: Uint8Array,
     options: { readonly fua?: boolean } = {},
   ): Promise<void> {
-    await this.#move('WRITE', 'write', lba, buffer, options.fua ? 1 : 0);
+    checkKeys('write', options, 'fua');
+    const { fua = false } = options;
+    checkFlag('fua', fua);
+    await this.#move('WRITE', 'write', lba, buffer, Number(fua));
     this.#isDirty = true;
   }
 
@@ -199,9 +204,11 @@ export class NvmeVolume {
   async deallocate(
     ranges: readonly { readonly lba: bigint | number; readonly blocks: number }[],
   ): Promise<void> {
+    checkArray('ranges', ranges, 'objects with lba and blocks');
     if (ranges.length < 1 || ranges.length > RANGES_MAX) {
       throw new MisuseError('ranges', `must be 1 to ${RANGES_MAX}, got ${ranges.length}`);
     }
+    for (const range of ranges) checkObject('deallocate', range, 'ranges');
     if (ranges.some(({ blocks }) => blocks > BLOCKS_MAX)) {
       throw new MisuseError('blocks', `must be at most ${BLOCKS_MAX} in a range`);
     }
@@ -289,6 +296,7 @@ export class NvmeVolume {
     fua: number,
   ): Promise<void> {
     const { blockBytes, maxTransferBytes } = this;
+    checkBytes('buffer', buffer);
     if (buffer.length === 0 || buffer.length % blockBytes !== 0) {
       const rule = `must be whole blocks of ${blockBytes} bytes, got ${buffer.length}`;
       throw new MisuseError('buffer', rule);

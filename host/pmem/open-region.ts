@@ -1,6 +1,7 @@
 /** How a region comes to be in Node: a file mapped over the device's memory, or read into it. */
 import { readSync } from 'node:fs';
 import type { Device } from '../device/device.js';
+import { checkFlag } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { loadPosix, type Posix } from '../link/posix.js';
@@ -30,6 +31,7 @@ export async function openRegion(
     throw new RefusalError('EOPNOTSUPP', `store 'mapped': ${reason}; 'file' needs nothing`);
   }
   const isVolatileMeant = options.volatile ?? false;
+  checkFlag('volatile', isVolatileMeant);
   const file = await PmemFile.open(path, options.bytes, newId, posix, (fd) => {
     const found = placeOf(fd);
     if (found.durability === 'none' && !isVolatileMeant) throw new VolatileRefusal(path, found);

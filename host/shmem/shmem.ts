@@ -38,6 +38,8 @@ const TYPES = [
   BigUint64Array,
 ];
 
+const ATOMIC_TYPES = new Set<unknown>([Int32Array, Uint32Array, BigInt64Array, BigUint64Array]);
+
 /** A processing element: this process, as `init` returns it. */
 export class Shmem {
   /** `shmem_my_pe`. */
@@ -183,7 +185,7 @@ export class Shmem {
    * a PE. The source may change as soon as it returns. Throws MisuseError; RefusalError ECONNRESET.
    */
   put<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
-    if (dest.constructor !== source?.constructor) checkType('source', source, dest);
+    if (!dest || dest.constructor !== source?.constructor) checkType('source', source, dest);
     const length = source.byteLength;
     const offset = dest.byteOffset - this.#base;
     const isInside = offset >= 0 && offset + length <= this.#size;
@@ -222,7 +224,7 @@ export class Shmem {
 
   /** `shmem_get`: elements of the symmetric `source` of a PE go to `dest`, any memory. */
   get<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
-    if (source.constructor !== dest?.constructor) checkType('dest', dest, source);
+    if (!source || source.constructor !== dest?.constructor) checkType('dest', dest, source);
     const offset = offsetOf(this.#world.range, source, 'source');
     if (dest.byteLength > source.byteLength) {
       throw new MisuseError('source', `must have at least the ${dest.byteLength} bytes of dest`);
@@ -237,6 +239,7 @@ export class Shmem {
 
   /** `shmem_g`: one element. */
   g<Elements extends SymmetricArray>(source: Elements, pe: number): Element<Elements> {
+    offsetOf(this.#world.range, source, 'source');
     const one = arrayLike(source, new ArrayBuffer(source.BYTES_PER_ELEMENT), 0, 1);
     this.get(one, source, pe);
     return one[0] as Element<Elements>;
@@ -557,9 +560,13 @@ export class Shmem {
   }
 
   #atomicOffset(words: AtomicArray): number {
+    const offset = offsetOf(this.#world.range, words, 'dest');
     if (words.length === 0)
       throw new MisuseError('dest', `must have an element, got ${words.length}`);
-    return offsetOf(this.#world.range, words, 'dest');
+    if (!ATOMIC_TYPES.has(words.constructor)) {
+      throw mustBe('dest', 'an array of whole numbers of 32 or 64 bits', words);
+    }
+    return offset;
   }
 
   #peer(pe: number): Peer {
@@ -616,11 +623,14 @@ export class Shmem {
 
 /**
  * Checks that the elements of a put or get have the type of the symmetric ones; a Buffer is a
- * Uint8Array.
+ * Uint8Array. `name`: the side that is any memory.
  */
-function checkType(name: string, found: unknown, symmetric: SymmetricArray): void {
+function checkType(name: 'source' | 'dest', found: unknown, symmetric: unknown): void {
   const typeOf = (one: unknown): string =>
     ArrayBuffer.isView(one) ? (one as Uint8Array)[Symbol.toStringTag] : typeof one;
+  if (!ArrayBuffer.isView(symmetric)) {
+    throw mustBe(name === 'dest' ? 'source' : 'dest', 'a typed array', symmetric);
+  }
   if (typeOf(found) === typeOf(symmetric)) return;
   throw new MisuseError(name, `must be a ${typeOf(symmetric)}, got ${typeOf(found)}`);
 }

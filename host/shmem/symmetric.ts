@@ -35,9 +35,10 @@ export interface SymmetricRange {
 
 /** Offset of a symmetric object. Throws MisuseError. */
 export function offsetOf(range: SymmetricRange, array: SymmetricArray, name: string): number {
-  const offset = array.byteOffset - range.base;
+  // NaN of what is no array: it is not inside.
+  const offset = array?.byteOffset - range.base;
   const isInside = offset >= 0 && offset + array.byteLength <= range.size;
-  if (array.buffer === range.buffer && isInside) return offset;
+  if (isInside && array.buffer === range.buffer) return offset;
   throw new MisuseError(name, 'must be symmetric: memory of shmem.malloc of this PE, or a part');
 }
 

@@ -10,7 +10,8 @@
  * such a link assumes; which port a GID really used is then not in the file.
  */
 import { createWriteStream } from 'node:fs';
-import { checkKeys, checkObject } from '../../base/options.js';
+import { checkKeys } from '../../base/options.js';
+import { checkMember } from '../../errors/check-member.js';
 import { MisuseError, type RefusalError } from '../../errors/errors.js';
 import { fileRefusal } from '../../errors/file-refusal.js';
 import { Endpoint, type Gid } from '../endpoint.js';
@@ -58,8 +59,9 @@ const BACKLOG_BYTES_MAX = 64 * 2 ** 20;
  * to the sink in chunks: when one is full, and once per turn of the event loop.
  */
 export function pcapLink(link: Link, sink: PcapSink, options: PcapOptions = {}): PcapLink {
-  checkObject('pcapLink', sink, 'sink');
   checkKeys('pcapLink', options, 'nowMicros comment');
+  checkMember('sink', sink, 'write', 'an object with write and close (pcapFile)');
+  checkMember('sink', sink, 'close', 'an object with write and close (pcapFile)');
   return new Capturing(link, sink, options);
 }
 

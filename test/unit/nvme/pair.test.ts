@@ -176,6 +176,11 @@ test('misuse is refused before anything is sent', () =>
     const { submitted } = volume.stats;
     await misuse(volume.read(0, host.alloc(100)));
     await misuse(volume.read(0, new Uint8Array(512)));
+    await misuse(volume.read(0, undefined as never));
+    await misuse(volume.write(0, host.alloc(512), 5 as never));
+    await misuse(volume.write(0, host.alloc(512), { fua: 'yes' as never }));
+    await misuse(volume.deallocate(undefined as never));
+    await misuse(volume.deallocate([undefined as never]));
     await misuse(volume.read(-1, host.alloc(512)));
     await misuse(volume.read(0.5, host.alloc(512)));
     await misuse(volume.writeZeroes(0, 0));

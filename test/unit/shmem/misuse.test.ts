@@ -99,6 +99,17 @@ if (posix) {
         /^condition: must be a big/,
       );
       await refused(() => shmem.waitUntil(words, ShmemCmp.EQ, not(0)), /^value: must be a bigint/);
+      const none = not(undefined);
+      await refused(() => shmem.put(none, none, 0), /^dest: must be a typed array, got undef/);
+      await refused(() => shmem.get(none, none, 0), /^source: must be a typed array, got undef/);
+      await refused(() => shmem.g(none, 0), /^source: must be symmetric/);
+      await refused(() => shmem.p(none, not(1), 0), /^dest: must be symmetric/);
+      await refused(() => shmem.atomicAdd(none, none, 0), /^dest: must be symmetric/);
+      const doubles = await shmem.array(Float64Array, 1);
+      await refused(
+        () => shmem.atomicAdd(not(doubles), not(1), 0),
+        /^dest: must be an array of whole numbers of 32 or 64 bits/,
+      );
       await refused(() => shmem.p(bytes, 1, 1), /^pe: must be a number from 0 to 0, got 1/);
       shmem.put(bytes, Buffer.from('a Buffer is a Uint8Array'), 0);
       assert.is(Buffer.from(bytes.subarray(0, 8)).toString(), 'a Buffer');
