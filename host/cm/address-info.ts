@@ -1,7 +1,6 @@
 /** `rdma_addrinfo`: a host and a service by name, as addresses that ids take. */
-import { checkObject } from '../base/options.js';
 import { checkBits, mustBe } from '../errors/check-whole.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { RefusalError } from '../errors/errors.js';
 import { isIP } from '../link/ip-address.js';
 import type { CmAddress } from './address.js';
 import { PortSpace } from './enums.js';
@@ -55,11 +54,10 @@ export function numericInfo(
   service: number | string,
   hints: AddressHints = {},
 ): AddressInfo | undefined {
-  checkObject('getaddrinfo', hints);
   const { flags = 0, portSpace = PortSpace.TCP } = hints;
   const port = typeof service === 'string' && /^\d{1,5}$/.test(service) ? Number(service) : service;
   if (typeof port !== 'number' || !Number.isInteger(port) || port < 0 || port > 65535) {
-    throw new MisuseError('service', `must be a port from 0 to 65535, got ${String(service)}`);
+    throw mustBe('service', 'a port from 0 to 65535', service);
   }
   checkBits('flags', flags, 'RaiFlag', EVERY_FLAG);
   if (!Object.values<number>(PortSpace).includes(portSpace)) {

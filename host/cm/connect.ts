@@ -302,10 +302,15 @@ export class RdmaRequest {
    * EINVAL when the peer gave up.
    */
   reject(privateData?: Uint8Array, reason?: number): void {
+    let isMisuse = false;
     try {
       this.id.reject(privateData, reason);
+    } catch (error) {
+      isMisuse = error instanceof MisuseError;
+      throw error;
     } finally {
-      this.id.destroy();
+      // After misuse the request can still be answered.
+      if (!isMisuse) this.id.destroy();
     }
   }
 }

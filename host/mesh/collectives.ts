@@ -7,7 +7,7 @@
  * others and reduces it in the order of the identifiers, then writes the result to all others. So
  * the bits of a sum of floating-point numbers are the same at all members.
  */
-import { checkKeys } from '../base/options.js';
+import { checkArray, checkKeys } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
@@ -190,6 +190,7 @@ export class Collectives {
     checkLimits(options);
     if (this.#isClosed) throw closedError(operation, this.#mesh.self);
     const { members = [this.#mesh.self, ...this.#mesh.peers.keys()] } = options;
+    checkArray('members', members, 'ids');
     const result = this.#last.then(() => this.#run(operation, members, options, work));
     this.#last = result.catch(() => undefined);
     return result;

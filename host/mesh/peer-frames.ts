@@ -1,8 +1,7 @@
 /** Frames between members: one channel (frames/frame-channel.ts) with each peer. */
-import { checkKeys } from '../base/options.js';
+import { checkKeys, checkObject } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
 import { checkWait, withinLimits, type WaitLimits } from '../base/wait-limits.js';
-import { MisuseError } from '../errors/errors.js';
 import type { RemoteError } from '../remote/remote-error.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import {
@@ -94,9 +93,7 @@ export function checkMeshFrames(
   frames: FrameOptions | undefined,
 ): Required<FrameOptions> | undefined {
   if (frames === undefined) return undefined;
-  if (typeof frames !== 'object' || frames === null) {
-    throw new MisuseError('frames', `joinMesh: must be an object, got ${String(frames)}`);
-  }
+  checkObject('joinMesh', frames, 'frames');
   checkKeys('joinMesh frames', frames, FRAME_OPTIONS as never);
   return checkFrameOptions('joinMesh', frames);
 }

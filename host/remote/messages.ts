@@ -17,13 +17,7 @@ import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { HELLO_BYTES_MAX } from './hello.js';
 import { Operation } from './operation.js';
-import {
-  After,
-  completionError,
-  endedError,
-  protocolError,
-  type RemoteError,
-} from './remote-error.js';
+import { After, completionError, endedError, protocolError, RemoteError } from './remote-error.js';
 import type { ReportEnd, RequestQueue } from './request-queue.js';
 
 export const FRAME_BYTES = 8192;
@@ -265,7 +259,8 @@ export class Messages {
       const frame = new Operation('send', SEND_WITH_IMM, undefined, 0, end - at, bytes, header);
       frame.reject = (reason) => {
         message.fail(reason);
-        // The peer cannot tell the rest of a message from the next one.
+        // The connection goes on: but the peer cannot tell the rest of a message from the next one.
+        if (reason instanceof RemoteError) return;
         this.#report(
           endedError('send', 'a message was cut off, since its memory has gone', this.#queue.after),
         );

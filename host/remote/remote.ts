@@ -173,8 +173,9 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
   /** Ends the connection at once: calls that wait reject. */
   async destroy(): Promise<void> {
     this.#isClosing = true;
-    this.#stop.abort();
-    this.#session.end(endedError('connection', 'the connection was destroyed', After.CLOSED));
+    const reason = endedError('connection', 'the connection was destroyed', After.CLOSED);
+    this.#stop.abort(reason);
+    this.#session.end(reason);
     await this.closed;
     await this.#cleanUp;
   }

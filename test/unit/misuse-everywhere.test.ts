@@ -153,8 +153,6 @@ function wrongCalls(context: library.Context): readonly (readonly [string, () =>
     ['store', () => library.NvmeTarget.open(context, { store: wrong({ length: 4096 }) })],
     ['cfg', () => rpma.peerNew(context).connReqNew('127.0.0.1', 1, wrong({}))],
     ['srq', () => rpma.connCfgNew().setSrq(wrong(5))],
-    ['info', () => library.createEp(context, wrong(undefined))],
-    ['options', () => library.getaddrinfo('127.0.0.1', 1, wrong(5))],
     ['sink', () => library.pcapLink(library.createLoopbackPair().a, wrong({}))],
     ['volatile', () => context.openPmem('/dev/null/x', { volatile: wrong('x') })],
   ];

@@ -4,7 +4,7 @@
  */
 import { checkObject } from '../../base/options.js';
 import { checkMember } from '../../errors/check-member.js';
-import { checkFunction } from '../../errors/check-whole.js';
+import { checkBits, checkFunction } from '../../errors/check-whole.js';
 import { checkMillis } from '../../base/timer.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Endpoint } from '../../link/endpoint.js';
@@ -365,6 +365,7 @@ export class RdsSocket implements PortUser {
    * port may be retried.
    */
   async poll(events: number, timeoutMillis?: number): Promise<number> {
+    checkBits('events', events, 'PollEvent');
     if (timeoutMillis !== undefined) checkMillis('timeoutMillis', timeoutMillis);
     const begun = this.node.begun(TraceLevel.POLL, 'poll');
     const { clock } = this.node.context.device;

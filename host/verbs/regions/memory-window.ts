@@ -138,7 +138,7 @@ export class MemoryWindow {
   #binding(key: number, info: MwBind['bindInfo']): Binding {
     const { mr, addr, length, mwAccessFlags } = info;
     if (!Number.isSafeInteger(length) || length < 0) {
-      throw new MisuseError('length', `must be a whole number of bytes, got ${length}`);
+      throw mustBe('length', 'a whole number of bytes', length);
     }
     if (!Number.isInteger(mwAccessFlags) || (mwAccessFlags & ~WINDOW_ACCESS) !== 0) {
       throw mustBe('mwAccessFlags', 'made of REMOTE_* and, for type 2, ZERO_BASED', mwAccessFlags);

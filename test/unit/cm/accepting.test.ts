@@ -136,6 +136,21 @@ test('getRequest ends with its timeout or its signal, and no request is lost', (
     await connection.disconnected;
   }));
 
+test('reject with a wrong argument has no effect: the request can be accepted', () =>
+  withListener(async (listener, context, udpPort) => {
+    const going = connect({ address: ADDRESS, port: PORT }, { context, udpPort });
+    const request = await listener.getRequest({ timeout: 5000 });
+    for (const wrong of ['text', 5, new Uint8Array(149)]) {
+      assert.throws(
+        () => request!.reject(wrong as never),
+        (error: unknown) => error instanceof MisuseError && error.argument === 'privateData',
+      );
+    }
+    const connection = await request!.accept({ timeout: 5000 });
+    await (await going).close();
+    await connection.disconnected;
+  }));
+
 test('accept ends with its timeout', () =>
   withListener(async (listener, context, udpPort) => {
     const asking = askInSilence(context, udpPort);

@@ -1,4 +1,5 @@
 /** Shared memory and its clients: the calls, their order, limits and ends, in one process. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { runInNewContext } from 'node:vm';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -498,6 +499,21 @@ test('with reconnect the attempts have an end, and close ends them at once', asy
   await two.close();
   assert.instance(await waits, RemoteError);
   assert.is(await two.closed, undefined);
+});
+
+test('destroy while it connects again is the reason of the end, and of the calls that wait', async () => {
+  const server = await share(ANY, { table: 64 });
+  const remote = await connect(server.url, { ...APART, reconnect: true, timeout: 3000 });
+  await server.close();
+  const waits = [remote.memory['table']!.read(0, 8), remote.send(Uint8Array.of(1))].map(rejection);
+  // It waits for the time of the next attempt, or for an answer.
+  await sleep(50);
+  await remote.destroy();
+  const errors = [await remote.closed, ...(await Promise.all(waits))];
+  for (const error of errors) {
+    assert.instance(error, RemoteError);
+    assert.match((error as RemoteError).message, /the connection was destroyed; connect again/);
+  }
 });
 
 test('an error of onClient ends its client only', async () => {
