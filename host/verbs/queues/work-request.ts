@@ -262,24 +262,18 @@ function noSges(verb: string, request: object, known: readonly string[]): readon
 
 /** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
 function storeU64(words: Uint32Array, at: number, value: number | bigint, name: string): void {
-  if (typeof value === 'number') {
-    // Nearly all are below 2^32, and a small whole number is stored at once.
-    const low = value >>> 0;
-    if (low === value) {
-      words[at] = low;
-      words[at + 1] = 0;
-      return;
-    }
-    if (!Number.isSafeInteger(value) || value < 0) wholeU64(name, value);
-    words[at] = value;
-    words[at + 1] = value / 4294967296;
-  } else {
-    if (typeof value !== 'bigint' || value < 0n || value > 0xffff_ffff_ffff_ffffn) {
-      wholeU64(name, value);
-    }
-    words[at] = Number(value & 0xffffffffn);
-    words[at + 1] = Number((value >> 32n) & 0xffffffffn);
-  }
+  // Nearly all are below 2^32. V8 copies short functions to where they are called.
+  const low = typeof value === 'number' ? value >>> 0 : -1;
+  if (low === value) {
+    words[at] = low;
+    words[at + 1] = 0;
+  } else storeWide(words, at, value, name);
+}
+
+function storeWide(words: Uint32Array, at: number, value: number | bigint, name: string): void {
+  const whole = wholeU64(name, value);
+  words[at] = Number(whole & 0xffffffffn);
+  words[at + 1] = Number(whole >> 32n);
 }
 
 function putRemote(words: Uint32Array, at: number, { remoteAddr, rkey }: RemoteMemory): void {
