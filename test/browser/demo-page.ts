@@ -98,6 +98,8 @@ export class DemoPage {
   /** Shows one of the three acts. */
   async show(act: string): Promise<void> {
     await this.page.locator(`#to-${act}`).click();
+    // The page shows it when the address has changed, which may be a moment later.
+    await this.page.locator(`#act-${act}`).waitFor();
   }
 
   /** Clears all pictures; the button may be in an act that does not show. */
