@@ -298,8 +298,8 @@ export class RdmaRequest {
   }
 
   /**
-   * Refuses. `reason`: a RejectReason, default CONSUMER_DEFINED. Throws MisuseError; RefusalError
-   * EINVAL when the peer gave up.
+   * Refuses. `reason`: a RejectReason, default CONSUMER_DEFINED. Throws MisuseError, which has no
+   * effect; RefusalError EINVAL when the peer gave up.
    */
   reject(privateData?: Uint8Array, reason?: number): void {
     let isMisuse = false;

@@ -259,8 +259,9 @@ export class Messages {
       const frame = new Operation('send', SEND_WITH_IMM, undefined, 0, end - at, bytes, header);
       frame.reject = (reason) => {
         message.fail(reason);
-        // The connection goes on: but the peer cannot tell the rest of a message from the next one.
+        // The connection has ended, for this reason.
         if (reason instanceof RemoteError) return;
+        // The peer cannot tell the rest of a message from the next one.
         this.#report(
           endedError('send', 'a message was cut off, since its memory has gone', this.#queue.after),
         );
