@@ -1,5 +1,6 @@
 /** This machine's network interfaces, as far as Node and the system tell. */
 import type { Socket } from 'node:dgram';
+import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -34,7 +35,10 @@ export function isBroadcast({ isIpv4, words }: Gid): boolean {
   });
 }
 
-/** The interface that has this address. `zone` is its name where the address is link-local. */
+/**
+ * The interface that has this address. `zone` is its name where the address is link-local. Node
+ * lists only interfaces that are up and have a carrier.
+ */
 export function findInterface(gid: Gid): { name: string; zone: string | undefined } | undefined {
   for (const [name, addresses] of Object.entries(networkInterfaces())) {
     for (const { address, scopeid } of addresses ?? []) {
@@ -48,15 +52,45 @@ export function findInterface(gid: Gid): { name: string; zone: string | undefine
   return undefined;
 }
 
+/** Name of the interface that has this address, also without a carrier; empty: none is known. */
+export function interfaceName(gid: Gid): string {
+  const listed = findInterface(gid)?.name;
+  if (listed !== undefined || gid.isIpv4) return listed ?? '';
+  // A line: address, index, length of the prefix, scope, flags, name.
+  const address = Buffer.from(gid.bytes).toString('hex');
+  const line = readSystemFile('/proc/net/if_inet6').find((each) => each.startsWith(address));
+  return line?.split(/\s+/)[5] ?? '';
+}
+
+/** Of an interface that is down or has no carrier? Known on Linux. */
+function isOfDownInterface(gid: Gid): boolean {
+  if (findInterface(gid)) return false;
+  if (!gid.isIpv4) return interfaceName(gid) !== '';
+  // The routes: each address of this machine has one of its own, in the line after it.
+  const lines = readSystemFile('/proc/net/fib_trie').map((line) => line.trim());
+  const isRoute = (line: string, at: number): boolean =>
+    line === `|-- ${gid}` && lines[at + 1] === '/32 host LOCAL';
+  return lines.some(isRoute);
+}
+
+/** Its lines; none where the system has no such file. */
+function readSystemFile(path: string): string[] {
+  try {
+    return readFileSync(path, 'latin1').split('\n');
+  } catch {
+    return [];
+  }
+}
+
 /**
  * MTU in bytes of the interface that has this address. Node does not tell it: Linux does, in
  * /sys; elsewhere it is taken to be Ethernet's 1500.
  */
 export async function interfaceMtu(gid: Gid): Promise<number> {
   if (isLoopback(gid)) return LOOPBACK_MTU;
-  const found = findInterface(gid);
-  if (!found) return ETHERNET_MTU;
-  const text = await readFile(`/sys/class/net/${found.name}/mtu`, 'latin1').catch(() => '');
+  const name = interfaceName(gid);
+  if (name === '') return ETHERNET_MTU;
+  const text = await readFile(`/sys/class/net/${name}/mtu`, 'latin1').catch(() => '');
   const mtu = Number.parseInt(text, 10);
   return mtu > IPV6_UDP_OVERHEAD ? mtu : ETHERNET_MTU;
 }
@@ -86,6 +120,10 @@ export function isOurs(gid: Gid): boolean {
 /** Why nothing travels, if this machine has lost the address of a device; else undefined. */
 export function lostAddress({ local: { gid }, pseudoHeader }: LinkInfo): string | undefined {
   if (pseudoHeader === 'none' || isOurs(gid)) return undefined;
+  if (isOfDownInterface(gid)) {
+    const remedy = 'bring it up (ip link), or move the device (context.moveTo)';
+    return `the interface that has the address ${gid} is down or has no carrier; ${remedy}`;
+  }
   const remedy = 'open a device at one that it has, or move this one (context.moveTo)';
   return `this machine no longer has the address ${gid} of the device; ${remedy}`;
 }

@@ -6,7 +6,7 @@
 import { LinkError } from '../../errors/errors.js';
 import { systemSentence } from '../../errors/system-refusal.js';
 import type { Gid } from '../endpoint.js';
-import { findInterface, isLoopback } from '../interface.js';
+import { interfaceName, isLoopback } from '../interface.js';
 import * as sys from '../posix.js';
 import type { Posix, PosixError } from '../posix.js';
 
@@ -31,11 +31,6 @@ interface PlainSocket {
   bind(options: { fd?: number; port?: number; address?: string; exclusive: true }): unknown;
   addMembership(group: string, own: string): void;
   close(): unknown;
-}
-
-/** Name of the interface that has the address; empty: none is known. */
-function interfaceName(gid: Gid): string {
-  return findInterface(gid)?.name ?? '';
 }
 
 /** Throws LinkError for a group that no link at this address can join. */

@@ -10,7 +10,8 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Mtu, WcStatus } from '../../../../host/index.js';
 import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
-import type { Link } from '../../../../host/link/link.js';
+import { lostAddress } from '../../../../host/link/interface.js';
+import type { Link, LinkInfo } from '../../../../host/link/link.js';
 import type { LinkError } from '../../../../host/errors/errors.js';
 import { UdpBatchLink } from '../../../../host/link/udp/udp-batch.js';
 import { UdpLink } from '../../../../host/link/udp/udp.js';
@@ -242,6 +243,40 @@ for (const Made of LINKS) {
   });
 }
 
+for (const address of [ADDRESS, 'fd99::1']) {
+  test(`an interface of ${address} that is down, has no carrier or is gone is named so`, async () => {
+    ip('-6', 'addr', 'add', 'fd99::1/64', 'dev', 'test0', 'nodad');
+    const isGone = /^this machine no longer has the address .* or move this one/;
+    const { local } = await openOnce(UdpLink, address);
+    const info = { local, pseudoHeader: 'ip' } as LinkInfo;
+    try {
+      await eventually(() => lostAddress(info) === undefined);
+      const isDown =
+        /^the interface that has the address .* is down or has no carrier; bring it up/;
+      ip('link', 'set', 'test1', 'down');
+      await eventually(() => lostAddress(info) !== undefined);
+      assert.match(lostAddress(info)!, isDown);
+      ip('link', 'set', 'test0', 'down');
+      // Linux takes its IPv6 addresses from an interface that is down.
+      assert.match(lostAddress(info)!, address === ADDRESS ? isDown : isGone);
+    } finally {
+      unplug();
+    }
+    assert.match(lostAddress(info)!, isGone);
+    plugIn();
+  });
+}
+
+/** A carrier arrives later than the command ends: then there is a route to IPv6 groups. */
+async function plugInEnds(names: readonly string[]): Promise<void> {
+  for (const name of names) ip('link', 'set', `${name}-end`, 'up');
+  const routes = (name: string): string =>
+    execFileSync('ip', ['-6', 'route', 'show', 'table', 'local', 'dev', name], {
+      encoding: 'utf8',
+    });
+  await eventually(() => names.every((name) => routes(name).includes('multicast ff00::/8')));
+}
+
 /** Sends from an address of test0 to a group at one of test1, by the wire between them. */
 function plugInReceiver(): void {
   ip('addr', 'add', '10.98.0.1/24', 'dev', 'test1');
@@ -294,32 +329,37 @@ for (const Made of LINKS) {
     plugIn();
   });
 
-  test(`${Made.name}: a device has the IPv6 groups of its own interface`, async () => {
-    const names = ['left', 'right'] as const;
-    for (const name of names) {
-      ip('link', 'add', name, 'type', 'veth', 'peer', 'name', `${name}-end`);
-      ip('-6', 'addr', 'add', `fd99:${name.length}::1/64`, 'dev', name, 'nodad');
-      for (const end of [name, `${name}-end`]) ip('link', 'set', end, 'up');
-    }
-    try {
-      const group = Gid.parse('ff0e::99');
-      const [a, b] = [await openOnce(Made, 'fd99:4::1'), await openOnce(Made, 'fd99:5::1')];
-      for (const { link } of [a, b]) link.join(group);
-      const to = new Endpoint(group, 4791);
-      for (const [sender, receiver, other] of [
-        [a, a, b],
-        [b, b, a],
-      ] as const) {
-        sender.link.send(new TestBatch(packets(to, [100])));
-        await received(receiver, 1);
-        assert.is(receiver.receiver.received.length, 1);
-        other.link.poll?.();
-        assert.is(other.receiver.received.length, sender === b ? 1 : 0);
+  for (const isEarly of [false, true]) {
+    const when = isEarly ? ', also before it has a carrier' : '';
+    test(`${Made.name}: a device has the IPv6 groups of its own interface${when}`, async () => {
+      const names = ['left', 'right'] as const;
+      for (const name of names) {
+        ip('link', 'add', name, 'type', 'veth', 'peer', 'name', `${name}-end`);
+        ip('-6', 'addr', 'add', `fd99:${name.length}::1/64`, 'dev', name, 'nodad');
+        ip('link', 'set', name, 'up');
       }
-    } finally {
-      for (const name of names) ip('link', 'del', name);
-    }
-  });
+      try {
+        if (!isEarly) await plugInEnds(names);
+        const group = Gid.parse('ff0e::99');
+        const [a, b] = [await openOnce(Made, 'fd99:4::1'), await openOnce(Made, 'fd99:5::1')];
+        for (const { link } of [a, b]) link.join(group);
+        if (isEarly) await plugInEnds(names);
+        const to = new Endpoint(group, 4791);
+        for (const [sender, receiver, other] of [
+          [a, a, b],
+          [b, b, a],
+        ] as const) {
+          sender.link.send(new TestBatch(packets(to, [100])));
+          await received(receiver, 1);
+          assert.is(receiver.receiver.received.length, 1);
+          other.link.poll?.();
+          assert.is(other.receiver.received.length, sender === b ? 1 : 0);
+        }
+      } finally {
+        for (const name of names) ip('link', 'del', name);
+      }
+    });
+  }
 
   test(`${Made.name}: the limit of memberships is named`, async () => {
     const limit = '/proc/sys/net/ipv4/igmp_max_memberships';
