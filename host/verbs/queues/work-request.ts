@@ -260,17 +260,27 @@ function noSges(verb: string, request: object, known: readonly string[]): readon
   return NO_SGES;
 }
 
+/** Short: V8 copies functions of at most 27 bytecodes to wherever they are called. */
+function isU32(value: unknown): value is number {
+  return typeof value === 'number' && value >>> 0 === value;
+}
+
 /** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
 function storeU64(words: Uint32Array, at: number, value: number | bigint, name: string): void {
-  // Nearly all are below 2^32. V8 copies short functions to where they are called.
-  const low = typeof value === 'number' ? value >>> 0 : -1;
-  if (low === value) {
-    words[at] = low;
+  // Nearly all are below 2^32.
+  if (isU32(value)) {
+    words[at] = value;
     words[at + 1] = 0;
   } else storeWide(words, at, value, name);
 }
 
 function storeWide(words: Uint32Array, at: number, value: number | bigint, name: string): void {
+  if (typeof value === 'number' && value >= 0 && Number.isSafeInteger(value)) {
+    // An eighth of the time of bigints.
+    words[at] = value;
+    words[at + 1] = value / 2 ** 32;
+    return;
+  }
   const whole = wholeU64(name, value);
   words[at] = Number(whole & 0xffffffffn);
   words[at + 1] = Number(whole >> 32n);
@@ -278,7 +288,13 @@ function storeWide(words: Uint32Array, at: number, value: number | bigint, name:
 
 function putRemote(words: Uint32Array, at: number, { remoteAddr, rkey }: RemoteMemory): void {
   storeU64(words, at + REMOTE, remoteAddr, 'remoteAddr');
-  words[at + KEY] = wholeU32('rkey', rkey);
+  words[at + KEY] = isU32(rkey) ? rkey : wholeU32('rkey', rkey);
+}
+
+function bytesOf(name: string, length: number | bigint): number {
+  const bytes = typeof length === 'bigint' ? Number(length) : length;
+  if (isU32(bytes)) return bytes;
+  throw mustBe(name, 'a 32-bit number', length);
 }
 
 function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
@@ -286,23 +302,18 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
     const sge = list[index]!;
     const to = at + ((index * SGE_SIZE) >>> 2);
     if (!sge) checkObject('sgList', sge, 'sgList');
-    const { length } = sge;
-    const bytes = typeof length === 'bigint' ? Number(length) : length;
-    if (bytes >>> 0 !== bytes) {
-      throw mustBe('sgList.length', 'a 32-bit number', length);
-    }
+    const { length, lkey } = sge;
     storeU64(words, to, sge.addr, 'sgList.addr');
-    words[to + 2] = bytes;
-    words[to + 3] = wholeU32('sgList.lkey', sge.lkey);
+    words[to + 2] = isU32(length) ? length : bytesOf('sgList.length', length);
+    words[to + 3] = isU32(lkey) ? lkey : wholeU32('sgList.lkey', lkey);
   }
 }
 
-function checkSges(list: readonly Sge[], most: number): void {
+/** Not in the path without an error, so that V8 can copy all of that to where it is called. */
+function refuseSges(list: readonly Sge[], most: number): never {
   checkArray('sgList', list, 'SGEs');
-  if (list.length > most) {
-    const rule = `has ${list.length} entries, more than cap.maxSendSge or cap.maxRecvSge, ${most}`;
-    throw new MisuseError('sgList', rule);
-  }
+  const rule = `has ${list.length} entries, more than cap.maxSendSge or cap.maxRecvSge, ${most}`;
+  throw new MisuseError('sgList', rule);
 }
 
 function required(field: string, opcode: number): MisuseError {
@@ -338,32 +349,30 @@ function checkOperands(opcode: number, request: AnyWorkRequest): void {
 function checkFlush(flush: AnyWorkRequest['flush']): void {
   if (!flush) throw required('flush', WrOpcode.FLUSH);
   const { type, level = SelectivityLevel.RANGE } = flush;
-  const length = typeof flush.length === 'bigint' ? Number(flush.length) : flush.length;
   if (!Number.isInteger(type) || type < 1 || type > EVERY_PLACEMENT) {
     throw mustBe('flush.type', 'made of PlacementType', type);
   }
   if (level !== SelectivityLevel.RANGE && level !== SelectivityLevel.MR) {
     throw mustBe('flush.level', 'a SelectivityLevel', level);
   }
-  if (length >>> 0 !== length) {
-    throw mustBe('flush.length', 'a 32-bit number of bytes', length);
-  }
+  bytesOf('flush.length', flush.length);
 }
 
-function bindingOf(request: AnyWorkRequest): Binding {
-  const { opcode } = request;
-  const { BIND_MR, REG_MR } = WrOpcode;
-  const field = opcode === BIND_MR ? 'mrSetLayout' : opcode === REG_MR ? 'regMr' : 'bindMw';
+const BINDING_FIELDS: Readonly<Record<number, 'bindMw' | 'regMr' | 'mrSetLayout' | undefined>> = {
+  [WrOpcode.BIND_MW]: 'bindMw',
+  [WrOpcode.REG_MR]: 'regMr',
+  [WrOpcode.BIND_MR]: 'mrSetLayout',
+};
+
+/** Undefined: the opcode binds nothing. */
+function bindingOf(request: AnyWorkRequest): Binding | undefined {
+  const field = BINDING_FIELDS[request.opcode];
+  if (!field) return undefined;
   const operand = request[field];
-  if (!operand) throw required(field, opcode);
+  if (!operand) throw required(field, request.opcode);
   const target = 'mw' in operand ? operand.mw : operand.mr;
   checkMember(field, target, 'binding', 'of a region or window');
   return (target as { binding(of: object): Binding }).binding(operand);
-}
-
-function binds(opcode: number): boolean {
-  const { BIND_MW, REG_MR, BIND_MR } = WrOpcode;
-  return opcode === BIND_MW || opcode === REG_MR || opcode === BIND_MR;
 }
 
 function checkBinding({ key, access }: Binding): void {
@@ -473,10 +482,10 @@ export class SendRing extends Ring<AnyWorkRequest> {
     const { opcode, rdma, atomic, flush, inline, ud } = request;
     const { wrId = 0, sendFlags = 0, immData = 0, sgList } = request;
     checkWords(opcode, sendFlags, immData);
-    if (!rdma || opcode > WrOpcode.RDMA_WRITE_WITH_IMM) checkOperands(opcode, request);
-    if (binds(opcode)) {
-      this.#putBinding(request, bindingOf(request));
-      return;
+    if (!rdma || opcode > WrOpcode.RDMA_WRITE_WITH_IMM) {
+      checkOperands(opcode, request);
+      const binding = bindingOf(request);
+      if (binding) return this.#putBinding(request, binding);
     }
     if (sendFlags & SendFlag.INLINE && !inline) {
       throw new MisuseError('inline', 'is required with SendFlag.INLINE');
@@ -510,7 +519,7 @@ export class SendRing extends Ring<AnyWorkRequest> {
     if (inline !== undefined) this.#putInline(base, inline);
     else {
       const list = sgList === undefined ? noSges('postSend', request, SEND_KEYS) : sgList;
-      checkSges(list, this.#sgeMax);
+      if (!Array.isArray(list) || list.length > this.#sgeMax) refuseSges(list, this.#sgeMax);
       words[at + SGE_COUNT] = list.length;
       words[at + INLINE_LENGTH] = 0;
       putSges(words, (base + WORK_REQUEST_SIZE) >>> 2, list);
@@ -578,7 +587,7 @@ export class ReceiveRing extends Ring<ReceiveWorkRequest> {
     const base = this.free('postRecv', this.limit);
     const { wrId = 0, sgList } = request;
     const list = sgList === undefined ? noSges('postRecv', request, RECEIVE_KEYS) : sgList;
-    checkSges(list, this.#sgeMax);
+    if (!Array.isArray(list) || list.length > this.#sgeMax) refuseSges(list, this.#sgeMax);
     const at = base >>> 2;
     storeU64(this.words, at, wrId, 'wrId');
     this.words[at + 2] = list.length;
