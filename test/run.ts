@@ -116,7 +116,8 @@ const SLOW = new Set(
   `channel-link runs link icrc-udp vectors message loss refusals data-channel ice-restart
     address-handle connections threads race cookies access psk directed semantics hostile
     buffers desk socket thread-share reliable like-node connect auth-connect last-answer
-    durable replicated-log timer selftest entropy completion-counter rdmacm qpex`.split(/\s+/),
+    durable replicated-log timer selftest entropy completion-counter rdmacm qpex accepting
+    option-values flood-filter processes buses http-site file-batches loops move`.split(/\s+/),
 );
 
 /** Does the file run in one process, and quickly? */

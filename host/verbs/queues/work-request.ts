@@ -303,8 +303,8 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
     const to = at + ((index * SGE_SIZE) >>> 2);
     if (!sge) checkObject('sgList', sge, 'sgList');
     const { length, lkey } = sge;
-    storeU64(words, to, sge.addr, 'sgList.addr');
     words[to + 2] = isU32(length) ? length : bytesOf('sgList.length', length);
+    storeU64(words, to, sge.addr, 'sgList.addr');
     words[to + 3] = isU32(lkey) ? lkey : wholeU32('sgList.lkey', lkey);
   }
 }
