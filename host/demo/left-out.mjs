@@ -33,7 +33,7 @@ const CHECKS = {
   'device/device': ['checkLimits'],
   'mesh/frames/frame-channel': ['checkContext'],
   'verbs/queues/queue-pair-attributes': ['checkInit', 'checkNumbers'],
-  'verbs/queues/work-request': ['checkSges', 'checkWords', 'checkOperands'],
+  'verbs/queues/work-request': ['refuseSges', 'checkWords', 'checkOperands'],
 };
 
 /** Is it a file of no bundle of the page? */

@@ -310,7 +310,7 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
 }
 
 /** Not in the path without an error, so that V8 can copy all of that to where it is called. */
-function refuseSges(list: readonly Sge[], most: number): never {
+function refuseSges(list: readonly Sge[], most: number): void {
   checkArray('sgList', list, 'SGEs');
   const rule = `has ${list.length} entries, more than cap.maxSendSge or cap.maxRecvSge, ${most}`;
   throw new MisuseError('sgList', rule);
