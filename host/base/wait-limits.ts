@@ -67,6 +67,14 @@ function joinWaits(signal: AbortSignal, abort: () => void): void {
   waits.add(abort);
 }
 
+/** Waits for one of them, or that long. */
+export async function settled(some: readonly Promise<unknown>[], millis: number): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise((resolve) => (timer = setTimeout(resolve, timerMillis(millis))));
+  await Promise.race([...some, late]);
+  clearTimeout(timer);
+}
+
 /** `promise`, or a rejection when a limit is reached first. */
 export function withinLimits<T>(
   promise: Promise<T>,

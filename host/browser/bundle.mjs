@@ -26,6 +26,8 @@ const { metafile } = await build({
   platform: 'browser',
   target: 'es2022',
   minify: true,
+  // A field without a value is not declared: none is read before the constructor assigns it.
+  tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } },
   sourcemap: true,
   metafile: true,
   logLevel: 'warning',

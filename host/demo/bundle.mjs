@@ -20,6 +20,8 @@ const options = {
   target: 'es2022',
   minify: true,
   charset: 'utf8',
+  // As host/browser/bundle.mjs.
+  tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } },
   // Calls without side effects: esbuild drops unused tables.
   pure: ['Object.freeze', 'Symbol', 'BigInt'],
   sourcemap: true,

@@ -9,7 +9,7 @@
  */
 import { AccessFlag, WcFlag, WcStatus, WrOpcode } from '#build/abi.js';
 import { Fifo } from '../base/fifo.js';
-import type { WaitLimits } from '../base/wait-limits.js';
+import { settled, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
@@ -128,6 +128,9 @@ export class Messages {
   #held = 0;
   /** Credits that the next frame carries. */
   #creditsToReturn = 0;
+  #sentFrames = 0;
+  /** Called when all messages have left. */
+  #onLeft = (): void => {};
   #onHello: ((hello: Uint8Array) => void) | undefined;
 
   constructor(queue: RequestQueue, bytesMax: number) {
@@ -161,8 +164,17 @@ export class Messages {
     for (let one = this.#readers.shift(); one; one = this.#readers.shift()) one(undefined);
   }
 
-  /** Fails messages that the peer has no room for: closing does not wait for the peer to read. */
-  dropWaiting(): void {
+  /**
+   * Waits until all messages have left, the connection has ended, or the peer has taken none for
+   * `millis`; fails those that are left.
+   */
+  async finish(ended: Promise<unknown>, millis: number): Promise<void> {
+    let before = -1;
+    while (this.#outgoing.length > 0 && before !== this.#sentFrames) {
+      before = this.#sentFrames;
+      const left = new Promise<void>((resolve) => (this.#onLeft = resolve));
+      await settled([left, ended], millis);
+    }
     const error = endedError(
       'send',
       'the connection was closed before the peer read its messages',
@@ -269,8 +281,10 @@ export class Messages {
       if (isLast) frame.resolve = () => message.done(undefined);
       message.cut = end;
       this.#credits--;
+      this.#sentFrames++;
       if (isLast) this.#outgoing.shift();
       this.#queue.submit(frame);
+      if (this.#outgoing.length === 0) this.#onLeft();
     }
   }
 

@@ -1,6 +1,6 @@
 /** A named region of the peer: one-sided reads, writes and atomics. */
 import { tagOf } from '../errors/type-tag.js';
-import { mustBe, shown } from '../errors/check-whole.js';
+import { shown } from '../errors/check-whole.js';
 import { PlacementType, WrOpcode } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
@@ -174,8 +174,9 @@ export class RemoteRegion implements RemoteKey {
     desired: bigint,
     options: RequestOptions = NO_LIMITS,
   ): Promise<bigint> {
-    const values = [wordOf('expected', expected), wordOf('desired', desired)] as const;
-    return this.#atomic('compareAndSwap', WrOpcode.ATOMIC_CMP_AND_SWP, offset, values, options);
+    const verb = 'compareAndSwap';
+    const values = [wordOf('expected', verb, expected), wordOf('desired', verb, desired)] as const;
+    return this.#atomic(verb, WrOpcode.ATOMIC_CMP_AND_SWP, offset, values, options);
   }
 
   /**
@@ -188,7 +189,7 @@ export class RemoteRegion implements RemoteKey {
     options: RequestOptions = NO_LIMITS,
   ): Promise<bigint> {
     if (typeof addend !== 'bigint' || addend > U64_MAX || addend < -(1n << 63n)) {
-      throw mustBe('addend', 'a bigint from -2^63 to 2^64 - 1', addend);
+      throw valueError('addend', 'fetchAdd', '-2^63', addend);
     }
     const values = [BigInt.asUintN(64, addend), 0n] as const;
     return this.#atomic('fetchAdd', WrOpcode.ATOMIC_FETCH_AND_ADD, offset, values, options);
@@ -280,12 +281,20 @@ export class RemoteRegion implements RemoteKey {
   }
 
   #rangeError(verb: string, offset: number, length: number): MisuseError {
-    const isWhole = Number.isSafeInteger(offset) && Number.isSafeInteger(length);
-    const places = `${length} bytes at ${offset}`;
-    const rule = isWhole
-      ? `${places} exceed the ${this.length} bytes of ${this.name}; stay within region.length`
-      : `${places}: both must be whole numbers`;
-    return new MisuseError('offset', `${verb}: ${rule}`);
+    for (const [name, value] of [
+      ['offset', offset],
+      ['length', length],
+    ] as const) {
+      if (!Number.isSafeInteger(value)) {
+        return new MisuseError(name, `${verb}: must be a whole number, got ${shown(value)}`);
+      }
+    }
+    const places = `${verb}: ${length} bytes at ${offset}`;
+    const remedy = 'stay within region.length';
+    return new MisuseError(
+      'offset',
+      `${places} exceed the ${this.length} bytes of ${this.name}; ${remedy}`,
+    );
   }
 }
 
@@ -323,7 +332,12 @@ function isDetached(value: unknown): boolean {
   }
 }
 
-function wordOf(argument: string, value: bigint): bigint {
+function wordOf(argument: string, verb: string, value: bigint): bigint {
   if (typeof value === 'bigint' && value >= 0n && value <= U64_MAX) return value;
-  throw mustBe(argument, 'a bigint from 0 to 2^64 - 1', value);
+  throw valueError(argument, verb, '0', value);
+}
+
+function valueError(argument: string, verb: string, least: string, value: unknown): MisuseError {
+  const rule = `must be a bigint from ${least} to 2^64 - 1`;
+  return new MisuseError(argument, `${verb}: ${rule}, got ${shown(value)}`);
 }

@@ -1,8 +1,7 @@
 /** The other side of a connection: its memory, and messages both ways. */
-import { timerMillis } from '../base/timer.js';
 import { AccessFlag } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
-import { checkLimits } from '../base/wait-limits.js';
+import { checkLimits, settled } from '../base/wait-limits.js';
 import type { RdmaConnection } from '../cm/connect.js';
 import { MisuseError } from '../errors/errors.js';
 import type { DeviceUse } from './devices.js';
@@ -13,7 +12,7 @@ import { RemoteRegion, bytesOf, parseHandle, type RequestOptions } from './remot
 import type { RequestQueue } from './request-queue.js';
 import type { Queues, Session } from './session.js';
 
-/** How long `close` waits until the peer has its goodbye. */
+/** How long `close` waits until the peer takes a message, and until it has its goodbye. */
 const BYE_MILLIS = 500;
 
 /** Parts of a remote. */
@@ -146,7 +145,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
 
   /**
    * Waits for the calls that were made, then ends the connection and gives everything back.
-   * Messages that the peer has no room for are not waited for: they reject.
+   * Messages that have not left when the peer has made no room for 0.5 s reject.
    */
   async close(): Promise<void> {
     if (!this.#isClosing) {
@@ -156,7 +155,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
       const { requests, messages } = this.#parts.queues;
       const reason = this.#closedError();
       requests.stop(reason);
-      messages.dropWaiting();
+      await messages.finish(session.ended, BYE_MILLIS);
       if (!session.closed) {
         await requests.idle();
         messages.sendBye();
@@ -253,12 +252,4 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
 /** Is the region there, as large as it was? */
 function offers({ regions }: Hello, { name, length }: RemoteRegion): boolean {
   return regions.some((one) => one.name === name && one.length >= length);
-}
-
-/** Waits for one of them, or that long. */
-async function settled(some: readonly Promise<unknown>[], millis: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise((resolve) => (timer = setTimeout(resolve, timerMillis(millis))));
-  await Promise.race([...some, late]);
-  clearTimeout(timer);
 }

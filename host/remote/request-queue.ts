@@ -171,7 +171,8 @@ export class RequestQueue {
 
   /** Starts a call. Its promise is that of `operation.promise()`. */
   submit(operation: Operation): void {
-    const refusal = this.#ended ?? this.#stopped;
+    // A frame is part of a message that was sent before the stop.
+    const refusal = this.#ended ?? (operation.opcode === SEND_WITH_IMM ? undefined : this.#stopped);
     if (refusal) return operation.fail(refusal);
     this.#waiting.push(operation);
     if (this.#isScheduled) return;

@@ -99,7 +99,7 @@ export class Session {
       throw new RefusalError(
         'EMSGSIZE',
         `pieces of ${pieceBytes} bytes do not fit into the server's window of ${windowBytes}: ` +
-          'choose smaller ones (--piece-bytes)',
+          'choose smaller ones (option pieceBytes; --piece-bytes)',
       );
     }
     const part = (this.#part = await store.open(request));
@@ -314,7 +314,7 @@ function requestOf({ name, pieceBytes, transfer, ...message }: PutMessage): PutR
     throw new RefusalError(
       'EMSGSIZE',
       `${size} bytes in pieces of ${pieceBytes} are more than ${PIECE_COUNT_MAX} pieces: ` +
-        'choose larger ones (--piece-bytes)',
+        'choose larger ones (option pieceBytes; --piece-bytes)',
     );
   }
   const mtimeNs = `${BigInt.asIntN(64, message.mtimeNs)}`;

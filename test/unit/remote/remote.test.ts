@@ -383,6 +383,45 @@ test('close waits for calls that were made, destroy does not', async () => {
   await server.close();
 });
 
+test('close waits for messages as long as the peer reads them, and no longer', async () => {
+  const server = await share(
+    ANY,
+    { table: 8 },
+    { onClient: (client) => void clients.push(client) },
+  );
+  const clients: Remote[] = [];
+  const sender = await connect(server.url, APART);
+  const large = new Uint8Array(2 ** 20).fill(7);
+  const sent = Array.from({ length: 100 }, (_, at) => sender.send(Uint8Array.of(at)));
+  sent.push(sender.send(large));
+  const closed = sender.close();
+  let count = 0;
+  for await (const message of clients[0]!) {
+    if (count < 100) assert.equal([...message], [count]);
+    else assert.equal(message, large);
+    count++;
+    await sleep(5);
+  }
+  await closed;
+  assert.is(count, 101);
+  await Promise.all(sent);
+
+  const unread = await connect(server.url, APART);
+  const calls = Array.from({ length: 100 }, () => unread.send(Uint8Array.of(1)));
+  const ends = Promise.allSettled(calls);
+  const begin = performance.now();
+  await unread.close();
+  const left = (await ends).filter(({ status }) => status === 'rejected');
+  assert.is(left.length, 100 - 16);
+  const { message } = (left[0] as PromiseRejectedResult).reason as RemoteError;
+  assert.is(
+    message,
+    'send: the connection was closed before the peer read its messages; connect again (ECONNRESET)',
+  );
+  assert.ok(performance.now() - begin < 20_000);
+  await server.close();
+});
+
 test('close ends although calls are made again and again', () =>
   withTable(async (remote) => {
     const { table } = remote.memory;
