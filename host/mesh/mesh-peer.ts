@@ -170,7 +170,7 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   #lose(): void {
     const remedy = 'its process was stopped, suspended or killed, or the network is gone';
     this.#lost = timeoutError(`peer ${this.id}`, this.#limitMillis, remedy);
-    void this.remote.destroy();
+    void this.remote.fail(this.#lost);
   }
 
   /** The smaller `keepAliveMillis` is in effect at both. */

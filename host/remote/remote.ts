@@ -95,10 +95,11 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     return this.#parts.queues.requests;
   }
 
-  #closedError(): RemoteError {
+  /** The error of calls after this side has closed, or destroyed, the connection. */
+  #endedHere(how: string): RemoteError {
     const { after } = this.requests;
     const remedy = after === After.JOIN ? after : After.CLOSED;
-    return endedError('connection', 'the connection was closed', remedy);
+    return endedError('connection', `the connection was ${how}`, remedy);
   }
 
   /**
@@ -107,7 +108,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
    * after the end.
    */
   alloc(length: number): Uint8Array {
-    if (this.#isClosing) throw this.#closedError().ofCall('alloc');
+    if (this.#isClosing) throw this.#endedHere('closed').ofCall('alloc');
     const { context, pd, local } = this.#parts.device;
     const bytes = context.alloc(length);
     const mr = pd.regMr(bytes, AccessFlag.LOCAL_WRITE);
@@ -133,7 +134,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     checkKeys('send', options, 'timeout signal');
     checkLimits(options);
     options.signal?.throwIfAborted();
-    if (this.#isClosing) throw endedError('send', 'the connection was closed', After.CLOSED);
+    if (this.#isClosing) throw this.#endedHere('closed').ofCall('send');
     return this.#parts.queues.messages.send(bytesOf('send', 'message', message), options);
   }
 
@@ -153,7 +154,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
       this.#stop.abort();
       const session = this.#session;
       const { requests, messages } = this.#parts.queues;
-      const reason = this.#closedError();
+      const reason = this.#endedHere('closed');
       requests.stop(reason);
       await messages.finish(session.ended, BYE_MILLIS);
       if (!session.closed) {
@@ -170,9 +171,13 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
   }
 
   /** Ends the connection at once: calls that wait reject. */
-  async destroy(): Promise<void> {
+  destroy(): Promise<void> {
+    return this.fail(this.#endedHere('destroyed'));
+  }
+
+  /** @internal The same, for this reason. */
+  async fail(reason: RemoteError): Promise<void> {
     this.#isClosing = true;
-    const reason = endedError('connection', 'the connection was destroyed', After.CLOSED);
     this.#stop.abort(reason);
     this.#session.end(reason);
     await this.closed;
@@ -208,8 +213,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     try {
       await session.closed;
       const [next, hello] = await reconnect(this.#stop.signal);
-      if (this.#isClosing)
-        next.end(endedError('reconnect', 'the connection was closed', After.CLOSED));
+      if (this.#isClosing) next.end(this.#endedHere('closed'));
       const missing = Object.values(this.#regions).find((one) => !offers(hello, one));
       if (!missing) {
         this.#adopt(next, hello);
@@ -229,7 +233,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
   #end(session: Session, reason: RemoteError | undefined): void {
     this.#isClosing = true;
     const { requests, messages } = this.#parts.queues;
-    const error = reason ?? this.#closedError();
+    const error = reason ?? this.#endedHere('closed');
     requests.detach(error, false);
     messages.detach(error, false);
     this.#cleanUp = this.#release(session);

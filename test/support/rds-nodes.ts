@@ -68,6 +68,8 @@ export class TestSocket implements PortUser {
   readonly lost: OutgoingMessage[] = [];
   readonly accessedKeys: number[] = [];
   readonly #nodes: RdsNodes;
+  /** Text of the last refusal. */
+  refusal = '';
 
   constructor(nodes: RdsNodes, transport: SimulatedTransport, number: number) {
     this.#nodes = nodes;
@@ -84,7 +86,7 @@ export class TestSocket implements PortUser {
         core.send(now, this.port, to, port, [new Uint8Array(length).fill(first)]);
       } catch (error) {
         if (!(error instanceof RefusalError)) throw error;
-        ({ code } = error);
+        ({ code, message: this.refusal } = error);
       }
     });
     return code;

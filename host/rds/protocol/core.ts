@@ -22,7 +22,7 @@ import type { IncomingMessage } from './message.js';
 import { Path } from './path.js';
 import type { PathRecords, Judgement, PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
-import { refusal, type Refused } from './refusal.js';
+import { NO_SUCH_PORT, refusal, type Refused } from './refusal.js';
 import { makeRoom } from './eviction.js';
 import { ADDRESSES_MAX, Alternates, homeTowards, isBelow, isSameRoute } from './routes.js';
 import { noStatistics, type RdsGauges, type RdsStatistics } from './statistics.js';
@@ -211,8 +211,9 @@ export class RdsCore implements PathNode {
     }
     if (!path || !buffer) {
       if (hasRoom) this.#starved.add(port);
+      const why = judgement === 'EFAULT' ? path?.faultCause(port) : undefined;
       if (judgement === 'EFAULT' || judgement === 'EACCES') path?.lossReported(port);
-      throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
+      throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort, why);
     }
     if (!extras.place) {
       copyPieces(pieces, buffer.payload);
@@ -502,7 +503,7 @@ export class RdsCore implements PathNode {
     { sequenceHere = 0, kept = () => {}, extensions }: SendExtras,
   ): void {
     const target = this.#portOf(toPort);
-    if (!target && toPort !== 0) throw this.#refusal('EFAULT', this.local, toPort);
+    if (!target && toPort !== 0) throw this.#refusal('EFAULT', this.local, toPort, NO_SUCH_PORT);
     const receiver = target ?? port;
     if (receiver.isStalled) {
       this.#blockedHere.add(port);
@@ -523,10 +524,10 @@ export class RdsCore implements PathNode {
     receiver.push(message);
   }
 
-  #refusal(code: Refused, to: Endpoint, toPort: number): RefusalError {
+  #refusal(code: Refused, to: Endpoint, toPort: number, why?: string): RefusalError {
     if (code === 'ENOBUFS') this.statistics.enobufsReturned++;
     if (code === 'EWOULDBLOCK') this.statistics.ewouldblocksReturned++;
-    return refusal(code, to, toPort, code === 'EACCES' ? this.transport.denialOf?.(to) : undefined);
+    return refusal(code, to, toPort, code === 'EACCES' ? this.transport.denialOf?.(to) : why);
   }
 
   #freePort(): number | undefined {

@@ -13,6 +13,7 @@ import { newIncarnations, type Incarnations, type PathRecord } from '../sharing/
 import { Outage } from './outage.js';
 import type { Judgement, PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
+import { NO_SUCH_PORT } from './refusal.js';
 import { RemotePorts } from './remote-ports.js';
 import { Routes, isSameRoute } from './routes.js';
 import { DebugLevel } from './trace.js';
@@ -159,6 +160,13 @@ export class Path implements ConnectionPath, Timed {
     if (this.isOwnKind && !this.#ports.bound.has(destinationPort)) return 'EFAULT';
     const isFull = this.#transmitWindows.isFull(destinationPort);
     return isFull || this.#ports.slow.has(destinationPort) ? this.#block(port) : 'go';
+  }
+
+  /** The cause of an 'EFAULT' of `judge`. */
+  faultCause(port: Port): string {
+    if (this.#outage.isFailed) return 'the node does not answer; retry later';
+    if (!this.#unaware.has(port)) return NO_SUCH_PORT;
+    return 'earlier messages of this socket were lost, and this one was not sent; send it again';
   }
 
   send(now: number, message: OutgoingMessage): void {

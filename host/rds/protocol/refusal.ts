@@ -11,6 +11,8 @@ const WHY: { readonly [Code in Refused]: string } = {
   EACCES: 'both nodes need the same pre-shared key: RdsNode.of(context, { auth: { psk } })',
 };
 
+export const NO_SUCH_PORT = 'no socket of that node has the port; retry when one is bound';
+
 export function refusal(
   code: Refused,
   to: Endpoint,

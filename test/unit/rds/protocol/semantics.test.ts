@@ -25,6 +25,7 @@ test('sends that were lost fail the path for the recovery period, then a send op
   for (const at of [0, 0.3, 0.6, 0.9, 0.99]) {
     nodes.run(failedAt + at * recoveryMicros - nodes.now + 1);
     assert.is(here.send(THERE, PORT, 3), 'EFAULT', `after ${at} of the period`);
+    assert.match(here.refusal, /: the node does not answer; retry later \(EFAULT\)$/);
   }
   nodes.run(failedAt + recoveryMicros - nodes.now + 1);
   assert.is(here.send(THERE, PORT, 4), 'EWOULDBLOCK');
@@ -47,6 +48,7 @@ test('a sender that is silent in the recovery period learns of the loss afterwar
   const { core } = here.transport;
   assert.is(core.judge(nodes.now, here.port, THERE, PORT), 'EFAULT');
   assert.is(here.send(THERE, PORT, 3), 'EFAULT');
+  assert.match(here.refusal, /: earlier messages of this socket were lost, and this one was not/);
   assert.is(here.send(THERE, PORT, 4), 'EWOULDBLOCK');
   assert.is(here.sendSoon(THERE, PORT, 4), 'OK');
   nodes.run(SECOND);
@@ -428,6 +430,7 @@ test('port 65535 is an ordinary port, port 0 is reserved', () => {
   last.close();
   nodes.run(SECOND);
   assert.is(here.send(THERE, 65535, 8), 'EFAULT');
+  assert.match(here.refusal, /port 65535: no socket of that node has the port; retry when/);
 });
 
 test('the address picks the device: of its family, and next to it', () => {
