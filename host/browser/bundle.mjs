@@ -27,7 +27,7 @@ const { metafile } = await build({
   target: 'es2022',
   minify: true,
   // A field without a value is not declared: none is read before the constructor assigns it.
-  tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } },
+  tsconfigRaw: { compilerOptions: { useDefineForClassFields: false, verbatimModuleSyntax: true } },
   sourcemap: true,
   metafile: true,
   logLevel: 'warning',

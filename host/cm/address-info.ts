@@ -1,4 +1,5 @@
 /** `rdma_addrinfo`: a host and a service by name, as addresses that ids take. */
+import { checkKeys } from '../base/options.js';
 import { checkBits, mustBe } from '../errors/check-whole.js';
 import { RefusalError } from '../errors/errors.js';
 import { isIP } from '../link/ip-address.js';
@@ -54,6 +55,7 @@ export function numericInfo(
   service: number | string,
   hints: AddressHints = {},
 ): AddressInfo | undefined {
+  checkKeys('getaddrinfo', hints, 'flags portSpace');
   const { flags = 0, portSpace = PortSpace.TCP } = hints;
   const port = typeof service === 'string' && /^\d{1,5}$/.test(service) ? Number(service) : service;
   if (typeof port !== 'number' || !Number.isInteger(port) || port < 0 || port > 65535) {

@@ -1,4 +1,5 @@
 /** `rdma_create_ep`: an id with a channel of its own, as far as it comes without the peer. */
+import { checkObject } from '../base/options.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { AddressInfo } from './address-info.js';
@@ -19,6 +20,7 @@ export async function createEp(
   pd?: ProtectionDomain,
   attributes?: EpInitAttributes,
 ): Promise<CmId> {
+  checkObject('createEp', info, 'info');
   const channel = createEventChannel(context);
   try {
     const id = channel.createId(info.portSpace);

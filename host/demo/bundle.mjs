@@ -21,7 +21,7 @@ const options = {
   minify: true,
   charset: 'utf8',
   // As host/browser/bundle.mjs.
-  tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } },
+  tsconfigRaw: { compilerOptions: { useDefineForClassFields: false, verbatimModuleSyntax: true } },
   // Calls without side effects: esbuild drops unused tables.
   pure: ['Object.freeze', 'Symbol', 'BigInt'],
   sourcemap: true,

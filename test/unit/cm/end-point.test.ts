@@ -27,7 +27,7 @@ import {
   type MemoryRegion,
   type OpenOptions,
 } from '../../../host/index.js';
-import { expectMisuse, expectRefusal } from '../../support/refusal.js';
+import { expectMisuse, expectRefusal, rejection } from '../../support/refusal.js';
 
 const SMALL = { cap: { maxSendWr: 8, maxRecvWr: 8, maxInlineData: 64 } };
 const { SIGNALED } = SendFlag;
@@ -310,6 +310,10 @@ test('an end point that cannot be leaves nothing behind', () =>
     const srcAddr = { address: '127.0.0.1', port: 9 };
     const info = { ...(await getaddrinfo('127.0.0.2', 7)), srcAddr };
     await fails(createEp(a, info, undefined, { cap: { maxSendWr: 2 ** 30 } }));
+    for (const wrong of [undefined, null, 7]) {
+      const { message } = (await rejection(createEp(a, wrong as never))) as MisuseError;
+      assert.match(message, /^info: createEp takes an object, got/);
+    }
     const id = await createEp(a, info, undefined, SMALL);
     assert.equal([id.getSrcPort(), id.getDstPort()], [9, 7]);
     id.channel.destroy();
@@ -384,6 +388,10 @@ test('a host name is resolved, or its failure is reported', () =>
     expectMisuse(() => id.resolveAddrinfo('::1', 1, { flags: 4 }), /flags/);
     expectMisuse(() => id.resolveAddrinfo('::1', 1, { portSpace: 1 }), /portSpace/);
     expectMisuse(() => id.resolveAddrinfo('host', 1, { flags: RaiFlag.NUMERICHOST }), /node/);
+    for (const hints of [null, 5, { flag: 1 }]) {
+      const { message } = (await rejection(getaddrinfo('::1', 1, hints as never))) as MisuseError;
+      assert.match(message, /^(options|flag): getaddrinfo /);
+    }
     id.resolveAddrinfo('127.0.0.1', 1);
     channel.destroy();
   }));
