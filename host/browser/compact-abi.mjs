@@ -50,7 +50,14 @@ const codeOf = (name) => readFileSync(name, 'utf8').replace(/\/\*[^]*?\*\/|^\s*\
 /** Layouts whose fields the application reads by name (`context.counters()`): all are kept. */
 const PUBLIC = new Set(['CountersLayout']);
 /** Layouts that one source alone reads, from a private field: only its words are kept. */
-const READERS = new Map([['QueuePairLayout', 'host/verbs/queues/queue-pair.ts']]);
+const READERS = new Map([
+  ['QueuePairLayout', 'host/verbs/queues/queue-pair.ts'],
+  ['PathStateLayout', 'host/verbs/queues/path-state.ts'],
+  ['PacketAuthLayout', 'host/verbs/queues/packet-keys.ts'],
+  ['SharedReceiveQueueLayout', 'host/verbs/queues/shared-receive-queue.ts'],
+  ['InterleavedEntryLayout', 'host/verbs/layouts/layout-list.ts'],
+  ['EngineEventLayout', 'host/engine/event-ring.ts'],
+]);
 
 /** The fields as words: a name, and its kind if it differs from the previous field's kind. */
 function laidOut(wordsFor, name, fields) {

@@ -23,6 +23,7 @@ import { Inbox, Messages } from './messages.js';
 import { After, RemoteError, protocolError, timeoutError } from './remote-error.js';
 import { Remote } from './remote.js';
 import { RequestQueue } from './request-queue.js';
+import { randomId } from '../verbs/refuse.js';
 import { wrongLevel } from './wrong-level.js';
 import { QUEUE_PAIR, RNR_RETRY_COUNT, Session, type Queues } from './session.js';
 import { formatUrl, isRdmaUrl, parseUrl, type Place, type RdmaUrl } from '../cm/url.js';
@@ -128,6 +129,7 @@ class Connector {
   readonly #device: DeviceUse;
   readonly #shared: LocalRegions;
   readonly #queues: Queues;
+  readonly #id = randomId();
 
   constructor(
     place: Place,
@@ -192,7 +194,7 @@ class Connector {
   #hello(): Hello {
     const { messageBytesMax = MESSAGE_BYTES_MAX, ask = {} } = this.#options;
     const regions = this.#shared.descriptions;
-    return { id: 0n, messageBytesMax, regions, wanted: Object.entries(ask) };
+    return { id: this.#id, messageBytesMax, regions, wanted: Object.entries(ask) };
   }
 
   #connect(signal: AbortSignal, prepare: Prepare): Promise<RdmaConnection> {

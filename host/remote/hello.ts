@@ -27,7 +27,7 @@ export interface RegionDescription {
 }
 
 export interface Hello {
-  /** The instance of the server; 0 in the message of a client. */
+  /** The instance of this side. */
   readonly id: bigint;
   /** The longest message that this side accepts, in bytes. */
   readonly messageBytesMax: number;

@@ -7,7 +7,7 @@
  * A side has at most CREDITS frames that the peer's application has not taken. So a peer that does
  * not read its messages delays messages only: reads and writes of the same queue pair go on.
  */
-import { AccessFlag, WcFlag, WcStatus, WrOpcode } from '#build/abi.js';
+import { AccessFlag, WcFlag, WcStatus } from '#build/abi.js';
 import { Fifo } from '../base/fifo.js';
 import { settled, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
@@ -16,9 +16,9 @@ import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { HELLO_BYTES_MAX } from './hello.js';
-import { Operation } from './operation.js';
+import { Operation, SEND_WITH_IMM } from './operation.js';
 import { After, completionError, endedError, protocolError, RemoteError } from './remote-error.js';
-import type { ReportEnd, RequestQueue } from './request-queue.js';
+import { shrunkError, type ReportEnd, type RequestQueue } from './request-queue.js';
 
 export const FRAME_BYTES = 8192;
 /** Frames that a side may send ahead of the peer's application. */
@@ -107,10 +107,12 @@ class Assembly {
 
 /** The messages of one side of a connection. */
 export class Messages {
-  /** The longest message that the peer accepts. */
-  peerBytesMax = Infinity;
   /** The peer has closed the connection on purpose. */
   hasPeerClosed = false;
+  /** The longest message that the peer accepts. */
+  #peerBytesMax = Infinity;
+  /** The peer has described itself. */
+  #isStarted = false;
   readonly #queue: RequestQueue;
   readonly #bytesMax: number;
   readonly #outgoing = new Fifo<Operation>();
@@ -145,12 +147,20 @@ export class Messages {
     this.#report = report;
     this.#credits = CREDITS;
     this.#held = this.#creditsToReturn = 0;
+    this.#isStarted = false;
     this.#assembly = new Assembly();
     this.#hello = new Assembly();
     this.hasPeerClosed = false;
     const hello = new Promise<Uint8Array>((resolve) => (this.#onHello = resolve));
     void this.#run(qp);
     return hello;
+  }
+
+  /** Sends what waits, as the peer accepts messages of this length. */
+  start(peerBytesMax: number): void {
+    this.#peerBytesMax = peerBytesMax;
+    this.#isStarted = true;
+    this.#sendFrames();
   }
 
   /** Calls that sent nothing wait for the next queue pair if `goesOn`. */
@@ -198,14 +208,11 @@ export class Messages {
 
   /** Resolves when the peer's adapter has the message. */
   send(bytes: Uint8Array, limits: WaitLimits): Promise<void> {
-    if (bytes.length > this.peerBytesMax) {
-      const rule = `has ${bytes.length} bytes, the peer accepts ${this.peerBytesMax}`;
-      throw new MisuseError('message', `${rule}; split it, or raise messageBytesMax there`);
-    }
+    const refusal = this.#refusal(bytes.length);
+    if (refusal) throw refusal;
     // After a timeout the caller may change its memory, but a message that was begun goes on.
-    const hasLimit = limits.timeout !== undefined || limits.signal !== undefined;
+    const hasLimit = (limits.timeout ?? limits.signal) !== undefined;
     const kept = hasLimit && bytes.length > FRAME_BYTES ? bytes.slice() : bytes;
-    const { SEND_WITH_IMM } = WrOpcode;
     const operation = new Operation('send', SEND_WITH_IMM, undefined, 0, kept.length, kept);
     const promise = operation.promise<void>();
     if (this.#ended) operation.fail(this.#ended);
@@ -217,15 +224,21 @@ export class Messages {
     return promise;
   }
 
+  #refusal(length: number): MisuseError | undefined {
+    if (length <= this.#peerBytesMax) return undefined;
+    const rule = `has ${length} bytes, the peer accepts ${this.#peerBytesMax}`;
+    return new MisuseError('message', `${rule}; split it, or raise messageBytesMax there`);
+  }
+
   /** The next message; undefined: the connection has ended. */
-  next(): Promise<Uint8Array | undefined> {
+  async next(): Promise<Uint8Array | undefined> {
     const received = this.#received.shift();
     if (received) {
       this.#return(received.frames);
       if (this.#received.length === 0) this.#returnHeld();
-      return Promise.resolve(received.bytes);
+      return received.bytes;
     }
-    if (this.#ended) return Promise.resolve(undefined);
+    if (this.#ended) return undefined;
     return new Promise((resolve) => this.#readers.push(resolve));
   }
 
@@ -247,7 +260,6 @@ export class Messages {
 
   #control(kind: number, bytes = NOTHING): void {
     const header = this.#header(kind);
-    const { SEND_WITH_IMM } = WrOpcode;
     this.#queue.submitControl(
       new Operation('frame', SEND_WITH_IMM, undefined, 0, bytes.length, bytes, header),
     );
@@ -257,8 +269,16 @@ export class Messages {
   #sendFrames(): void {
     while (this.#credits > 0) {
       const message = this.#outgoing.peek();
-      if (!message || !this.#qp) return;
+      if (!message || !this.#qp || !this.#isStarted) return;
       // A message is never cut off in the middle; one that was not begun leaves the queue.
+      if (message.bytes!.length < message.length) {
+        message.fail(shrunkError(message));
+        if (message.cut > 0) return this.#cutOff();
+      } else if (message.cut === 0) {
+        // The peer may be another one since the call.
+        const refusal = this.#refusal(message.length);
+        if (refusal) message.fail(refusal);
+      }
       if (message.isSettled && message.cut === 0) {
         this.#outgoing.shift();
         continue;
@@ -267,16 +287,12 @@ export class Messages {
       const isLast = end === message.length;
       const header = this.#header(isLast ? Kind.END : Kind.PART);
       const bytes = message.bytes!.subarray(at, end);
-      const { SEND_WITH_IMM } = WrOpcode;
       const frame = new Operation('send', SEND_WITH_IMM, undefined, 0, end - at, bytes, header);
       frame.reject = (reason) => {
         message.fail(reason);
         // The connection has ended, for this reason.
         if (reason instanceof RemoteError) return;
-        // The peer cannot tell the rest of a message from the next one.
-        this.#report(
-          endedError('send', 'a message was cut off, since its memory has gone', this.#queue.after),
-        );
+        this.#cutOff();
       };
       if (isLast) frame.resolve = () => message.done(undefined);
       message.cut = end;
@@ -286,6 +302,12 @@ export class Messages {
       this.#queue.submit(frame);
       if (this.#outgoing.length === 0) this.#onLeft();
     }
+  }
+
+  /** The peer cannot tell the rest of a message from the next one. */
+  #cutOff(): void {
+    const rule = 'a message was cut off, since its memory has gone';
+    this.#report(endedError('send', rule, this.#queue.after));
   }
 
   async #run(qp: QueuePair): Promise<void> {

@@ -1,5 +1,5 @@
 /** One call of the application that waits for its requests: a read, a write, an atomic, a frame. */
-import type { WrOpcode } from '#build/abi.js';
+import { WrOpcode } from '#build/abi.js';
 import { watchLimits, type WaitLimits } from '../base/wait-limits.js';
 import { RemoteError, timeoutError } from './remote-error.js';
 
@@ -9,7 +9,13 @@ export interface RemoteKey {
   /** Address of its first byte; a number where all of its addresses are safe integers. */
   readonly base: number | bigint;
   readonly rkey: number;
+  /** Why a call must not be sent any more. */
+  refusal(verb: string, opcode: number): Error | undefined;
 }
+
+/** Opcodes of this level. */
+export const { RDMA_WRITE, RDMA_READ, FLUSH, SEND_WITH_IMM } = WrOpcode;
+export const { ATOMIC_CMP_AND_SWP, ATOMIC_FETCH_AND_ADD } = WrOpcode;
 
 const IGNORE = (): void => {};
 

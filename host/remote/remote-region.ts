@@ -1,13 +1,21 @@
 /** A named region of the peer: one-sided reads, writes and atomics. */
 import { tagOf } from '../errors/type-tag.js';
 import { shown } from '../errors/check-whole.js';
-import { PlacementType, WrOpcode } from '#build/abi.js';
+import { PlacementType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
 import { RightBit, parseRegion, type RegionDescription } from './hello.js';
 import { rightsOf, type Right, type TypedArray } from './local-regions.js';
-import { Operation, type RemoteKey } from './operation.js';
+import {
+  ATOMIC_CMP_AND_SWP,
+  ATOMIC_FETCH_AND_ADD,
+  FLUSH,
+  Operation,
+  RDMA_READ,
+  RDMA_WRITE,
+  type RemoteKey,
+} from './operation.js';
 import { COPIED_BYTES, type RequestQueue } from './request-queue.js';
 
 /** Limits of one request. Without a timeout the keep-alive of the connection ends a wait. */
@@ -23,6 +31,20 @@ const WORD = 8;
 const U64_MAX = (1n << 64n) - 1n;
 const HANDLE_PREFIX = 'verbena-region:';
 const NO_LIMITS: RequestOptions = {};
+/** The right that an opcode needs. */
+const RIGHTS: Readonly<Record<number, number>> = {
+  [RDMA_WRITE]: RightBit.WRITE,
+  [RDMA_READ]: RightBit.READ,
+  [FLUSH]: RightBit.FLUSH,
+  [ATOMIC_CMP_AND_SWP]: RightBit.ATOMIC,
+  [ATOMIC_FETCH_AND_ADD]: RightBit.ATOMIC,
+};
+
+/** @internal */
+export function staleError(verb: string): MisuseError {
+  const rule = 'names a region of another server, or of one that restarted';
+  return new MisuseError('handle', `${verb}: ${rule}; get its new handle`);
+}
 
 /** The target of a handle: a region of one server. */
 export interface RegionHandle {
@@ -70,6 +92,7 @@ export class RemoteRegion implements RemoteKey {
   readonly #queue: RequestQueue;
   #rights: number;
   #handle: RegionHandle;
+  #isStale = false;
 
   /** @internal Use `remote.memory`. */
   constructor(queue: RequestQueue, handle: RegionHandle) {
@@ -90,6 +113,24 @@ export class RemoteRegion implements RemoteKey {
     this.rkey = rkey;
     this.#rights = rights;
     this.#handle = handle;
+  }
+
+  /** @internal The server of the handle has restarted, or the memory ended with its connection. */
+  end(): void {
+    this.#isStale = true;
+  }
+
+  /** @internal Why a call must not be sent: the region may have changed since it was made. */
+  refusal(verb: string, opcode: number): MisuseError | undefined {
+    if (this.#isStale) return staleError(verb);
+    const right = RIGHTS[opcode]!;
+    if ((this.#rights & right) !== 0) return undefined;
+    const has = this.rights.join(', ') || 'no right';
+    const remedy =
+      right === RightBit.FLUSH
+        ? 'flush needs the right to write; layouts and registered regions have none'
+        : 'the peer must share the region with that right (option rights)';
+    return new MisuseError('region', `${verb}: ${this.name} permits ${has}; ${remedy}`);
   }
 
   /** Operations that the peer permits. */
@@ -125,10 +166,10 @@ export class RemoteRegion implements RemoteKey {
     try {
       const source = bytesOf(`write of ${this.name}`, 'bytes', bytes);
       const { length } = source;
-      this.#check('write', RightBit.WRITE, offset, length, options);
+      this.#check('write', RDMA_WRITE, offset, length, options);
       if (length === 0) return Promise.resolve();
       return this.#submit(
-        new Operation('write', WrOpcode.RDMA_WRITE, this, offset, length, source),
+        new Operation('write', RDMA_WRITE, this, offset, length, source),
         options,
       );
     } catch (error) {
@@ -139,7 +180,7 @@ export class RemoteRegion implements RemoteKey {
   /** Reads `length` bytes at `offset` into new memory. */
   read(offset: number, length: number, options: RequestOptions = NO_LIMITS): Promise<Uint8Array> {
     try {
-      this.#check('read', RightBit.READ, offset, length, options);
+      this.#check('read', RDMA_READ, offset, length, options);
       if (length === 0) return Promise.resolve(new Uint8Array(0));
       const bytes = length <= COPIED_BYTES ? undefined : new Uint8Array(length);
       return this.#read(offset, length, bytes, bytes, options);
@@ -156,7 +197,7 @@ export class RemoteRegion implements RemoteKey {
   ): Promise<Target> {
     try {
       const bytes = bytesOf(`readInto of ${this.name}`, 'target', target);
-      this.#check('readInto', RightBit.READ, offset, bytes.length, options);
+      this.#check('readInto', RDMA_READ, offset, bytes.length, options);
       if (bytes.length === 0) return Promise.resolve(target);
       return this.#read(offset, bytes.length, bytes, target, options);
     } catch (error) {
@@ -176,7 +217,7 @@ export class RemoteRegion implements RemoteKey {
   ): Promise<bigint> {
     const verb = 'compareAndSwap';
     const values = [wordOf('expected', verb, expected), wordOf('desired', verb, desired)] as const;
-    return this.#atomic(verb, WrOpcode.ATOMIC_CMP_AND_SWP, offset, values, options);
+    return this.#atomic(verb, ATOMIC_CMP_AND_SWP, offset, values, options);
   }
 
   /**
@@ -188,11 +229,9 @@ export class RemoteRegion implements RemoteKey {
     addend: bigint,
     options: RequestOptions = NO_LIMITS,
   ): Promise<bigint> {
-    if (typeof addend !== 'bigint' || addend > U64_MAX || addend < -(1n << 63n)) {
-      throw valueError('addend', 'fetchAdd', '-2^63', addend);
-    }
-    const values = [BigInt.asUintN(64, addend), 0n] as const;
-    return this.#atomic('fetchAdd', WrOpcode.ATOMIC_FETCH_AND_ADD, offset, values, options);
+    const word = wordOf('addend', 'fetchAdd', addend, -(1n << 63n), '-2^63');
+    const values = [BigInt.asUintN(64, word), 0n] as const;
+    return this.#atomic('fetchAdd', ATOMIC_FETCH_AND_ADD, offset, values, options);
   }
 
   /**
@@ -205,9 +244,8 @@ export class RemoteRegion implements RemoteKey {
     length = this.length - offset,
     options: RequestOptions = NO_LIMITS,
   ): Promise<void> {
-    this.#check('flush', RightBit.FLUSH, offset, length, options);
+    this.#check('flush', FLUSH, offset, length, options);
     const type = this.isPersistent ? PlacementType.PERSISTENT : PlacementType.GLOBAL;
-    const { FLUSH } = WrOpcode;
     return this.#submit(
       new Operation('flush', FLUSH, this, offset, length, undefined, type),
       options,
@@ -222,7 +260,7 @@ export class RemoteRegion implements RemoteKey {
     answer: unknown,
     options: RequestOptions,
   ): Promise<T> {
-    const operation = new Operation('read', WrOpcode.RDMA_READ, this, offset, length, bytes);
+    const operation = new Operation('read', RDMA_READ, this, offset, length, bytes);
     operation.answer = answer;
     return this.#submit(operation, options);
   }
@@ -234,7 +272,7 @@ export class RemoteRegion implements RemoteKey {
     [operand, swap]: readonly [bigint, bigint],
     options: RequestOptions,
   ): Promise<bigint> {
-    this.#check(verb, RightBit.ATOMIC, offset, WORD, options);
+    this.#check(verb, opcode, offset, WORD, options);
     if (offset % WORD !== 0) {
       throw new MisuseError('offset', `${verb}: must be a multiple of 8, got ${shown(offset)}`);
     }
@@ -252,7 +290,7 @@ export class RemoteRegion implements RemoteKey {
   /** Throws MisuseError; the reason of an aborted signal. */
   #check(
     verb: string,
-    right: number,
+    opcode: number,
     offset: number,
     length: number,
     options: RequestOptions,
@@ -266,14 +304,8 @@ export class RemoteRegion implements RemoteKey {
     if (!isWithin) {
       throw this.#rangeError(verb, offset, length);
     }
-    if ((this.#rights & right) === 0) {
-      const has = this.rights.join(', ') || 'no right';
-      const remedy =
-        right === RightBit.FLUSH
-          ? 'flush needs the right to write; layouts and registered regions have none'
-          : 'the peer must share the region with that right (option rights)';
-      throw new MisuseError('region', `${verb}: ${this.name} permits ${has}; ${remedy}`);
-    }
+    const refusal = this.refusal(verb, opcode);
+    if (refusal) throw refusal;
     if (options === NO_LIMITS) return;
     checkKeys(verb, options, 'timeout signal');
     checkLimits(options);
@@ -281,13 +313,13 @@ export class RemoteRegion implements RemoteKey {
   }
 
   #rangeError(verb: string, offset: number, length: number): MisuseError {
-    for (const [name, value] of [
-      ['offset', offset],
-      ['length', length],
-    ] as const) {
-      if (!Number.isSafeInteger(value)) {
-        return new MisuseError(name, `${verb}: must be a whole number, got ${shown(value)}`);
-      }
+    const isWhole = Number.isSafeInteger(offset);
+    if (!isWhole || !Number.isSafeInteger(length)) {
+      const [name, value] = isWhole ? ['length', length] : ['offset', offset];
+      return new MisuseError(
+        name as string,
+        `${verb}: must be a whole number, got ${shown(value)}`,
+      );
     }
     const places = `${verb}: ${length} bytes at ${offset}`;
     const remedy = 'stay within region.length';
@@ -304,15 +336,14 @@ export function bytesOf(
   argument: string,
   value: ArrayBufferView | ArrayBufferLike,
 ): Uint8Array {
-  if (isDetached(value)) {
-    throw new MisuseError(argument, `${operation}: was transferred; pass its copy`);
+  // Not `instanceof`: of another realm as well, and no Proxy.
+  if (ArrayBuffer.isView(value) || /^(Shared)?ArrayBuffer$/.test(tagOf(value))) {
+    try {
+      return viewOf(value);
+    } catch {
+      throw new MisuseError(argument, `${operation}: was transferred or made smaller; pass a copy`);
+    }
   }
-  if (value instanceof Uint8Array) return value;
-  if (ArrayBuffer.isView(value)) {
-    return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
-  }
-  // Also of another realm.
-  if (/^(Shared)?ArrayBuffer$/.test(tagOf(value))) return new Uint8Array(value as ArrayBuffer);
   const found = Array.isArray(value) ? 'an array' : typeof value;
   const rule = `${operation}: must be an ArrayBuffer or a view, got ${found}`;
   const isText = typeof value === 'string';
@@ -320,24 +351,17 @@ export function bytesOf(
   throw new MisuseError(argument, `${rule}; ${remedy}`);
 }
 
-/** A buffer that was transferred has no bytes, and no view can be made. */
-function isDetached(value: unknown): boolean {
-  const buffer = ArrayBuffer.isView(value) ? value.buffer : value;
-  const { byteLength = 0 } = (buffer ?? {}) as Partial<ArrayBuffer>;
-  if (byteLength > 0 || tagOf(buffer) !== 'ArrayBuffer') return false;
-  try {
-    return new Uint8Array(buffer as ArrayBuffer).length > 0;
-  } catch {
-    return true;
-  }
+/** Throws TypeError for memory that has gone. */
+function viewOf(value: ArrayBufferView | ArrayBufferLike): Uint8Array {
+  if (!ArrayBuffer.isView(value)) return new Uint8Array(value);
+  // An array whose memory has gone has the length 0, and refuses `at`.
+  if (value.byteLength === 0) (value as Partial<Uint8Array>).at?.(0);
+  if (value instanceof Uint8Array) return value;
+  return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
 }
 
-function wordOf(argument: string, verb: string, value: bigint): bigint {
-  if (typeof value === 'bigint' && value >= 0n && value <= U64_MAX) return value;
-  throw valueError(argument, verb, '0', value);
-}
-
-function valueError(argument: string, verb: string, least: string, value: unknown): MisuseError {
-  const rule = `must be a bigint from ${least} to 2^64 - 1`;
-  return new MisuseError(argument, `${verb}: ${rule}, got ${shown(value)}`);
+function wordOf(argument: string, verb: string, value: bigint, least = 0n, text = '0'): bigint {
+  if (typeof value === 'bigint' && value >= least && value <= U64_MAX) return value;
+  const rule = `must be a bigint from ${text} to 2^64 - 1, got ${shown(value)}`;
+  throw new MisuseError(argument, `${verb}: ${rule}`);
 }

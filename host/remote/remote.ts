@@ -3,12 +3,17 @@ import { AccessFlag } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { checkLimits, settled } from '../base/wait-limits.js';
 import type { RdmaConnection } from '../cm/connect.js';
-import { MisuseError } from '../errors/errors.js';
 import type { DeviceUse } from './devices.js';
 import type { Hello } from './hello.js';
 import type { LocalRegions, MemoryByName } from './local-regions.js';
 import { After, endedError, protocolError, type RemoteError } from './remote-error.js';
-import { RemoteRegion, bytesOf, parseHandle, type RequestOptions } from './remote-region.js';
+import {
+  RemoteRegion,
+  bytesOf,
+  parseHandle,
+  staleError,
+  type RequestOptions,
+} from './remote-region.js';
 import type { RequestQueue } from './request-queue.js';
 import type { Queues, Session } from './session.js';
 
@@ -51,7 +56,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
   readonly #allocated: (() => void)[] = [];
   readonly #stop = new AbortController();
   #session: Session;
-  #id: bigint;
+  #hello: Hello;
   #isClosing = false;
   /** This side has closed the connection on purpose. */
   #isOrderly = false;
@@ -62,7 +67,7 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
   constructor(parts: RemoteParts, session: Session, hello: Hello) {
     this.#parts = parts;
     this.#session = session;
-    this.#id = hello.id;
+    this.#hello = hello;
     this.memory = this.#regions;
     this.shared = parts.shared.memory as MemoryByName<Shared>;
     this.closed = new Promise((resolve) => (this.#closedWith = resolve));
@@ -82,8 +87,8 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     const known = this.#byHandle.get(handle);
     if (known) return known;
     const parsed = parseHandle(handle);
-    if (parsed.id !== this.#id) {
-      throw new MisuseError('handle', 'names a region of another server, or of one that restarted');
+    if (parsed.id !== this.#hello.id) {
+      throw staleError('region');
     }
     const region = new RemoteRegion(this.requests, parsed);
     this.#byHandle.set(handle, region);
@@ -191,8 +196,8 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
   /** Uses the regions of a new connection, and waits for its end. */
   #adopt(session: Session, hello: Hello): void {
     this.#session = session;
-    this.#id = hello.id;
-    this.#byHandle.clear();
+    this.#endStale(this.#hello, hello);
+    this.#hello = hello;
     for (const description of hello.regions) {
       const handle = { id: hello.id, description };
       const known = this.#regions[description.name];
@@ -201,6 +206,18 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     }
     this.requests.start();
     void session.ended.then((reason) => this.#sessionEnded(session, reason));
+  }
+
+  /** Ends regions of handles that the peer had, and has no more. */
+  #endStale(before: Hello, { id, regions }: Hello): void {
+    const isThere = (list: Hello['regions'], { rkey }: RemoteRegion): boolean =>
+      list.some((one) => one.rkey === rkey);
+    for (const [handle, region] of this.#byHandle) {
+      const isGone = isThere(before.regions, region) && !isThere(regions, region);
+      if (before.id === id && !isGone) continue;
+      region.end();
+      this.#byHandle.delete(handle);
+    }
   }
 
   async #sessionEnded(session: Session, reason: RemoteError): Promise<void> {

@@ -6,7 +6,7 @@
  * A reliable queue pair completes in the order of its requests. So one completion of a list stands
  * for all before it, and staging memory is a ring.
  */
-import { AccessFlag, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
+import { AccessFlag, SendFlag, WcStatus } from '#build/abi.js';
 import { Fifo } from '../base/fifo.js';
 import { MisuseError } from '../errors/errors.js';
 import { lostAddress } from '../link/interface.js';
@@ -17,7 +17,15 @@ import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import type { AnyWorkRequest, SendWorkRequest } from '../verbs/queues/work-request.js';
 import type { Sge } from '../verbs/queues/sge.js';
 import type { LocalMemory } from './local-regions.js';
-import type { Operation } from './operation.js';
+import {
+  ATOMIC_CMP_AND_SWP,
+  ATOMIC_FETCH_AND_ADD,
+  FLUSH,
+  RDMA_READ,
+  RDMA_WRITE,
+  SEND_WITH_IMM,
+  type Operation,
+} from './operation.js';
 import { After, completionError, endedError, type RemoteError } from './remote-error.js';
 
 /** Requests of a queue pair; a power of two. */
@@ -38,9 +46,6 @@ const SIGNALED_BYTES = 64 * 1024;
 const COMPLETIONS = 64;
 const WORD = 8;
 const NO_SGES: readonly Sge[] = [];
-
-const { RDMA_WRITE, RDMA_READ, FLUSH, SEND_WITH_IMM } = WrOpcode;
-const { ATOMIC_CMP_AND_SWP, ATOMIC_FETCH_AND_ADD } = WrOpcode;
 
 /** A work request that is filled again for each piece: the ring copies it. */
 class Draft implements AnyWorkRequest {
@@ -139,6 +144,13 @@ export class RequestQueue {
   /** The peer has described its regions. */
   start(): void {
     this.#isStarted = true;
+    for (let count = this.#waiting.length; count > 0; count--) {
+      const one = this.#waiting.shift()!;
+      // The peer may have restarted since the call.
+      const refusal = one.region?.refusal(one.verb, one.opcode);
+      if (refusal) one.fail(refusal);
+      else this.#waiting.push(one);
+    }
     this.#schedule();
   }
 
@@ -459,7 +471,8 @@ export class RequestQueue {
   }
 }
 
-function shrunkError({ name }: Operation): MisuseError {
+/** @internal The memory of a call has gone. */
+export function shrunkError({ name }: Operation): MisuseError {
   const rule = 'must not be transferred or made smaller before its promise settles';
   return new MisuseError('memory', `${name}: ${rule}; pass a copy`);
 }

@@ -70,7 +70,7 @@ export class Session {
     const failed = this.ended.then((error) => Promise.reject(error));
     const bytes = await withinLimits(Promise.race([this.#hello, failed]), limits, late);
     const hello = parseHello(operation, bytes);
-    this.#queues.messages.peerBytesMax = hello.messageBytesMax;
+    this.#queues.messages.start(hello.messageBytesMax);
     return hello;
   }
 
