@@ -18,7 +18,7 @@ import {
 import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import { useDevice, type DeviceChoice, type DeviceUse } from './devices.js';
 import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
-import { LocalRegions, regionBytes, type Regions } from './local-regions.js';
+import { LocalRegions, checkName, regionBytes, type Regions } from './local-regions.js';
 import { Inbox, Messages } from './messages.js';
 import { After, RemoteError, protocolError, timeoutError } from './remote-error.js';
 import { Remote } from './remote.js';
@@ -102,6 +102,7 @@ function checkOptions(given: RemoteOptions): RemoteOptions {
   const { ask = {} } = options;
   checkObject('connect', ask, 'ask');
   for (const [name, bytes] of Object.entries(ask)) {
+    checkName('connect', 'ask', name);
     checkWhole(`ask.${name}`, bytes, 1, 2 ** 32 - 2 ** 16);
   }
   const auth = copyAuth(options.auth);
@@ -274,7 +275,7 @@ async function withDeadline<T>(
 }
 
 function refusedError(refusal: string): RemoteError {
-  const remedy = 'ask for less or other names, or raise lendBytes there';
+  const remedy = 'ask for less, or raise lendBytes there';
   const rule = `the server refuses: ${refusal}`;
   return new RemoteError('connect', { code: 'EACCES', rule, remedy });
 }

@@ -1,7 +1,7 @@
 /** The memory that a side shares: from what an application names to registered regions. */
 import { AccessFlag } from '#build/abi.js';
 import { checkKeys, checkObject } from '../base/options.js';
-import { checkWhole, mustBe } from '../errors/check-whole.js';
+import { checkWhole, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { LayoutBase } from '../verbs/layouts/layouts.js';
 import type { MrLayoutInterleaved } from '../verbs/layouts/layout-list.js';
@@ -124,20 +124,18 @@ export class LocalMemory {
   }
 }
 
+/** Throws MisuseError for a name that no region can have. */
+export function checkName(operation: string, argument: string, name: string): void {
+  const start = name.slice(0, NAME_CHARACTERS_MAX);
+  if (name === start && /^(?!__proto__$)\P{Cc}+$/u.test(name)) return;
+  const rule = `a name has 1 to ${NAME_CHARACTERS_MAX} characters, no control characters, not __proto__`;
+  throw new MisuseError(argument, `${operation}: ${rule}, got ${shown(start)}`);
+}
+
 /** Throws MisuseError. */
 function optionsOf(operation: string, name: string, source: RegionSource): RegionOptions {
   const argument = `regions.${name}`;
-  if (name.length === 0 || name.length > NAME_CHARACTERS_MAX || name === '__proto__') {
-    const rule = `${operation}: a name has 1 to ${NAME_CHARACTERS_MAX} characters`;
-    throw new MisuseError(argument, rule);
-  }
-  if (/\p{Cc}/u.test(name)) {
-    const quoted = JSON.stringify(name);
-    throw new MisuseError(
-      'regions',
-      `${operation}: a name has no control character, got ${quoted}`,
-    );
-  }
+  checkName(operation, 'regions', name);
   if (typeof source === 'number') return { bytes: source };
   if (ArrayBuffer.isView(source)) {
     checkArray(operation, argument, source);

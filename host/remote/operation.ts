@@ -65,7 +65,7 @@ export class Operation {
   limit(limits: WaitLimits): void {
     const { timeout, signal } = limits;
     if (timeout === undefined && signal === undefined) return;
-    const remedy = 'check that the peer runs; raise the timeout if it is slow';
+    const remedy = 'check that the peer runs, or raise the timeout';
     const late = (): Error => timeoutError(this.name, timeout!, remedy);
     this.cleanUp = watchLimits(limits, late, (reason) => this.fail(reason));
   }

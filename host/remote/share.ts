@@ -245,8 +245,8 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
       const { pd, local } = this.#device;
       try {
         return await LocalRegions.open('accept', pd, local, regions);
-      } catch {
-        why = `no memory for ${total} bytes`;
+      } catch (error) {
+        why = (error as Error).message;
       }
     }
     session.greet(this.#hello(undefined, why));

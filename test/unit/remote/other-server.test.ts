@@ -89,7 +89,7 @@ test('regions of handles end with their server, and keep the connection', async 
   await second.close();
 });
 
-test('a handle of the memory of one client is none of another client', async () => {
+test("a handle of one client's memory is refused for another client", async () => {
   const clients: Remote[] = [];
   const onClient = (client: Remote): void => void clients.push(client);
   const server = await share(ANY, { table: 8 }, { onClient });
