@@ -12,7 +12,7 @@ import { LocalMemory } from './local-regions.js';
 
 /** Which device is used. Default: one that this process shares by local address. */
 export interface DeviceChoice {
-  /** A device that the application opened, and closes. */
+  /** A device that the application opened. It stays open until what uses it is closed as well. */
   readonly context?: Context;
   /** A protection domain of the application's own, for `registered` regions; its device is used. */
   readonly pd?: ProtectionDomain;
