@@ -37,11 +37,12 @@ async function wordsOf({ esbuild, initialOptions: { plugins, ...options } }) {
   const words = sources.map((name) => [name, new Set(codeOf(name).match(/\w+/g))]);
   const all = new Set(words.flatMap(([, found]) => [...found]));
   return (layout) => {
-    const reader = READERS.get(layout);
+    const allowed = READERS.get(layout);
+    if (!allowed) return all;
     const readers = words.filter(([, found]) => found.has(layout));
-    if (reader && readers.some(([name]) => name !== reader))
-      throw new Error(`compact-abi: ${layout} must be read by ${reader} alone`);
-    return reader ? (readers[0]?.[1] ?? new Set()) : all;
+    const other = readers.find(([name]) => !allowed.includes(name));
+    if (other) throw new Error(`compact-abi: READERS of ${layout} lacks ${other[0]}`);
+    return new Set(readers.flatMap(([, found]) => [...found]));
   };
 }
 
@@ -49,14 +50,27 @@ const codeOf = (name) => readFileSync(name, 'utf8').replace(/\/\*[^]*?\*\/|^\s*\
 
 /** Layouts whose fields the application reads by name (`context.counters()`): all are kept. */
 const PUBLIC = new Set(['CountersLayout']);
-/** Layouts that one source alone reads, from a private field: only its words are kept. */
+/** Layouts whose structs these sources keep to themselves: only their words are kept. */
 const READERS = new Map([
-  ['QueuePairLayout', 'host/verbs/queues/queue-pair.ts'],
-  ['PathStateLayout', 'host/verbs/queues/path-state.ts'],
-  ['PacketAuthLayout', 'host/verbs/queues/packet-keys.ts'],
-  ['SharedReceiveQueueLayout', 'host/verbs/queues/shared-receive-queue.ts'],
-  ['InterleavedEntryLayout', 'host/verbs/layouts/layout-list.ts'],
-  ['EngineEventLayout', 'host/engine/event-ring.ts'],
+  ['QueuePairLayout', ['host/verbs/queues/queue-pair.ts']],
+  ['PathStateLayout', ['host/verbs/queues/path-state.ts']],
+  ['PathLayout', ['host/device/destinations.ts', 'host/verbs/queues/path-state.ts']],
+  ['PacketAuthLayout', ['host/verbs/queues/packet-keys.ts']],
+  ['SharedReceiveQueueLayout', ['host/verbs/queues/shared-receive-queue.ts']],
+  ['InterleavedEntryLayout', ['host/verbs/layouts/layout-list.ts']],
+  ['EngineEventLayout', ['host/engine/event-ring.ts']],
+  [
+    'ArenaLayout',
+    [
+      'host/device/device.ts',
+      'host/device/progress/inline-progress.ts',
+      'host/device/sharing/context-wakes.ts',
+      'host/device/sharing/thread-share.ts',
+      'host/device/sharing/word-waits.ts',
+      'host/verbs/domains/roots.ts',
+      'host/verbs/domains/shared-domain.ts',
+    ],
+  ],
 ]);
 
 /** The fields as words: a name, and its kind if it differs from the previous field's kind. */

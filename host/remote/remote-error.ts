@@ -89,9 +89,14 @@ export class RemoteError extends RefusalError {
   ofCall(operation: string): RemoteError {
     if (this.operation === operation) return this;
     const options = { status: this.status, vendorErr: this.#vendorErr, cause: this };
+    // A refusal is about the other call's region.
+    const isOther = this.code === 'EACCES';
+    const rule = isOther
+      ? `the connection ended with ${this.operation}: ${this.#rule}`
+      : this.#rule;
     // By its own name the bundler would rename the class.
     const Same = this.constructor as typeof RemoteError;
-    return new Same(operation, { ...this, rule: this.#rule }, options);
+    return new Same(operation, { ...this, rule }, options);
   }
 
   /** Meaning, likely cause and remedy of `status`; without a status the rule that was broken. */

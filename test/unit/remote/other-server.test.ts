@@ -1,11 +1,14 @@
-/** A client with `reconnect` whose server comes back with other limits, rights and memory. */
+/** Calls that a server, or its return with other limits, rights and memory, refuses. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
+  AccessFlag,
   MisuseError,
   connect,
+  openDevice,
   share,
   type Remote,
+  type RemoteError,
   type RemoteRegion,
 } from '../../../host/index.js';
 import { rejection } from '../../support/refusal.js';
@@ -105,6 +108,28 @@ test("a handle of one client's memory is refused for another client", async () =
   );
   for (const remote of remotes) await remote.close();
   await server.close();
+});
+
+test('the error of a connection that a refused call ended names that call', async () => {
+  const pd = (await openDevice({ address: '127.0.230.3', port: 0 })).allocPd();
+  const bytes = pd.context.alloc(64);
+  const { REMOTE_READ, REMOTE_WRITE, LOCAL_WRITE } = AccessFlag;
+  const registered = pd.regMr(bytes, LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE);
+  const server = await share('rdma://127.0.230.3:0', { gone: { registered }, table: 8 }, { pd });
+  const remote = await connect(server.url, APART);
+  const { gone, table } = remote.memory;
+  registered.dereg();
+  const calls = [gone!.write(0, Uint8Array.of(1)), table!.read(0, 8)];
+  const [first, second] = (await Promise.all(calls.map(rejection))) as RemoteError[];
+  assert.match(first!.message, /^write of gone: the peer refuses access to the region; /);
+  assert.match(
+    second!.message,
+    /^read of table: the connection ended with write of gone: the peer/,
+  );
+  assert.is(second!.cause, first);
+  await remote.close();
+  await server.close();
+  await pd.context.close();
 });
 
 test('a view whose buffer was made smaller is refused, and blocks no other call', async () => {
