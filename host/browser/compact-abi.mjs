@@ -67,6 +67,7 @@ const READERS = new Map([
       'host/device/sharing/context-wakes.ts',
       'host/device/sharing/thread-share.ts',
       'host/device/sharing/word-waits.ts',
+      'host/pool/pool-table.ts',
       'host/verbs/domains/roots.ts',
       'host/verbs/domains/shared-domain.ts',
     ],
