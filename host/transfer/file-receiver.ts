@@ -179,7 +179,7 @@ export class FileReceiver {
     if (this.#sessions.has(name) || this.#sessions.size >= clientsMax) {
       throw new RefusalError(
         'EAGAIN',
-        `the server is full: it serves ${clientsMax} at once; try again later, or raise clientsMax (--max-clients) there`,
+        `the server is full: it serves ${clientsMax} at once (option clientsMax; --max-clients); try again later`,
       );
     }
     // From here to the end of the session the name is taken.
