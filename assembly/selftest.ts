@@ -19,6 +19,7 @@ import { checkKeys } from './selftest/keys';
 import { checkLayoutPrograms } from './selftest/layout-programs';
 import { checkLayouts } from './selftest/layouts';
 import { FREE, LOW_END, OPCODE_TABLE } from './selftest/memory';
+import { checkOperations } from './selftest/operations';
 import { checkPackets } from './selftest/packet';
 import { checkPaths } from './selftest/paths';
 import { checkStates } from './selftest/states';
@@ -41,6 +42,7 @@ function check(): i32 {
   checkPsn();
   checkSyndrome();
   checkOpcodes();
+  checkOperations();
   checkPackets();
   checkIcrc();
   checkCrypto();

@@ -91,6 +91,26 @@ export function locateRemote(
   return locateInstance(arena, layout, pd, need, layout.origin, address, length);
 }
 
+/** Bytes that an atomic or an ATOMIC WRITE reaches. */
+export const WORD: u32 = 8;
+
+/**
+ * The linear address of a word that a peer names; 0: not allowed, or not at a multiple of 8, where
+ * a Wasm atomic would trap. Registration makes both addresses agree modulo 8, layouts do not.
+ */
+export function locateWord(
+  arena: Arena,
+  key: u32,
+  pd: u32,
+  binding: u32,
+  address: u64,
+  need: u32,
+): usize {
+  let linear = translateRemote(arena, key, pd, binding, address, WORD, need);
+  if (linear == 0) linear = locateRemote(arena, key, pd, address, WORD, need);
+  return linear & 7 ? 0 : linear;
+}
+
 /** First linear address of a layout's bytes; 0: no layout, or no source is alive. */
 export function hullStart(arena: Arena, key: u32, pd: u32): usize {
   const layout = findLayout(arena, key, pd, 0);

@@ -177,7 +177,7 @@ export function scatterReceive(context: Context, qp: QueuePair, source: usize, s
   return 0;
 }
 `,
-  'transport/requester/congestion-window.ts': `
+  'transport/requester/retransmit-timer.ts': `
 ${QP}
 export function timeoutOf(qp: QueuePair): u64 { return 0; }
 `,

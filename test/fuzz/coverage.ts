@@ -135,6 +135,8 @@ const RECEIVE_FILES = new Set(
     'requester/completer',
     'queue/receive-queue',
     'requester/congestion-window',
+    'requester/retransmit-timer',
+    'shared/atomics',
     'responder/reorder-buffer',
     'requester/in-flight',
     'requester/retransmit',

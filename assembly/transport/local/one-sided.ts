@@ -5,8 +5,9 @@
  */
 import { copyBytes, moveBytes } from '../../memory/bytes';
 import {
+  WORD,
   allowsRemote,
-  locateRemote,
+  locateWord,
   moveRemote,
   translateLocal,
   translateRemote,
@@ -25,16 +26,16 @@ import { SelectivityLevel, placementOf, selectivityOf } from '../../wire/headers
 import { CountedOperation, countCompletion } from '../queue/completion-counter';
 import { gather, inOnePiece, scatterResponse } from '../queue/scatter-gather';
 import { rightsOf } from '../responder/flush';
+import { executeAtomic } from '../shared/atomics';
 import { Context } from '../shared/context';
 import { LOCAL_BOUNCE_SIZE, LocalTarget } from '../shared/local-target';
-import { Operation, isOf } from '../shared/operation';
+import { Operation, atomicOperand, isOf, wireOpcode } from '../shared/operation';
 import { QueuePair } from '../shared/queue-pair';
 import { WcStatus, WrOpcode } from '../shared/status';
 import { SEND_REQUEST_SIZE, SendRequest, Sge } from '../shared/work-request';
 
 /** Bytes that are copied before other queue pairs have their turn. */
 const CHUNK_BYTES: u32 = 1 << 20;
-const WORD: u32 = 8;
 
 export enum Outcome {
   DONE = 0,
@@ -54,11 +55,12 @@ export function executeOneSided(
   if (request.opcode == <u32>WrOpcode.RDMA_WRITE) return write(context, qp, request, target);
   // Requests with a response need a place at the target; there is always one, or never.
   if (target.destRdAtomicMax == 0) return Outcome.REFUSED;
-  if (isOf(request, Operation.DATA)) return read(context, qp, request, target);
+  if (request.opcode == <u32>WrOpcode.RDMA_READ) return read(context, qp, request, target);
   if (isOf(request, Operation.ATOMIC)) return atomicOperation(context, qp, request, target);
-  if (isOf(request, Operation.SLOW)) return flush(context, request, target);
+  if (request.opcode == <u32>WrOpcode.FLUSH) return flush(context, request, target);
   if (request.opcode == <u32>WrOpcode.ATOMIC_WRITE)
     return atomicWrite(context, qp, request, target);
+  // An operation that has no effect here.
   return Outcome.REFUSED;
 }
 
@@ -206,15 +208,10 @@ function resultPlace(
 }
 
 /** The linear address of the word that the request names; 0: not allowed, or not aligned. */
-function locateWord(context: Context, request: SendRequest, target: LocalTarget, need: u32): usize {
-  if (!(target.access & need) || (<u32>request.remoteAddress) & 7) return 0;
-  const arena = context.arena;
-  const key = request.key;
+function wordOf(context: Context, request: SendRequest, target: LocalTarget, need: u32): usize {
   const address = request.remoteAddress;
-  let linear = translateRemote(arena, key, target.pd, target.binding, address, WORD, need);
-  if (linear == 0) linear = locateRemote(arena, key, target.pd, address, WORD, need);
-  // A misaligned Wasm atomic would trap.
-  return linear & 7 ? 0 : linear;
+  if (!(target.access & need) || (<u32>address) & 7) return 0;
+  return locateWord(context.arena, request.key, target.pd, target.binding, address, need);
 }
 
 function atomicOperation(
@@ -223,17 +220,15 @@ function atomicOperation(
   request: SendRequest,
   target: LocalTarget,
 ): u32 {
-  const linear = locateWord(context, request, target, AccessFlag.REMOTE_ATOMIC);
+  const linear = wordOf(context, request, target, AccessFlag.REMOTE_ATOMIC);
   if (linear == 0) return Outcome.REFUSED;
   // An atomic cannot be undone: the place of its result is found before.
   const to = resultPlace(context, qp, request, 0, WORD);
   if (to == 0) return Outcome.REFUSED;
   countAtomic(context.arena, request.key);
-  const original =
-    request.opcode == <u32>WrOpcode.ATOMIC_CMP_AND_SWP
-      ? atomic.cmpxchg<u64>(linear, request.compareAdd, request.swap)
-      : atomic.add<u64>(linear, request.compareAdd);
-  store<u64>(to, original);
+  const opcode = wireOpcode(request);
+  const operand = atomicOperand(opcode, request);
+  store<u64>(to, executeAtomic(opcode, linear, operand, request.compareAdd));
   return Outcome.DONE;
 }
 
@@ -244,7 +239,7 @@ function atomicWrite(
   request: SendRequest,
   target: LocalTarget,
 ): u32 {
-  const linear = locateWord(context, request, target, AccessFlag.REMOTE_WRITE);
+  const linear = wordOf(context, request, target, AccessFlag.REMOTE_WRITE);
   const buffer = context.localBounce;
   if (linear == 0 || !gather(context, qp, request, buffer, WORD)) return Outcome.REFUSED;
   countWrite(context.arena, request.key, WORD);

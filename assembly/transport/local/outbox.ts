@@ -22,7 +22,7 @@ import { LOCAL_MESSAGE_SIZE, LOCAL_VALUE_SIZE } from '../../memory/local-sizes';
 import { slotOfNumber } from '../../memory/local-endpoint';
 import { completeSend, failOldest } from '../queue/completion';
 import { gather } from '../queue/scatter-gather';
-import { timeoutOf } from '../requester/congestion-window';
+import { timeoutOf } from '../requester/retransmit-timer';
 import { endRequest } from '../requester/request-packet';
 import { noteDrained } from '../requester/requester';
 import { Context, findQueuePair, schedule } from '../shared/context';

@@ -25,7 +25,8 @@ export function executeTwoSided(
   request: SendRequest,
   target: LocalTarget,
 ): u32 {
-  if (isOf(request, Operation.INVALIDATE)) return Outcome.REFUSED;
+  // SEND_WITH_INV completes after a fence.
+  if (request.opcode > <u32>WrOpcode.SEND_WITH_IMM) return Outcome.REFUSED;
   const peer = changetype<QueuePair>(target.queuePair);
   const writes = request.opcode == <u32>WrOpcode.RDMA_WRITE_WITH_IMM;
   if (writes) {

@@ -36,21 +36,23 @@ import {
 } from './answer-checks';
 import {
   acknowledgeCharge,
-  answeredAlone,
-  armRetransmit,
   chargeOf,
   cutCongestionWindow,
   endProbe,
   growCongestionWindow,
+  noteLoss,
+  sendAlone,
+} from './congestion-window';
+import {
+  answeredAlone,
+  armRetransmit,
   hastenTimer,
   nextDelay,
-  noteLoss,
   noteSecondAnswer,
   repeatEarly,
-  sendAlone,
   timeoutOf,
   untilAnswer,
-} from './congestion-window';
+} from './retransmit-timer';
 import {
   detectAllLosses,
   detectLosses,

@@ -19,7 +19,8 @@ import { finishPacket } from '../shared/send-buffer';
 import { QpState, QpType, SendFlag, WcStatus, WrOpcode } from '../shared/status';
 import { SEND_REQUEST_SIZE, SendState, Sge, WORK_REQUEST_SIZE } from '../shared/work-request';
 import { noteAwaited, wantsAck } from './ack-request';
-import { armRetransmit, charge, startProbe, mayTransmit } from './congestion-window';
+import { charge, startProbe, mayTransmit } from './congestion-window';
+import { armRetransmit } from './retransmit-timer';
 import { pauses } from './request-packet';
 
 const VECTOR: usize = 16;

@@ -24,7 +24,8 @@ import {
 import { QpType, VendorError } from '../shared/status';
 import { armTimer } from '../shared/timer-wheel';
 import { SendRequest } from '../shared/work-request';
-import { sendAlone, timeoutOf } from './congestion-window';
+import { sendAlone } from './congestion-window';
+import { timeoutOf } from './retransmit-timer';
 import { repairOldest } from './retransmit';
 
 /**

@@ -19,7 +19,8 @@ import {
   retryGap,
   settle,
 } from './completer';
-import { growCongestionWindow, noteSecondAnswer } from './congestion-window';
+import { growCongestionWindow } from './congestion-window';
+import { noteSecondAnswer } from './retransmit-timer';
 import { fitsRings, noteAhead } from './in-flight';
 import { chunkOf, isAhead, notePlaced } from './read-chunks';
 

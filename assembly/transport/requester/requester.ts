@@ -22,7 +22,6 @@ import { AsyncEvent, QpState, QpType, SendFlag, WcStatus } from '../shared/statu
 import { SendRequest, SendState } from '../shared/work-request';
 import { askedForAck, runBits } from './ack-request';
 import {
-  armRetransmit,
   beyondKept,
   charge,
   isAlone,
@@ -30,6 +29,7 @@ import {
   mayTransmit,
   mayRequestData,
 } from './congestion-window';
+import { armRetransmit } from './retransmit-timer';
 import { sendPlain, sendsPlain } from './fast-path';
 import { noteSentFrom } from './in-flight';
 import { executeLocal } from './local-work';

@@ -14,11 +14,11 @@ import {
   chargeBefore,
   dropProbe,
   growCongestionWindow,
-  hastenTimer,
   isAlone,
   noteLoss,
   mayRepair,
 } from './congestion-window';
+import { hastenTimer } from './retransmit-timer';
 import {
   detectLosses,
   forgetFlight,

@@ -12,7 +12,7 @@ import { Context, schedule } from '../shared/context';
 import { QueuePair } from '../shared/queue-pair';
 import { serves } from '../shared/state-machine';
 
-/** Shorter than a requester's shortest timeout (congestion-window.ts `REPEAT_SLACK_MICROS`). */
+/** Shorter than a requester's shortest timeout (retransmit-timer.ts `REPEAT_SLACK_MICROS`). */
 const DELAY_MICROS: u64 = 500;
 /**
  * Where a link paces itself a packet costs ten times as much, and few arrive in that time. Shorter

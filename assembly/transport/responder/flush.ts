@@ -9,7 +9,7 @@
  * complete a receive request.
  */
 import { List, append, removeFrom, takeFirst } from '../../memory/list';
-import { locateRemote, translateRemote } from '../../region/access';
+import { WORD, locateWord } from '../../region/access';
 import { AccessFlag } from '../../region/access-flag';
 import { countWrite, entryAt, slotIndex, translate } from '../../region/key-table';
 import { layoutPieces } from '../../region/layout-pieces';
@@ -28,6 +28,7 @@ import { Header, PacketFlag, headersLength } from '../../wire/opcode';
 import { headerIn } from '../../wire/packet';
 import { psnCompare } from '../../wire/psn';
 import { NakCode } from '../../wire/syndrome';
+import { executeAtomic } from '../shared/atomics';
 import { Context, schedule } from '../shared/context';
 import {
   JobState,
@@ -41,8 +42,6 @@ import {
 import { WcStatus } from '../shared/status';
 import { defer, pushJob, refuse, remember } from './response-queue';
 import { overlapsJob } from './scatter';
-
-const WORD: u32 = 8;
 
 /** A FLUSH that the host is to carry out: 16 bytes, then `count` ranges of linear memory. */
 @unmanaged
@@ -149,7 +148,14 @@ export function acceptAtomicWrite(context: Context, qp: QueuePair, packet: usize
     refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_QP_OP_ERR);
     return;
   }
-  const linear = locateWord(context, qp, key, address, AccessFlag.REMOTE_WRITE);
+  const linear = locateWord(
+    context.arena,
+    key,
+    qp.pd,
+    qp.binding,
+    address,
+    AccessFlag.REMOTE_WRITE,
+  );
   if (linear == 0) {
     refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
     return;
@@ -169,14 +175,6 @@ export function acceptAtomicWrite(context: Context, qp: QueuePair, packet: usize
   }
   atomic.store<u64>(linear, value);
   pushJob(context, qp, PacketFlag.ATOMIC_WRITE, psn, qp.msn, 0);
-}
-
-/** The linear address of a word that a peer names, 0: not allowed, or not at a multiple of 8. */
-function locateWord(context: Context, qp: QueuePair, key: u32, address: u64, need: u32): usize {
-  let linear = translateRemote(context.arena, key, qp.pd, qp.binding, address, WORD, need);
-  if (linear == 0) linear = locateRemote(context.arena, key, qp.pd, address, WORD, need);
-  // Where a region's address disagrees with memory modulo 8 a Wasm atomic would trap.
-  return linear & 7 ? 0 : linear;
 }
 
 /** An atomic, or ATOMIC WRITE, that waits for what is before it. `value`: its operand. */
@@ -203,15 +201,13 @@ export function holdWord(
 export function executeWaiting(context: Context, qp: QueuePair, job: ResponseJob): bool {
   const write = job.kind == <u32>PacketFlag.ATOMIC_WRITE;
   const need: u32 = write ? AccessFlag.REMOTE_WRITE : AccessFlag.REMOTE_ATOMIC;
-  const linear = locateWord(context, qp, job.key, job.address, need);
+  const linear = locateWord(context.arena, job.key, qp.pd, qp.binding, job.address, need);
   if (linear == 0) return false;
   if (write) {
     atomic.store<u64>(linear, job.value);
     return true;
   }
-  job.value = job.swaps
-    ? atomic.cmpxchg<u64>(linear, job.compare, job.value)
-    : atomic.add<u64>(linear, job.value);
+  job.value = executeAtomic(job.opcode, linear, job.value, job.compare);
   resourceAt(qp, job.resource).value = job.value;
   return true;
 }

@@ -3,7 +3,7 @@
  * answers them. The checks have a fixed order (IBA 9.7.4.1): PSN, opcode sequence, operation
  * allowed, resources, length, key. Only a packet that passes all of them touches memory.
  */
-import { allowsRemote, locateRemote, translateRemote } from '../../region/access';
+import { allowsRemote, locateWord, translateRemote } from '../../region/access';
 import { AccessFlag } from '../../region/access-flag';
 import { countAtomic, countRead } from '../../region/key-table';
 import {
@@ -28,6 +28,7 @@ import { NakCode, SyndromeKind } from '../../wire/syndrome';
 import { enterError } from '../queue/completion';
 import { CountedOperation, countCompletion } from '../queue/completion-counter';
 import { takeReceive } from '../queue/receive-queue';
+import { executeAtomic } from '../shared/atomics';
 import { Context, EventKind, pushEvent, schedule } from '../shared/context';
 import { openResponses } from '../shared/keep-alive';
 import { updateLocalEndpoint } from '../shared/local-endpoint';
@@ -356,21 +357,20 @@ function acceptAtomic(context: Context, qp: QueuePair, packet: usize, psn: u32):
   }
   const need: u32 = AccessFlag.REMOTE_ATOMIC;
   const key = atomicKey(header);
-  let linear = translateRemote(context.arena, key, qp.pd, qp.binding, address, 8, need);
-  if (linear == 0) linear = locateRemote(context.arena, key, qp.pd, address, 8, need);
-  // Registration makes both addresses agree modulo 8, layouts do not; a misaligned Wasm atomic
-  // would trap.
-  if (linear == 0 || linear & 7) {
+  const linear = locateWord(context.arena, key, qp.pd, qp.binding, address, need);
+  if (linear == 0) {
     refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
     return;
   }
+  const opcode = bthOpcode(packet);
   const operand = atomicSwapAdd(header);
+  const compare = atomicCompare(header);
   if (qp.heldJobs > 0) {
     countAtomic(context.arena, key);
     const resource = remember(qp, PacketFlag.ATOMIC, psn, 1);
     const job = holdWord(context, qp, resource, address, key, operand);
-    job.swaps = u8(bthOpcode(packet) == <u32>Opcode.RC_COMPARE_SWAP);
-    job.compare = job.swaps ? atomicCompare(header) : 0;
+    job.opcode = <u8>opcode;
+    job.compare = compare;
     return;
   }
   if (overlapsJob(context, qp, linear, 8)) {
@@ -378,10 +378,7 @@ function acceptAtomic(context: Context, qp: QueuePair, packet: usize, psn: u32):
     return;
   }
   countAtomic(context.arena, key);
-  const value =
-    bthOpcode(packet) == <u32>Opcode.RC_COMPARE_SWAP
-      ? atomic.cmpxchg<u64>(linear, atomicCompare(header), operand)
-      : atomic.add<u64>(linear, operand);
+  const value = executeAtomic(opcode, linear, operand, compare);
   const resource = remember(qp, PacketFlag.ATOMIC, psn, 1);
   resource.value = value;
   pushAtomic(context, qp, psn, value, qp.msn, 0);

@@ -148,6 +148,11 @@ export function messageOpcode(type: u32, request: SendRequest, first: bool, last
   return family + (first ? 4 : 2) + u32(isOf(request, Operation.IMMEDIATE));
 }
 
+/** The first value of an ATOMIC_ETH: to swap in, or to add. */
+export function atomicOperand(opcode: u32, request: SendRequest): u64 {
+  return opcode == <u32>Opcode.RC_COMPARE_SWAP ? request.swap : request.compareAdd;
+}
+
 /** In a request's Q_Key: use the queue pair's own instead (IBA 10.2.5). */
 const QKEY_OF_QUEUE_PAIR: u32 = 0x80000000;
 
@@ -181,7 +186,7 @@ export function storeHeaders(
     const swaps = opcode == <u32>Opcode.RC_COMPARE_SWAP;
     storeU64(at, address);
     storeU32(at + 8, request.key);
-    storeU64(at + 12, swaps ? request.swap : request.compareAdd);
+    storeU64(at + 12, atomicOperand(opcode, request));
     storeU64(at + 20, swaps ? request.compareAdd : 0);
   } else if (headers & Header.DETH) {
     const at = packet + headerOffset(table, opcode, Header.DETH);

@@ -93,7 +93,7 @@ export class ResponseJob {
   address: u64;
   /** Atomics: the word before the operation; WAITING: the operand. */
   value: u64;
-  /** WAITING COMPARE_SWAP: the value to compare with. */
+  /** WAITING atomics: the value to compare with. */
   compare: u64;
   /** PacketFlag of the request. */
   kind: u32;
@@ -124,8 +124,8 @@ export class ResponseJob {
   started: u8;
   /** Held jobs: 1 when nothing before it waits for an acknowledgement. */
   beforeAcked: u8;
-  /** WAITING: 1 for COMPARE_SWAP. */
-  swaps: u8;
+  /** WAITING atomics: the wire opcode. */
+  opcode: u8;
   /** FENCED: 1 for a solicited SEND. */
   solicited: u8;
   /** FLUSH: 1 for a whole region. */
