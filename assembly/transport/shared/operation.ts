@@ -19,17 +19,18 @@ export enum Operation {
   UD = 0x10,
   /** Executed locally (requester/local-work.ts): no packet. */
   LOCAL = 0x20,
-  /** Answers. Without any of these: an acknowledgement. READ responses with data, */
+  // The answer; a row without any of the next three is answered by an acknowledgement.
+  /** READ responses with data. */
   DATA = 0x80,
-  /** an ATOMIC ACKNOWLEDGE, */
+  /** An ATOMIC ACKNOWLEDGE. */
   ATOMIC = 0x100,
-  /** a READ response without payload. */
+  /** A READ response without payload. */
   EMPTY = 0x200,
   /** The peer may take long to answer: its RNR NAKs are signs of life. */
   SLOW = 0x400,
-  /** Starts when all requests before it are complete (IBA 10.6.5.1): always, */
+  /** Starts when all requests before it are complete (IBA 10.6.5.1). */
   AFTER_ALL = 0x800,
-  /** or if SendFlag.FENCE is set. */
+  /** The same, if SendFlag.FENCE is set. */
   FENCE_ALL = 0x1000,
   /** Its SGEs name 8 bytes. */
   WORD = 0x2000,
@@ -39,9 +40,9 @@ export enum Operation {
   INLINE = 0x8000,
   /** It consumes a receive request of the peer, so it may be solicited. */
   RECEIVE = 0x200000,
-  /** The last packet carries immediate data, */
+  /** The last packet carries immediate data. */
   IMMEDIATE = 0x400000,
-  /** or the key to invalidate. */
+  /** The last packet carries the key to invalidate. */
   INVALIDATE = 0x800000,
 }
 
