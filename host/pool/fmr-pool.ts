@@ -5,13 +5,14 @@
 import { Errno } from '#build/abi.js';
 import { checkKeys, checkObject } from '../base/options.js';
 import { checkOpen } from '../device/device.js';
-import { checkFunction, checkWhole, mustBe } from '../errors/check-whole.js';
+import { checkWhole, mustBe } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { FastMemoryRegion } from '../verbs/regions/fast-memory-region.js';
 import type { FmrDesc } from './fmr-desc.js';
 import type { CheckedParams, FmrPoolStats } from './params.js';
+import type { UserDemand } from './pool-demand.js';
 import type { PoolMember } from './pool-member.js';
 import type { UserPlace } from './pool-table.js';
 
@@ -63,7 +64,10 @@ export class FmrPool {
     if (!(weight > 0 && weight < Infinity)) {
       throw mustBe('weight', 'a number above 0', weight);
     }
-    checkFunction('reclaim', options.reclaim);
+    const { reclaim } = options;
+    if (reclaim !== undefined && reclaim !== 'idle' && typeof reclaim !== 'function') {
+      throw mustBe('reclaim', "a function or 'idle'", reclaim);
+    }
     const place = this.#member.table.addUser(numMr, weight, name);
     const own = this.#member.takeOwn(place, numMr);
     const user = new FmrPoolUser(this, this.#member, place, own, options);
@@ -235,9 +239,10 @@ export interface FmrPoolUserOptions {
   /**
    * The pool lacks `wanted` regions: returns how many of its own (L1) the user lends. They return
    * with the next borrowed ones that the user puts, or when enough are free. An exception is
-   * counted and lends none.
+   * counted and lends none. `'idle'`: the user lends what its recent demand does not need, and
+   * takes back what it needs again. Default: it lends none.
    */
-  readonly reclaim?: (wanted: number) => number;
+  readonly reclaim?: 'idle' | ((wanted: number) => number);
 }
 
 /** Counters of a user since it was created. */
@@ -262,6 +267,8 @@ export class FmrPoolUser {
   readonly weight: number;
   /** @internal */
   readonly reclaim: ((wanted: number) => number) | undefined;
+  /** @internal For `reclaim: 'idle'`. */
+  readonly demand: UserDemand | undefined;
   /** @internal Index of its bucket (L2). */
   readonly bucket: number;
   /** @internal The user's entry in the arena, and the holder id of its regions. */
@@ -304,7 +311,8 @@ export class FmrPoolUser {
     this.hand = place.index + 1;
     this.name = options.name ?? '';
     this.weight = options.weight ?? 1;
-    this.reclaim = options.reclaim;
+    if (options.reclaim === 'idle') this.demand = member.demandOfUser();
+    else this.reclaim = options.reclaim;
     for (const desc of own) desc.home = this;
   }
 
@@ -346,6 +354,7 @@ export class FmrPoolUser {
     desc.holder = this;
     desc.mr.holder = this;
     if (++this.#inUse > this.#peak) this.#peak = this.#inUse;
+    this.demand?.took(this.#inUse);
     return desc;
   }
 
@@ -456,6 +465,15 @@ export class FmrPoolUser {
     this.#reclaimed += lent;
     this.#member.lent(this, lent);
     return lent;
+  }
+
+  /**
+   * @internal Own regions that recent demand does not need; negative: lent ones that it does.
+   */
+  get idle(): number {
+    if (!this.demand) return -this.lent;
+    const needed = this.demand.recent(this.#inUse) - this.#inUse - this.#own.length;
+    return -Math.min(needed, this.lent);
   }
 
   /** @internal A region that replaces a lent one. */

@@ -8,7 +8,7 @@ import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { FmrDesc } from './fmr-desc.js';
 import type { CheckedParams, FmrPoolEvent, FmrPoolStats } from './params.js';
-import { PoolDemand } from './pool-demand.js';
+import { PoolDemand, UserDemand } from './pool-demand.js';
 import { PoolRegions } from './pool-regions.js';
 import { ITS_OWN, NO_BUCKET, PoolTable, type UserPlace } from './pool-table.js';
 
@@ -26,6 +26,8 @@ export interface MemberUser {
   readonly lent: number;
   readonly destroyed: boolean;
   readonly reclaim: ((wanted: number) => number) | undefined;
+  /** Own regions that it does not need; negative: lent ones that it takes back. */
+  readonly idle: number;
   hitsL2: number;
   hitsGlobal: number;
   lend(count: number, give: (desc: FmrDesc) => boolean): number;
@@ -118,6 +120,11 @@ export class PoolMember {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     clearInterval(this.#watch);
+  }
+
+  /** For a user that lends what it does not need. */
+  demandOfUser(): UserDemand {
+    return new UserDemand(this.context.device.clock, this.params.demandMicros);
   }
 
   /** The regions that a user holds. */
@@ -277,7 +284,13 @@ export class PoolMember {
     const made = this.make(Math.min(Math.max(this.#block, wanted), room));
     if (made > 0) this.#report({ kind: 'grown', count: made });
     this.#isFull ||= this.table.struct.total >= mrsMax;
-    if (!this.#isFull || this.table.free >= lowWater) return;
+    if (!this.#isFull) return;
+    for (const user of this.users) {
+      const missing = this.#mark - this.table.free;
+      if (missing <= 0) return;
+      this.#borrowFrom(user, Math.min(missing, user.idle));
+    }
+    if (this.table.free >= lowWater) return;
     if (!this.#isExhausted) this.#report({ kind: 'exhausted', count: this.table.free });
     this.#isExhausted = true;
     for (const user of this.users) {
@@ -295,8 +308,13 @@ export class PoolMember {
     } catch {
       this.#callbackErrors++;
     }
-    if (granted <= 0 || user.destroyed) return;
-    const count = user.lend(granted, (desc) => {
+    if (!user.destroyed) this.#borrowFrom(user, granted);
+  }
+
+  /** Up to `wanted` own regions of a user go to the pool. */
+  #borrowFrom(user: MemberUser, wanted: number): void {
+    if (wanted <= 0) return;
+    const count = user.lend(wanted, (desc) => {
       return this.table.give(user.hand, NO_BUCKET, desc.index) === Errno.OK;
     });
     this.#reclaimed += count;
@@ -307,7 +325,7 @@ export class PoolMember {
   #repay(): void {
     const { table } = this;
     for (const user of this.users) {
-      while (user.lent > 0 && table.free > this.params.lowWater) {
+      for (let count = -user.idle; count > 0 && table.free > this.params.lowWater; count--) {
         const desc = this.regions.seen(table.take(user.hand, NO_BUCKET, ITS_OWN));
         if (!desc) return;
         user.takeBack(desc);

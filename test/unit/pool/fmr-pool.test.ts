@@ -212,6 +212,53 @@ test('under pressure users lend what they do not need, and get it back', () =>
     assert.is(rich.stats.hitsGlobal + rich.stats.hitsL2, 0);
   }));
 
+const SCARCE = { mrsMax: 48, mrsMin: 8, lowWater: 4, idleMicros: 1e6, demandMicros: 100_000 };
+
+test('an idle user lends all that it has, until it needs them itself', () =>
+  withPool(SCARCE, ({ pool, pass }) => {
+    const quiet = pool.createUser(32, { reclaim: 'idle' });
+    const busy = pool.createUser(0, { weight: 1000 });
+    const descs = take(busy, 8);
+    for (let turn = 0; turn < 40; turn++) {
+      descs.push(...take(busy, 8));
+      pass(1000);
+    }
+    assert.is(quiet.stats.lent, 32);
+    assert.ok(descs.length > 40, `${descs.length}`);
+    putAll(busy, descs);
+    pass(10_000);
+    assert.is(quiet.stats.lent, 32, 'it does not need them');
+    const own = take(quiet, 10);
+    assert.is(own.length, 10);
+    assert.is(quiet.stats.hitsL1, 0);
+    putAll(quiet, own);
+    assert.is(quiet.stats.lent, 22, 'borrowed regions that it puts stay its own');
+    putAll(quiet, take(quiet, 10));
+    assert.is(quiet.stats.hitsL1, 10);
+  }));
+
+test('a user keeps as many regions as it had in use recently, and lends them when that is past', () =>
+  withPool(SCARCE, ({ pool, pass }) => {
+    const user = pool.createUser(32, { reclaim: 'idle' });
+    const busy = pool.createUser(0, { weight: 1000 });
+    putAll(user, take(user, 20));
+    const held = take(busy, 40);
+    for (let turn = 0; turn < 10; turn++) {
+      pass(1000);
+      held.push(...take(busy, 40));
+    }
+    assert.ok(user.stats.lent >= 12 && user.stats.lent <= 14, `${user.stats.lent}`);
+    const own = take(user, 18);
+    assert.is(user.stats.hitsL1, 20 + 18, 'no wait for what it had a moment ago');
+    putAll(user, own);
+    for (let turn = 0; turn < 100; turn++) {
+      pass(10_000);
+      held.push(...take(busy, 40));
+    }
+    assert.is(user.stats.lent, 32);
+    putAll(busy, held);
+  }));
+
 test('a callback that throws means none, and is counted', () =>
   withPool({ mrsMax: 12, mrsMin: 4, lowWater: 4 }, ({ pool, pass }) => {
     pool.createUser(4, {

@@ -237,7 +237,8 @@ async function randomStep(world: World): Promise<void> {
     case 2:
       if (random.below(8) > 0 || member.users.length === USERS_MAX) break;
       try {
-        const reclaim = (wanted: number): number => random.below(2 * wanted + 2) - 1;
+        const lends = (wanted: number): number => random.below(2 * wanted + 2) - 1;
+        const reclaim = random.below(2) === 0 ? 'idle' : lends;
         const weight = 1 + random.below(3);
         member.users.push(member.pool.createUser(random.below(8), { weight, reclaim }));
         counts.came++;

@@ -79,9 +79,10 @@ class RandomUse {
 
   #createUser(): void {
     const numMr = this.#random.below(10);
+    const lends = (wanted: number): number => this.#random.below(2 * wanted + 2) - 1;
     const options = {
       weight: 1 + this.#random.below(4),
-      reclaim: (wanted: number) => this.#random.below(2 * wanted + 2) - 1,
+      reclaim: this.#random.below(2) === 0 ? ('idle' as const) : lends,
     };
     try {
       const made = this.#pool.createUser(numMr, options);
