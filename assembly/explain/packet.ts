@@ -124,10 +124,11 @@ function pushRemote(parts: string[], fields: PacketFields, flags: u32): void {
 /** Compare and swap, fetch and add. */
 function pushAtomic(parts: string[], fields: PacketFields): void {
   const operand = hex(fields.swapAdd, 16);
-  const operation =
-    fields.opcode == Opcode.RC_COMPARE_SWAP
-      ? 'puts ' + operand + ' where ' + hex(fields.compare, 16) + ' is'
-      : 'adds ' + operand;
+  let operation = 'operand ' + operand;
+  if (fields.opcode == Opcode.RC_FETCH_ADD) operation = 'adds ' + operand;
+  if (fields.opcode == Opcode.RC_COMPARE_SWAP) {
+    operation = 'puts ' + operand + ' where ' + hex(fields.compare, 16) + ' is';
+  }
   parts.push(operation + ' at ' + placePhrase(fields));
   if (fields.virtualAddress & 7) parts.push('an address that is not a multiple of 8');
 }

@@ -2,7 +2,7 @@
 import { WORD } from '../region/access';
 import { executeAtomic } from '../transport/shared/atomics';
 import { NO_OPERATION, Operation, operationOf } from '../transport/shared/operation';
-import { Header, PacketFlag, Service, flagsOf, headersOf } from '../wire/opcode';
+import { Header, PacketFlag, RESPONDED, Service, flagsOf, headersOf } from '../wire/opcode';
 import { BUFFER, OPCODE_TABLE } from './memory';
 import { begin, end, same } from './tap';
 
@@ -46,6 +46,11 @@ export function checkOperations(): void {
     same(row & SERVICES, Operation.RC, 'services', opcode);
     const flags = flagsOf(OPCODE_TABLE, wireOf(row));
     same(flags & (PLACES | PacketFlag.RESPONSE), ONLY, 'flags', opcode);
+    const kind = flags & RESPONDED;
+    same(popcnt<u32>(kind), 1, 'kinds', opcode);
+    const isAtomic = (row & Operation.ATOMIC) != 0;
+    same(u64(kind == <u32>PacketFlag.ATOMIC), u64(isAtomic), 'kind', opcode);
+    if (!isAtomic) same(requestsOf(kind), 1, 'requests of its kind', opcode);
   }
   end();
 
@@ -71,6 +76,16 @@ export function checkOperations(): void {
     same(load<u64>(BUFFER + WORD), 9, 'behind it', opcode);
   }
   end();
+}
+
+/** How many request opcodes have this PacketFlag. */
+function requestsOf(kind: u32): u32 {
+  let count: u32 = 0;
+  for (let opcode: u32 = 0; opcode < 256; opcode++) {
+    const flags = flagsOf(OPCODE_TABLE, opcode);
+    if (flags & kind && !(flags & PacketFlag.RESPONSE)) count++;
+  }
+  return count;
 }
 
 function checkFamily(opcode: u32, first: u32): void {

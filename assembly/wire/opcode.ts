@@ -74,7 +74,7 @@ export enum Header {
 /** How many kinds of header there are; the enum's bits are 0 .. HEADER_COUNT - 1. */
 export const HEADER_COUNT: u32 = 11;
 
-/** Properties of a packet, besides the headers it has. */
+/** Properties of a packet, besides the headers it has: 16 bits. */
 export enum PacketFlag {
   /** The opcode exists. */
   KNOWN = 0x0001,
@@ -99,6 +99,10 @@ export enum PacketFlag {
   MIDDLE = 0x2000,
   CONGESTION = 0x4000,
 }
+
+/** Kinds of requests that a response of their own answers. */
+export const RESPONDED: u32 =
+  PacketFlag.READ | PacketFlag.ATOMIC | PacketFlag.FLUSH | PacketFlag.ATOMIC_WRITE;
 
 /** Services, as the top three bits of the opcode give them. */
 export enum Service {

@@ -37,7 +37,7 @@ export function runSelftest(args: readonly string[] = []): SelftestResult {
       stderr,
       returnOnExit: true,
     });
-    const exitCode = wasi.start(new WebAssembly.Instance(module, importsOf(wasi)));
+    const exitCode = start(wasi, module, paths.stdout);
     return {
       exitCode,
       stdout: readFileSync(paths.stdout, 'utf8'),
@@ -47,6 +47,16 @@ export function runSelftest(args: readonly string[] = []): SelftestResult {
     closeSync(stdout);
     closeSync(stderr);
     rmSync(folder, { recursive: true });
+  }
+}
+
+/** A check that traps ends the command: the error says behind which line. */
+function start(wasi: WASI, module: WebAssembly.Module, output: string): number {
+  try {
+    return wasi.start(new WebAssembly.Instance(module, importsOf(wasi)));
+  } catch (cause) {
+    const last = readFileSync(output, 'utf8').trimEnd().split('\n').at(-1);
+    throw new Error(`selftest: the check behind "${last}" trapped: ${String(cause)}`, { cause });
   }
 }
 

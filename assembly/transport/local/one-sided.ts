@@ -29,7 +29,7 @@ import { rightsOf } from '../responder/flush';
 import { executeAtomic } from '../shared/atomics';
 import { Context } from '../shared/context';
 import { LOCAL_BOUNCE_SIZE, LocalTarget } from '../shared/local-target';
-import { Operation, atomicOperand, isOf, wireOpcode } from '../shared/operation';
+import { Operation, atomicCompared, atomicOperand, isOf, wireOpcode } from '../shared/operation';
 import { QueuePair } from '../shared/queue-pair';
 import { WcStatus, WrOpcode } from '../shared/status';
 import { SEND_REQUEST_SIZE, SendRequest, Sge } from '../shared/work-request';
@@ -228,7 +228,8 @@ function atomicOperation(
   countAtomic(context.arena, request.key);
   const opcode = wireOpcode(request);
   const operand = atomicOperand(opcode, request);
-  store<u64>(to, executeAtomic(opcode, linear, operand, request.compareAdd));
+  const compared = atomicCompared(opcode, request);
+  store<u64>(to, executeAtomic(opcode, linear, operand, compared));
   return Outcome.DONE;
 }
 

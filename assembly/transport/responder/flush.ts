@@ -24,7 +24,7 @@ import {
   rethLength,
   selectivityOf,
 } from '../../wire/headers';
-import { Header, PacketFlag, headersLength } from '../../wire/opcode';
+import { Header, Opcode, PacketFlag, headersLength } from '../../wire/opcode';
 import { headerIn } from '../../wire/packet';
 import { psnCompare } from '../../wire/psn';
 import { NakCode } from '../../wire/syndrome';
@@ -170,31 +170,37 @@ export function acceptAtomicWrite(context: Context, qp: QueuePair, packet: usize
   countWrite(context.arena, key, WORD);
   const resource = remember(qp, PacketFlag.ATOMIC_WRITE, psn, 1);
   if (held) {
-    holdWord(context, qp, resource, address, key, value);
+    holdWord(context, qp, resource, Opcode.RC_ATOMIC_WRITE, address, key, value, 0);
     return;
   }
   atomic.store<u64>(linear, value);
   pushJob(context, qp, PacketFlag.ATOMIC_WRITE, psn, qp.msn, 0);
 }
 
-/** An atomic, or ATOMIC WRITE, that waits for what is before it. `value`: its operand. */
+/**
+ * An atomic, or ATOMIC WRITE, that waits for what is before it (`executeWaiting`). `value`: its
+ * operand.
+ */
 export function holdWord(
   context: Context,
   qp: QueuePair,
   resource: Resource,
+  opcode: u32,
   address: u64,
   key: u32,
   value: u64,
-): ResponseJob {
+  compare: u64,
+): void {
   const job = pushJob(context, qp, resource.kind, resource.psnFirst, resource.msn, 0);
   job.address = address;
   job.key = key;
   job.value = value;
+  job.compare = compare;
+  job.opcode = <u8>opcode;
   job.state = JobState.WAITING;
   job.resource = qp.resourceHead - 1;
   job.since = <u32>context.now;
   qp.heldJobs++;
-  return job;
 }
 
 /** Its turn has come. False: its key does not allow it any more. */

@@ -21,7 +21,15 @@ import {
   rethKey,
   rethLength,
 } from '../../wire/headers';
-import { Header, Opcode, PacketFlag, flagsOf, headerOffset, headersOf } from '../../wire/opcode';
+import {
+  Header,
+  Opcode,
+  PacketFlag,
+  RESPONDED,
+  flagsOf,
+  headerOffset,
+  headersOf,
+} from '../../wire/opcode';
 import { headerIn, payloadLength } from '../../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { NakCode, SyndromeKind } from '../../wire/syndrome';
@@ -72,9 +80,6 @@ const MESSAGE_BYTES_MAX: u32 = 0x80000000;
  * window ends far below), and repeats nothing that is older. What is further away is forged.
  */
 const NEAR_PACKETS: u32 = 1 << 20;
-/** Requests that an answer of their own acknowledges. */
-const ANSWERED: u32 =
-  PacketFlag.READ | PacketFlag.ATOMIC | PacketFlag.FLUSH | PacketFlag.ATOMIC_WRITE;
 
 /** A request packet, checked by `receive.ts` up to its P_Key. */
 export function receiveRequestPacket(
@@ -111,7 +116,7 @@ function executeKept(context: Context, qp: QueuePair, from: u32): void {
     const packet = packetOf(slot);
     // A peer that goes back may cut a READ before this packet in two. Then this request is one too
     // many for now, and the peer sends it again.
-    const answered = flagsOf(context.opcodeTable, bthOpcode(packet)) & ANSWERED;
+    const answered = flagsOf(context.opcodeTable, bthOpcode(packet)) & RESPONDED;
     if (answered && firstJobCount(qp) >= qp.destRdAtomicMax) break;
     execute(context, qp, packet, lengthOf(slot));
   }
@@ -141,7 +146,9 @@ function execute(context: Context, qp: QueuePair, packet: usize, length: u32): v
   else if (flags & PacketFlag.ATOMIC) acceptAtomic(context, qp, packet, psn);
   else if (flags & PacketFlag.FLUSH) acceptFlush(context, qp, packet, psn);
   else if (flags & PacketFlag.ATOMIC_WRITE) acceptAtomicWrite(context, qp, packet, psn);
-  else acceptData(context, qp, packet, flags, size);
+  else if (flags & (PacketFlag.SEND | PacketFlag.WRITE)) {
+    acceptData(context, qp, packet, flags, size);
+  } else unreachable();
 }
 
 /** The first packet in RTR tells the application that the peer is there. */
@@ -216,7 +223,7 @@ function checkResources(context: Context, qp: QueuePair, flags: u32, psn: u32): 
     qp.nakSent = 1;
     return false;
   }
-  if (!(flags & ANSWERED) || jobCount(qp) < qp.destRdAtomicMax) return true;
+  if (!(flags & RESPONDED) || jobCount(qp) < qp.destRdAtomicMax) return true;
   // Linux does not count its FLUSHes: those that are too many wait, where any may come.
   const counts = !(flags & PacketFlag.FLUSH) || qp.destRdAtomicMax == 0;
   if (counts && firstJobCount(qp) >= qp.destRdAtomicMax) {
@@ -368,9 +375,7 @@ function acceptAtomic(context: Context, qp: QueuePair, packet: usize, psn: u32):
   if (qp.heldJobs > 0) {
     countAtomic(context.arena, key);
     const resource = remember(qp, PacketFlag.ATOMIC, psn, 1);
-    const job = holdWord(context, qp, resource, address, key, operand);
-    job.opcode = <u8>opcode;
-    job.compare = compare;
+    holdWord(context, qp, resource, opcode, address, key, operand, compare);
     return;
   }
   if (overlapsJob(context, qp, linear, 8)) {
@@ -428,7 +433,7 @@ function receiveDuplicate(
     if (counts && counted++ == qp.destRdAtomicMax) return;
     const skipped = psnDistance(resource.psnFirst, psn);
     if (resource.kind == 0 || skipped > psnDistance(resource.psnFirst, resource.psnLast)) continue;
-    if (resource.kind != (flags & ANSWERED)) return;
+    if (resource.kind != (flags & RESPONDED)) return;
     noteRepeatedRequest(context, qp, psn);
     if (flags & PacketFlag.READ) repeatRead(context, qp, packet, resource, skipped, times);
     else if (!(reorders(qp) && unsentFrom(qp, psn, 1) == 0) && dropJobsFrom(qp, psn)) {

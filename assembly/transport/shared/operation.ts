@@ -11,7 +11,10 @@ import { QueuePair } from './queue-pair';
 import { QpType, WcOpcode, WrOpcode } from './status';
 import { SendRequest } from './work-request';
 
-/** Bits of a row. Bits 16 to 20 are the wire opcode, 24 to 31 the WcOpcode of the completion. */
+/**
+ * Bits of a row. Bits 16 to 20 have the wire opcode, bits 24 to 31 the WcOpcode of the completion;
+ * bits 0, 1 and 6 are free.
+ */
 export enum Operation {
   /** Services: bit `QpType`. */
   RC = 0x4,
@@ -47,7 +50,7 @@ export enum Operation {
 }
 
 /** Any answer but an acknowledgement: the request occupies a place of `max_rd_atomic`. */
-const ANSWERED: u32 = Operation.DATA | Operation.ATOMIC | Operation.EMPTY;
+const RESPONSES: u32 = Operation.DATA | Operation.ATOMIC | Operation.EMPTY;
 /** WcOpcode of an opcode without a row. */
 export const NO_OPERATION: u32 = 0xff;
 
@@ -122,7 +125,7 @@ export function isOf(request: SendRequest, bits: u32): bool {
 
 /** Does the request wait for a response of its own, not for an acknowledgement? */
 export function awaitsData(request: SendRequest): bool {
-  return isOf(request, ANSWERED);
+  return isOf(request, RESPONSES);
 }
 
 export function completionOpcode(request: SendRequest): u32 {
@@ -152,6 +155,11 @@ export function messageOpcode(type: u32, request: SendRequest, first: bool, last
 /** The first value of an ATOMIC_ETH: to swap in, or to add. */
 export function atomicOperand(opcode: u32, request: SendRequest): u64 {
   return opcode == <u32>Opcode.RC_COMPARE_SWAP ? request.swap : request.compareAdd;
+}
+
+/** The second value of an ATOMIC_ETH: to compare with. */
+export function atomicCompared(opcode: u32, request: SendRequest): u64 {
+  return opcode == <u32>Opcode.RC_COMPARE_SWAP ? request.compareAdd : 0;
 }
 
 /** In a request's Q_Key: use the queue pair's own instead (IBA 10.2.5). */
@@ -184,11 +192,10 @@ export function storeHeaders(
     storeU32(packet + headerOffset(table, opcode, Header.FETH), request.flush);
   } else if (headers & Header.ATOMIC_ETH) {
     const at = packet + headerOffset(table, opcode, Header.ATOMIC_ETH);
-    const swaps = opcode == <u32>Opcode.RC_COMPARE_SWAP;
     storeU64(at, address);
     storeU32(at + 8, request.key);
     storeU64(at + 12, atomicOperand(opcode, request));
-    storeU64(at + 20, swaps ? request.compareAdd : 0);
+    storeU64(at + 20, atomicCompared(opcode, request));
   } else if (headers & Header.DETH) {
     const at = packet + headerOffset(table, opcode, Header.DETH);
     storeU32(at, request.remoteQkey & QKEY_OF_QUEUE_PAIR ? qp.qkey : request.remoteQkey);

@@ -124,7 +124,7 @@ export class ResponseJob {
   started: u8;
   /** Held jobs: 1 when nothing before it waits for an acknowledgement. */
   beforeAcked: u8;
-  /** WAITING atomics: the wire opcode. */
+  /** WAITING: the wire opcode. */
   opcode: u8;
   /** FENCED: 1 for a solicited SEND. */
   solicited: u8;

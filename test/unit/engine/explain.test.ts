@@ -1,6 +1,6 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { AsyncEvent, VendorError } from '#build/abi.js';
+import { AsyncEvent, Opcode, OpcodeName, VendorError } from '#build/abi.js';
 import {
   explainAsyncEvent,
   explainErrno,
@@ -51,6 +51,15 @@ const ALL_HEADERS: [number, number][] = [
   [0x81, 28],
   [0xe0, 32],
 ];
+
+test('each opcode has its name', () => {
+  for (const [opcode, size] of ALL_HEADERS) {
+    const [title] = explainPacket(packet(bth(opcode), zeros(size - 12))).split(',');
+    const words = title!.replace('immediate', 'imm').toUpperCase().split(' ').join('_');
+    assert.is(words.split(':')[0], (OpcodeName as Record<number, string>)[opcode], title);
+  }
+  assert.is(ALL_HEADERS.length, Object.keys(Opcode).length);
+});
 
 test('a write says how much goes where, with which key', () => {
   const bytes = packet(bth(0x0a, { last: '80' }), RETH, zeros(1024));

@@ -1,7 +1,7 @@
 /** The opcode table, against numbers that were typed by hand (./specification.ts). */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { Header, Opcode, OpcodeName, PacketStatus } from '#build/abi.js';
+import { Header, Opcode, OpcodeName, PacketFlag, PacketStatus } from '#build/abi.js';
 import { Codec, fieldsOf, type Fields } from '../../support/codec.js';
 import { BTH_SIZE, HEADERS, ICRC_SIZE, OPCODES, opcodeSpecification } from './specification.js';
 
@@ -78,6 +78,12 @@ test('the sizes of headers are those of the specification', () => {
   const used = new Set(OPCODES.flatMap(({ headers }) => headers));
   assert.equal([...used].sort(), Object.keys(HEADERS).sort());
   assert.equal(['BTH', ...used].sort(), Object.keys(Header).sort());
+});
+
+test('flags and headers of a row fit its 16 bits', () => {
+  for (const bits of [...Object.values(PacketFlag), ...Object.values(Header)]) {
+    assert.ok(bits < 0x10000, `${bits}`);
+  }
 });
 
 test.run();
