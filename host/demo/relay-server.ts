@@ -20,6 +20,8 @@ const DELAY_MILLIS_MAX = 200;
 const IPV4_MAPPED = '::ffff:';
 
 export class RelayServer {
+  /** Decides which datagrams new relays lose. */
+  random: () => number = Math.random;
   readonly #relays = new Map<string, { relay: Relay; giveBack: () => void }>();
   readonly #timer: ReturnType<typeof setInterval>;
   readonly #shares: SourceShares;
@@ -78,7 +80,8 @@ export class RelayServer {
     }
     try {
       // The address that the client used for HTTP is reachable by UDP as well.
-      const relay = await Relay.open((socket.localAddress ?? '').replace(IPV4_MAPPED, ''));
+      const address = (socket.localAddress ?? '').replace(IPV4_MAPPED, '');
+      const relay = await Relay.open(address, this.random);
       const id = randomUUID();
       this.#relays.set(id, { relay, giveBack });
       say(200, statusOf(id, relay));
