@@ -104,6 +104,16 @@ const COUNTED = `const counted = (text) => {
   return members;
 };`;
 
+/** Enums that no application sees: esbuild puts the values of a TypeScript enum in their place. */
+const INLINED = new Set(
+  'CqNotify Errno EventKind KeyKind KeyState LayoutFault PeerState PseudoHeader RootKind RootState'.split(
+    ' ',
+  ),
+);
+
+/** The table of the names of an enum is derived from this object. */
+const namedOf = (name) => (INLINED.has(name) ? `${name}Words` : name);
+
 function countedOut(whole, name, members) {
   let next = 0;
   const counted = [...members.matchAll(/(\w+): (\d+)/g)].map(([, member, value]) => {
@@ -112,7 +122,9 @@ function countedOut(whole, name, members) {
     next = Number(value) + 1;
     return word;
   });
-  return `export const ${name} = /* @__PURE__ */ counted('${counted.join(' ')}');`;
+  const object = `/* @__PURE__ */ counted('${counted.join(' ')}');`;
+  if (!INLINED.has(name)) return `export const ${name} = ${object}`;
+  return `const ${namedOf(name)} = ${object}\nexport enum ${name} {\n${members.replaceAll(':', ' =')}}`;
 }
 
 export const compactAbi = {
@@ -122,10 +134,13 @@ export const compactAbi = {
       const wordsFor = await wordsOf(build);
       const text = readFileSync(path, 'utf8');
       const contents = text
-        .replace(NAMES, 'export const $1 = /* @__PURE__ */ named($2);')
+        .replace(
+          NAMES,
+          (_, table, name) => `export const ${table} = /* @__PURE__ */ named(${namedOf(name)});`,
+        )
         .replace(LAYOUTS, (_, name, fields) => laidOut(wordsFor, name, fields))
         .replace(ENUMS, countedOut);
-      return { contents: `${NAMED}\n${LAID}\n${COUNTED}\n${contents}`, loader: 'js' };
+      return { contents: `${NAMED}\n${LAID}\n${COUNTED}\n${contents}`, loader: 'ts' };
     });
   },
 };

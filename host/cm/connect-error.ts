@@ -61,7 +61,8 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
         event,
       );
     default: {
-      const what = event ? event.name : 'the device was closed';
+      const isGone = !event || event.event === CmEventType.DEVICE_REMOVAL;
+      const what = isGone ? 'the device was closed; open another' : event.name;
       return new ConnectError('EIO', `${verb}: ${what}`, event);
     }
   }

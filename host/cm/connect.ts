@@ -3,7 +3,7 @@
  * requests to accept. What librdmacm does in a dozen calls (cm-id.ts), with its defaults.
  */
 import { checkKeys } from '../base/options.js';
-import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
+import { checkLimits, checkWait, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { checkFunction, checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { checkUnicast } from '../link/interface.js';
@@ -196,6 +196,7 @@ export async function connect(
   checkEndOptions('connect', options);
   checkFunction('prepare', prepare);
   const { address, port } = await resolve(target);
+  checkUnicast('target', address);
   const context = options.context ?? (await deviceTowards(address, options.device));
   let channel: EventChannel | undefined;
   try {
@@ -353,8 +354,7 @@ export class RdmaListener {
    * that arrives later is returned by the next call.
    */
   async getRequest(limits: WaitLimits = {}): Promise<RdmaRequest | undefined> {
-    checkKeys('getRequest', limits, 'timeout signal');
-    checkLimits(limits);
+    checkWait('getRequest', limits);
     limits.signal?.throwIfAborted();
     const asked = this.#asked.shift() ?? this.#nextRequest();
     const late = (): Error =>
@@ -513,7 +513,6 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
 async function resolve(target: Target): Promise<{ address: string; port: number }> {
   const { address, port } = parseTarget(target);
   const found = await lookUp(address);
-  checkUnicast('target', found);
   return { address: found, port };
 }
 

@@ -128,10 +128,19 @@ export function lostAddress({ local: { gid }, pseudoHeader }: LinkInfo): string 
   return `this machine no longer has the address ${gid} of the device; ${remedy}`;
 }
 
-/** Throws MisuseError for a multicast group: a connection has one peer. */
+/** The kind of an address that is not that of one device; undefined: it may be. */
+export function sharedKind(gid: Gid): string | undefined {
+  if (isWildcard(gid)) return 'the wildcard address';
+  if (gid.isMulticast) return 'a multicast group';
+  return isBroadcast(gid) ? 'a broadcast address' : undefined;
+}
+
+/** Throws MisuseError for an address of several devices: a connection has one peer. */
 export function checkUnicast(argument: string, address: string): void {
-  if (!Gid.parse(address).isMulticast) return;
-  throw new MisuseError(argument, `${address} is a multicast group; name the address of a device`);
+  const kind = sharedKind(Gid.parse(address));
+  if (kind === undefined) return;
+  const rule = `connect: ${address} is ${kind}; name the address of a device`;
+  throw new MisuseError(argument, rule);
 }
 
 /** The address of ours that the system would send from; no packet is sent to find out. */

@@ -1,8 +1,8 @@
 /** `joinMesh`: the members of a room, each with the memory of all others by name. */
 import { copyOptions } from '../base/copy-options.js';
-import { checkKeys, checkObject } from '../base/options.js';
+import { checkObject } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
-import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
+import { checkLimits, checkWait, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { checkMember } from '../errors/check-member.js';
 import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
@@ -206,8 +206,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
    */
   async waitForPeers(count: number, limits: WaitLimits = {}): Promise<void> {
     checkWhole('count', count, 0, 65536);
-    checkKeys('waitForPeers', limits, 'timeout signal');
-    checkLimits(limits);
+    checkWait('waitForPeers', limits);
     if (this.#closing) throw closedError('waitForPeers', this.self.id);
     const reader = new EventReader<Named>();
     this.#readers.add(reader);

@@ -2,7 +2,7 @@
 import { checkMillis, timerMillis } from '../base/timer.js';
 import { copyOptions } from '../base/copy-options.js';
 import { checkKeys, checkObject } from '../base/options.js';
-import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
+import type { WaitLimits } from '../base/wait-limits.js';
 import { lookUp } from '../cm/address-info.js';
 import { checkKeepAlive } from '../cm/agreement.js';
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
@@ -16,11 +16,15 @@ import {
   type Target,
 } from '../cm/connect.js';
 import { checkFunction, checkWhole } from '../errors/check-whole.js';
-import { useDevice, type DeviceChoice, type DeviceUse } from './devices.js';
-import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
+import { checkUnicast } from '../link/interface.js';
+import { makePlace } from './client-places.js';
+import { fullError, useDevice, type DeviceChoice, type DeviceUse } from './devices.js';
+import { speaksProtocol, type Hello } from './hello.js';
 import { LocalRegions, checkName, regionBytes, type Regions } from './local-regions.js';
 import { Inbox, Messages } from './messages.js';
-import { After, RemoteError, protocolError, timeoutError } from './remote-error.js';
+import { checkCall } from './operation.js';
+import { checkDelays } from './region-rules.js';
+import { After, RemoteError, abortReason, protocolError, timeoutError } from './remote-error.js';
 import { Remote } from './remote.js';
 import { RequestQueue } from './request-queue.js';
 import { randomId } from '../verbs/refuse.js';
@@ -39,9 +43,12 @@ export interface ReconnectOptions {
   readonly attempts?: number;
   /** Milliseconds before the second attempt; doubles up to `delayMaxMillis`. Default 100. */
   readonly delayMillis?: number;
-  /** Default 2000. */
+  /** Milliseconds, `delayMillis` or more. Default 2000. */
   readonly delayMaxMillis?: number;
-  /** Called when the connection is there again. */
+  /**
+   * Called when the connection is there again. An error that it throws is an uncaught exception:
+   * catch those that the program survives.
+   */
   readonly onReconnect?: () => void;
 }
 
@@ -97,7 +104,6 @@ function checkOptions(given: RemoteOptions): RemoteOptions {
     given,
     `timeout signal share ask reconnect ${COMMON}` as const,
   );
-  checkLimits(options);
   checkCommon(options);
   const { ask = {} } = options;
   checkObject('connect', ask, 'ask');
@@ -120,17 +126,19 @@ function checkReconnect(reconnect: ReconnectOptions): void {
   if (attempts !== undefined && attempts !== Infinity) checkWhole('attempts', attempts, 1);
   if (delayMillis !== undefined) checkMillis('delayMillis', delayMillis);
   if (delayMaxMillis !== undefined) checkMillis('delayMaxMillis', delayMaxMillis);
+  checkDelays(reconnect);
 }
 
 /** Creates a client: the first connection, and further ones. */
 class Connector {
-  readonly #place: Place;
+  readonly #server: Place;
   readonly #address: string;
   readonly #options: RemoteOptions;
   readonly #device: DeviceUse;
   readonly #shared: LocalRegions;
   readonly #queues: Queues;
   readonly #id = randomId();
+  readonly #place = makePlace();
 
   constructor(
     place: Place,
@@ -139,13 +147,13 @@ class Connector {
     device: DeviceUse,
     shared: LocalRegions,
   ) {
-    this.#place = place;
+    this.#server = place;
     this.#address = address;
     this.#options = options;
     this.#device = device;
     this.#shared = shared;
-    const after = options.reconnect ? After.RECONNECT : After.CONNECT;
-    const requests = new RequestQueue(device.pd, device.local, after);
+    // The first attempt is not repeated.
+    const requests = new RequestQueue(device.pd, device.local, After.CLOSED);
     const messages = new Messages(requests, options.messageBytesMax ?? MESSAGE_BYTES_MAX);
     this.#queues = { requests, messages };
   }
@@ -153,6 +161,7 @@ class Connector {
   async remote<Shared>(signal: AbortSignal): Promise<Remote<Shared>> {
     const [session, hello] = await this.attempt(signal);
     const { reconnect = false } = this.#options;
+    this.#queues.requests.after = reconnect ? After.RECONNECT : After.CONNECT;
     const how = reconnect === true ? {} : reconnect;
     const parts = {
       device: this.#device,
@@ -195,18 +204,19 @@ class Connector {
   #hello(): Hello {
     const { messageBytesMax = MESSAGE_BYTES_MAX, ask = {} } = this.#options;
     const regions = this.#shared.descriptions;
-    return { id: this.#id, messageBytesMax, regions, wanted: Object.entries(ask) };
+    const own = { id: this.#id, secret: this.#place.secret, messageBytesMax, regions };
+    return { ...own, wanted: Object.entries(ask) };
   }
 
   #connect(signal: AbortSignal, prepare: Prepare): Promise<RdmaConnection> {
-    const { udpPort, port } = this.#place;
+    const { udpPort, port } = this.#server;
     const { auth, keepAliveMillis = KEEP_ALIVE_MILLIS, timeout = TIMEOUT_MILLIS } = this.#options;
     const retries = Math.ceil(timeout / CM_RESPONSE_MILLIS);
     const options: ConnectOptions = {
       context: this.#device.context,
       pd: this.#device.pd,
       qp: QUEUE_PAIR,
-      privateData: PROTOCOL,
+      privateData: this.#place.requestData,
       keepAliveMillis,
       rnrRetryCount: RNR_RETRY_COUNT,
       cmResponseTimeout: CM_RESPONSE_TIMEOUT,
@@ -219,7 +229,11 @@ class Connector {
   }
 
   async #again(how: ReconnectOptions, stop: AbortSignal): Promise<readonly [Session, Hello]> {
-    const { attempts = Infinity, delayMillis = 100, delayMaxMillis = 2000 } = how;
+    const {
+      attempts = Infinity,
+      delayMillis = 100,
+      delayMaxMillis = Math.max(2000, delayMillis),
+    } = how;
     const { timeout = TIMEOUT_MILLIS } = this.#options;
     let delay = delayMillis;
     for (let attempt = 1; ; attempt++) {
@@ -229,10 +243,10 @@ class Connector {
       } catch (error) {
         const { code = '' } = error as Partial<RemoteError>;
         if (stop.aborted || attempt >= attempts || !PASSING.has(code))
-          throw remoteErrorOf(error, this.#place);
+          throw remoteErrorOf(error, this.#server);
       }
-      await pause(delay, stop);
-      delay = Math.min(delay * 2, delayMaxMillis);
+      await pause(Math.min(delay, delayMaxMillis), stop);
+      delay *= 2;
     }
   }
 }
@@ -260,13 +274,13 @@ async function withDeadline<T>(
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const controller = new AbortController();
-  const stop = (): void => controller.abort(outer!.reason);
+  const stop = (): void => controller.abort(abortReason('connect', outer!.reason));
   const timer = setTimeout(() => {
     controller.abort(timeoutError('connect', timeout, REMEDY));
   }, timerMillis(timeout));
   outer?.addEventListener('abort', stop);
   try {
-    outer?.throwIfAborted();
+    if (outer?.aborted) stop();
     return await work(controller.signal);
   } finally {
     clearTimeout(timer);
@@ -303,8 +317,9 @@ async function connectUrl<Shared extends Regions>(
   const own = checkOptions(options);
   const { timeout = TIMEOUT_MILLIS, signal, share = {} } = own;
   const bytes = regionBytes('connect', share);
-  signal?.throwIfAborted();
+  checkCall('connect', { timeout, signal } as WaitLimits);
   const address = await lookUp(place.address);
+  checkUnicast('url', address);
   const use = await useDevice({ remote: address }, bytes, own);
   let shared: LocalRegions | undefined;
   try {
@@ -315,7 +330,7 @@ async function connectUrl<Shared extends Regions>(
   } catch (error) {
     await shared?.close();
     await use.release();
-    throw remoteErrorOf(error, place);
+    throw fullError('connect', remoteErrorOf(error, place), use);
   }
 }
 

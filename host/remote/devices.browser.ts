@@ -3,6 +3,10 @@ import { MisuseError } from '../errors/errors.js';
 import type { DeviceChoice, DeviceUse, Direction } from './devices.js';
 import { LocalMemory } from './local-regions.js';
 
+export function fullError(_operation: string, error: unknown): unknown {
+  return error;
+}
+
 export async function useDevice(
   _direction: Direction,
   _bytes: number,

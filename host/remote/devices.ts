@@ -1,5 +1,5 @@
 /** The device of a server or a client: the common one of its local address, if none is chosen. */
-import { MisuseError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import { COMMON_MEMORY_BYTES, commonDevice, commonDeviceMoved } from '../cm/common-device.js';
 import { checkEndOptions, openTowards } from '../cm/connection-device.js';
 import { followAddress } from '../cm/follow-address.js';
@@ -58,6 +58,22 @@ function checkChoice(operation: string, choice: DeviceChoice): void {
   }
 }
 
+/** The error of a call for which the device has no domain, memory or queue left names remedies. */
+export function fullError(
+  operation: string,
+  error: unknown,
+  { context }: Pick<DeviceUse, 'context'>,
+): unknown {
+  const isFull = error instanceof RefusalError && error.code === 'ENOMEM';
+  if (!isFull || error.message.startsWith(`${operation}: `)) return error;
+  const [cause] = error.message.replace(' (ENOMEM)', '').split('; ');
+  const rule = `${operation}: the device at ${context.local.gid} is full (${cause})`;
+  const remedy =
+    'close remotes and servers that are not in use, pass one protection domain to several calls ' +
+    '(option pd), or give this call a device of its own (option device)';
+  return new RefusalError('ENOMEM', `${rule}; ${remedy}`, { cause: error });
+}
+
 /** `bytes`: memory for regions. Throws as `openDevice`. */
 export async function useDevice(
   direction: Direction,
@@ -65,7 +81,8 @@ export async function useDevice(
   choice: DeviceChoice,
 ): Promise<DeviceUse> {
   const { context: given, pd, device } = choice;
-  checkChoice(direction.remote === undefined ? 'share' : 'connect', choice);
+  const operation = direction.remote === undefined ? 'share' : 'connect';
+  checkChoice(operation, choice);
   const local = new LocalMemory();
   if (pd) return { context: pd.context, pd, local, release: async () => {} };
   const context = given ? given.openDevice() : await open(direction, bytes, device);
@@ -80,7 +97,7 @@ export async function useDevice(
     return { context, pd, local, ...(isFree && { follow }), release: () => context.close() };
   } catch (error) {
     await context.close();
-    throw error;
+    throw fullError(operation, error, { context });
   }
 }
 

@@ -29,6 +29,8 @@ export interface RegionDescription {
 export interface Hello {
   /** The instance of this side. */
   readonly id: bigint;
+  /** Of a client: proves that its place is its own (`client-places.ts`). */
+  readonly secret?: string | undefined;
   /** The longest message that this side accepts, in bytes. */
   readonly messageBytesMax: number;
   readonly regions: readonly RegionDescription[];
@@ -40,7 +42,8 @@ export interface Hello {
 
 export const hex = (value: bigint): string => value.toString(16);
 
-export function buildHello({ id, messageBytesMax, regions, wanted, refusal }: Hello): Uint8Array {
+export function buildHello(hello: Hello): Uint8Array {
+  const { id, secret, messageBytesMax, regions, wanted, refusal } = hello;
   const list = regions.map(({ name, addr, length, rkey, rights }) => [
     name,
     hex(addr),
@@ -48,7 +51,7 @@ export function buildHello({ id, messageBytesMax, regions, wanted, refusal }: He
     rkey >>> 0,
     rights,
   ]);
-  const fields = { id: hex(id), messageBytesMax, regions: list, wanted, refusal };
+  const fields = { id: hex(id), secret, messageBytesMax, regions: list, wanted, refusal };
   return new TextEncoder().encode(JSON.stringify(fields));
 }
 
@@ -64,16 +67,17 @@ export function parseHello(operation: string, bytes: Uint8Array): Hello {
     throw wrong('form');
   }
   if (typeof fields !== 'object' || fields === null) throw wrong('form');
-  const { messageBytesMax, refusal } = fields;
+  const { secret, messageBytesMax, refusal } = fields;
   if (!isWhole(messageBytesMax)) throw wrong('messageBytesMax');
   if (refusal !== undefined && !isText(refusal, 1024)) throw wrong('refusal');
+  if (secret !== undefined && !isText(secret, 16)) throw wrong('secret');
   const id = parseHex(fields['id']);
   if (id === undefined) throw wrong('id');
   const wanted = listOf(fields['wanted'], parseWanted);
   if (!wanted) throw wrong('wanted');
   const regions = listOf(fields['regions'], parseRegion);
   if (!regions) throw wrong('regions');
-  return { id, messageBytesMax, regions, wanted, refusal };
+  return { id, secret, messageBytesMax, regions, wanted, refusal };
 }
 
 /** @internal A region in a handle, or in a message; undefined: invalid. */

@@ -15,7 +15,14 @@ import {
   buildHello,
   type RegionDescription,
 } from './hello.js';
-import { checkLayoutList, checkRegionTypes } from './region-rules.js';
+import {
+  checkLayoutList,
+  checkRegionSource,
+  checkRegionTypes,
+  checkRegions,
+  checkRegisteredKey,
+  withLayoutName,
+} from './region-rules.js';
 
 /** Access rights of a peer to a region. */
 export type Right = 'read' | 'write' | 'atomic';
@@ -132,19 +139,20 @@ export function checkName(operation: string, argument: string, name: string): vo
   throw new MisuseError(argument, `${operation}: ${rule}, got ${shown(start)}`);
 }
 
+/** The argument in which a call names regions. */
+function argumentOf(operation: string): string {
+  if (operation === 'joinMesh') return 'memory';
+  return operation === 'connect' ? 'share' : 'regions';
+}
+
 /** Throws MisuseError. */
 function optionsOf(operation: string, name: string, source: RegionSource): RegionOptions {
-  const argument = `regions.${name}`;
-  checkName(operation, 'regions', name);
+  const regions = argumentOf(operation);
+  const argument = `${regions}.${name}`;
+  checkName(operation, regions, name);
   if (typeof source === 'number') return { bytes: source };
-  if (ArrayBuffer.isView(source)) {
-    checkArray(operation, argument, source);
-    return { array: source };
-  }
-  if (typeof source !== 'object' || source === null) {
-    const rule = `${operation}: a region is a size, a typed array or an object with options`;
-    throw new MisuseError(argument, `${rule}, got ${typeof source}`);
-  }
+  checkRegionSource(operation, argument, source);
+  if (ArrayBuffer.isView(source)) return { array: source };
   checkKeys(argument, source, 'bytes array file layout registered rights');
   const given = SOURCES.filter((key) => source[key] !== undefined);
   const isFile = source.file !== undefined && given.join() === 'bytes,file';
@@ -152,16 +160,8 @@ function optionsOf(operation: string, name: string, source: RegionSource): Regio
     const rule = `${operation}: exactly one of ${SOURCES.join(', ')} is required`;
     throw new MisuseError(argument, rule);
   }
-  if (source.array !== undefined) checkArray(operation, `${argument}.array`, source.array);
   checkRegionTypes(operation, argument, source);
   return source;
-}
-
-/** Throws MisuseError. A DataView has no elements, so the region would have no type. */
-function checkArray(operation: string, argument: string, array: unknown): void {
-  if (ArrayBuffer.isView(array) && !(array instanceof DataView)) return;
-  const rule = `${operation}: must be a typed array; of a DataView pass new Uint8Array(its buffer)`;
-  throw new MisuseError(argument, rule);
 }
 
 function rightBits(argument: string, rights: readonly Right[] = ['read', 'write', 'atomic']) {
@@ -190,11 +190,13 @@ function accessOf(bits: number): number {
 
 /** Bytes of device memory that the regions take. Throws MisuseError for invalid regions. */
 export function regionBytes(operation: string, regions: Regions): number {
-  checkObject(operation, regions, 'regions');
+  const argument = argumentOf(operation);
+  checkRegions(operation, argument, regions);
+  checkObject(operation, regions, argument);
   const names = Object.entries(regions);
   if (names.length > REGIONS_MAX) {
     const rule = `${operation}: at most ${REGIONS_MAX} regions, got ${names.length}`;
-    throw new MisuseError('regions', rule);
+    throw new MisuseError(argument, rule);
   }
   let total = 0;
   for (const [name, source] of names) {
@@ -202,9 +204,9 @@ export function regionBytes(operation: string, regions: Regions): number {
     const length = array?.byteLength ?? bytes;
     if (file === undefined || bytes !== 0) {
       const isSized = bytes !== 0 || array !== undefined || typeof source === 'number';
-      if (isSized) checkWhole(`regions.${name}`, length, 1, BYTES_MAX);
+      if (isSized) checkWhole(`${argument}.${name}`, length, 1, BYTES_MAX);
     }
-    rightBits(`regions.${name}`, rights);
+    rightBits(`${argument}.${name}`, rights);
     total += length;
   }
   return total;
@@ -252,7 +254,12 @@ export class LocalRegions {
       );
       // A layout names other regions, whatever their order.
       for (const [name, options] of entries) if (!options.layout) await made.#add(name, options);
-      for (const [name, options] of entries) if (options.layout) made.#addLayout(name, options);
+      for (const [name, options] of entries) {
+        const argument = `${argumentOf(operation)}.${name}`;
+        if (options.registered) checkRegisteredKey(operation, argument, pd, options.registered);
+        if (!options.layout) continue;
+        withLayoutName(operation, argument, () => made.#addLayout(name, options));
+      }
       checkDescriptions(operation, made.descriptions);
       return made;
     } catch (error) {
@@ -268,7 +275,7 @@ export class LocalRegions {
 
   async #add(name: string, { bytes, array, file, registered, rights: wanted }: RegionOptions) {
     const { context } = this.#pd;
-    const bits = rightBits(`regions.${name}`, wanted);
+    const bits = rightBits(name, wanted);
     if (registered) {
       this.memory[name] = undefined;
       const { addr, rkey, length, flush } = registered;
@@ -308,9 +315,9 @@ export class LocalRegions {
   }
 
   #addLayout(name: string, { layout, rights }: RegionOptions): void {
-    const bits = rightBits(`regions.${name}`, rights ?? ['read', 'write']);
+    const bits = rightBits(name, rights ?? ['read', 'write']);
     const list = layout!(this.#bases);
-    checkLayoutList(name, list);
+    checkLayoutList(list);
     const mr = this.#pd.regMr(null, 0, accessOf(bits) | AccessFlag.ZERO_BASED);
     this.#undo.push(() => mr.dereg());
     const isInterleaved = list.length > 0 && 'firstDatum' in list[0]!;
@@ -327,7 +334,7 @@ function checkDescriptions(operation: string, regions: readonly RegionDescriptio
   const { length } = buildHello({ id: 0n, messageBytesMax: 0, regions, wanted: [] });
   if (length <= HELLO_BYTES_MAX - HELLO_SPARE_BYTES) return;
   const rule = `${operation}: their names and number take ${length} bytes of one message`;
-  throw new MisuseError('regions', `${rule}; use fewer regions or shorter names`);
+  throw new MisuseError(argumentOf(operation), `${rule}; use fewer regions or shorter names`);
 }
 
 /** A view of the same type. */

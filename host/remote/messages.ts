@@ -16,7 +16,7 @@ import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { WorkCompletion } from '../verbs/queues/work-completion.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { HELLO_BYTES_MAX } from './hello.js';
-import { Operation, SEND_WITH_IMM } from './operation.js';
+import { Operation, SEND_WITH_IMM, failAll } from './operation.js';
 import { After, completionError, endedError, protocolError, RemoteError } from './remote-error.js';
 import { shrunkError, type ReportEnd, type RequestQueue } from './request-queue.js';
 
@@ -117,7 +117,8 @@ export class Messages {
   readonly #bytesMax: number;
   readonly #outgoing = new Fifo<Operation>();
   readonly #received = new Fifo<Received>();
-  readonly #readers = new Fifo<(message: Uint8Array | undefined) => void>();
+  /** Calls that wait for a message, oldest first. */
+  readonly #readers = new Set<Operation>();
   #assembly = new Assembly();
   #hello = new Assembly();
   #qp: QueuePair | undefined;
@@ -170,8 +171,8 @@ export class Messages {
     if (begun && begun.cut > 0) this.#outgoing.shift()!.fail(error);
     if (goesOn) return;
     this.#ended = error;
-    for (let one = this.#outgoing.shift(); one; one = this.#outgoing.shift()) one.fail(error);
-    for (let one = this.#readers.shift(); one; one = this.#readers.shift()) one(undefined);
+    failAll(this.#outgoing, error);
+    for (const reader of this.#readers) reader.done(undefined);
   }
 
   /**
@@ -190,7 +191,7 @@ export class Messages {
       'the connection was closed before the peer read its messages',
       After.CLOSED,
     );
-    for (let one = this.#outgoing.shift(); one; one = this.#outgoing.shift()) one.fail(error);
+    failAll(this.#outgoing, error);
   }
 
   sendHello(hello: Uint8Array): void {
@@ -231,7 +232,7 @@ export class Messages {
   }
 
   /** The next message; undefined: the connection has ended. */
-  async next(): Promise<Uint8Array | undefined> {
+  async next(limits: WaitLimits = {}): Promise<Uint8Array | undefined> {
     const received = this.#received.shift();
     if (received) {
       this.#return(received.frames);
@@ -239,7 +240,16 @@ export class Messages {
       return received.bytes;
     }
     if (this.#ended) return undefined;
-    return new Promise((resolve) => this.#readers.push(resolve));
+    const reader = new Operation('receive', SEND_WITH_IMM, undefined, 0, 0, undefined);
+    const promise = reader.promise<Uint8Array | undefined>();
+    reader.limit(limits);
+    const { cleanUp } = reader;
+    reader.cleanUp = () => {
+      cleanUp?.();
+      this.#readers.delete(reader);
+    };
+    this.#readers.add(reader);
+    return promise;
   }
 
   /** Handles what has arrived already. */
@@ -388,11 +398,11 @@ export class Messages {
     const { frames } = assembly;
     assembly.frames = 0;
     const message = assembly.join();
-    const reader = this.#readers.shift();
+    const [reader] = this.#readers;
     if (!reader) this.#received.push({ bytes: message, frames });
     else {
       this.#return(frames);
-      reader(message);
+      reader.done(message);
     }
     return true;
   }

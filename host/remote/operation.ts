@@ -1,7 +1,8 @@
 /** One call of the application that waits for its requests: a read, a write, an atomic, a frame. */
 import { WrOpcode } from '#build/abi.js';
-import { watchLimits, type WaitLimits } from '../base/wait-limits.js';
-import { RemoteError, timeoutError } from './remote-error.js';
+import type { Fifo } from '../base/fifo.js';
+import { checkWait, watchLimits, type WaitLimits } from '../base/wait-limits.js';
+import { RemoteError, abortReason, timeoutError } from './remote-error.js';
 
 /** Where a remote region lies at present; a new connection may change it. */
 export interface RemoteKey {
@@ -18,6 +19,17 @@ export const { RDMA_WRITE, RDMA_READ, FLUSH, SEND_WITH_IMM } = WrOpcode;
 export const { ATOMIC_CMP_AND_SWP, ATOMIC_FETCH_AND_ADD } = WrOpcode;
 
 const IGNORE = (): void => {};
+
+/** Throws MisuseError, and the reason of an aborted signal. */
+export function checkCall(verb: string, limits: WaitLimits, call = verb): void {
+  checkWait(verb, limits);
+  const { signal } = limits;
+  if (signal?.aborted) throw abortReason(call, signal.reason);
+}
+
+/** The range of a call, for error texts. */
+export const rangeText = (offset: number, length: number): string =>
+  ` for ${length} bytes at offset ${offset}`;
 
 /** A call: it is cut into requests no longer than a piece. */
 export class Operation {
@@ -66,8 +78,13 @@ export class Operation {
     const { timeout, signal } = limits;
     if (timeout === undefined && signal === undefined) return;
     const remedy = 'check that the peer runs, or raise the timeout';
-    const late = (): Error => timeoutError(this.name, timeout!, remedy);
-    this.cleanUp = watchLimits(limits, late, (reason) => this.fail(reason));
+    const { name, region } = this;
+    const range = region ? rangeText(this.offset, this.length) : '';
+    const missing = name === 'receive' ? 'message came' : `answer came${range}`;
+    const late = (): Error => timeoutError(name, timeout!, remedy, missing);
+    this.cleanUp = watchLimits(limits, late, (reason) =>
+      this.fail(abortReason(name + range, reason)),
+    );
   }
 
   done(value: unknown): void {
@@ -84,4 +101,9 @@ export class Operation {
     // The end of a connection ends all calls: each names itself.
     this.reject(reason instanceof RemoteError ? reason.ofCall(this.name) : reason);
   }
+}
+
+/** Empties a queue whose calls have ended. */
+export function failAll(calls: Fifo<Operation>, reason: unknown): void {
+  for (let one; (one = calls.shift());) one.fail(reason);
 }

@@ -127,12 +127,25 @@ export function protocolError(
   return new RemoteError(operation, { code: 'EPROTO', rule, remedy });
 }
 
+/** The reason of a signal. A default one is the cause of one that names the call. */
+export function abortReason(call: string, reason: unknown): unknown {
+  if (!(reason instanceof DOMException)) return reason;
+  const named = new DOMException(`${call}: ${reason.message}`, reason.name);
+  return Object.assign(named, { cause: reason });
+}
+
 /** The connection is over. */
 export function endedError(operation: string, rule: string, after: After): RemoteError {
   return new RemoteError(operation, { code: 'ECONNRESET', rule, remedy: after });
 }
 
-export function timeoutError(operation: string, millis: number, remedy: string): RemoteError {
-  const rule = `no answer came within ${millis} ms`;
+/** `missing`: what did not come, and of which call. */
+export function timeoutError(
+  operation: string,
+  millis: number,
+  remedy: string,
+  missing = 'answer came',
+): RemoteError {
+  const rule = `no ${missing} within ${millis} ms`;
   return new RemoteError(operation, { code: 'ETIMEDOUT', rule, remedy });
 }

@@ -2,8 +2,7 @@
 import { tagOf } from '../errors/type-tag.js';
 import { shown } from '../errors/check-whole.js';
 import { PlacementType } from '#build/abi.js';
-import { checkKeys } from '../base/options.js';
-import { checkLimits, type WaitLimits } from '../base/wait-limits.js';
+import type { WaitLimits } from '../base/wait-limits.js';
 import { MisuseError } from '../errors/errors.js';
 import { RightBit, parseRegion, type RegionDescription } from './hello.js';
 import { rightsOf, type Right, type TypedArray } from './local-regions.js';
@@ -14,6 +13,8 @@ import {
   Operation,
   RDMA_READ,
   RDMA_WRITE,
+  checkCall,
+  rangeText,
   type RemoteKey,
 } from './operation.js';
 import { COPIED_BYTES, type RequestQueue } from './request-queue.js';
@@ -79,7 +80,8 @@ export function parseHandle(handle: string): RegionHandle {
  * A region of the peer (`remote.memory.NAME`). Calls of one connection are executed in the order in
  * which they were made. Memory that is passed to a call must stay unchanged until its promise
  * settles. Calls reject with MisuseError (an argument breaks a rule: nothing was sent),
- * RemoteError, and the reason of `signal`.
+ * RemoteError, and the reason of `signal`; where that is the default one (a DOMException), with one
+ * of the same name whose text names the call, and whose `cause` is the reason.
  */
 export class RemoteRegion implements RemoteKey {
   readonly name: string;
@@ -307,9 +309,7 @@ export class RemoteRegion implements RemoteKey {
     const refusal = this.refusal(verb, opcode);
     if (refusal) throw refusal;
     if (options === NO_LIMITS) return;
-    checkKeys(verb, options, 'timeout signal');
-    checkLimits(options);
-    options.signal?.throwIfAborted();
+    checkCall(verb, options, `${verb} of ${this.name}${rangeText(offset, length)}`);
   }
 
   #rangeError(verb: string, offset: number, length: number): MisuseError {

@@ -1,11 +1,11 @@
 /** The other side of a connection: its memory, and messages both ways. */
 import { AccessFlag } from '#build/abi.js';
-import { checkKeys } from '../base/options.js';
-import { checkLimits, settled } from '../base/wait-limits.js';
+import { settled } from '../base/wait-limits.js';
 import type { RdmaConnection } from '../cm/connect.js';
 import type { DeviceUse } from './devices.js';
 import type { Hello } from './hello.js';
 import type { LocalRegions, MemoryByName } from './local-regions.js';
+import { checkCall } from './operation.js';
 import { After, endedError, protocolError, type RemoteError } from './remote-error.js';
 import {
   RemoteRegion,
@@ -136,11 +136,19 @@ export class Remote<Shared = Readonly<Record<string, unknown>>> {
     message: ArrayBufferView | ArrayBufferLike,
     options: RequestOptions = {},
   ): Promise<void> {
-    checkKeys('send', options, 'timeout signal');
-    checkLimits(options);
-    options.signal?.throwIfAborted();
+    checkCall('send', options);
     if (this.#isClosing) throw this.#endedHere('closed').ofCall('send');
     return this.#parts.queues.messages.send(bytesOf('send', 'message', message), options);
+  }
+
+  /**
+   * The next message of the peer; undefined: the connection has ended. Shares the messages with
+   * `for await`. A message that comes after a limit goes to the next reader. Rejects with
+   * MisuseError, RemoteError ETIMEDOUT (`timeout`, in milliseconds), the reason of `signal`.
+   */
+  async receive(options: RequestOptions = {}): Promise<Uint8Array | undefined> {
+    checkCall('receive', options);
+    return this.#parts.queues.messages.next(options);
   }
 
   /** Messages of the peer, in order, until the connection ends; several readers share them. */

@@ -24,6 +24,7 @@ import {
   RDMA_READ,
   RDMA_WRITE,
   SEND_WITH_IMM,
+  failAll,
   type Operation,
 } from './operation.js';
 import { After, completionError, endedError, type RemoteError } from './remote-error.js';
@@ -163,7 +164,7 @@ export class RequestQueue {
     while (this.#completed < this.#posted) this.#take().fail(error);
     this.#stagedHead = this.#stagedTail = 0;
     if (!goesOn) this.#ended = error;
-    for (let one = this.#control.shift(); one; one = this.#control.shift()) one.fail(error);
+    failAll(this.#control, error);
     for (let count = this.#waiting.length; count > 0; count--) {
       const one = this.#waiting.shift()!;
       // A frame belongs to a message that the peer has a part of.

@@ -2,6 +2,7 @@
 import { withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import type { RdmaConnection } from '../cm/connect.js';
 import type { QpInitAttributes } from '../verbs/queues/queue-pair.js';
+import { handshakeError } from './handshake-error.js';
 import { buildHello, parseHello, type Hello } from './hello.js';
 import { RECEIVES, type Inbox, type Messages } from './messages.js';
 import { endedError, type RemoteError } from './remote-error.js';
@@ -49,9 +50,9 @@ export class Session {
     const report = (error: RemoteError): void => this.end(error);
     queues.requests.attach(connection.qp, report);
     this.#hello = queues.messages.attach(connection.qp, inbox, report);
-    const { after } = queues.requests;
     void connection.disconnected.then(() => {
-      this.end(endedError('connection', 'the peer has ended, or cannot be reached', after));
+      const rule = 'the peer has ended, or cannot be reached';
+      this.end(endedError('connection', rule, queues.requests.after));
     });
   }
 
@@ -67,7 +68,7 @@ export class Session {
 
   /** The description of the peer. Rejects with RemoteError, or with `late()`. */
   async greeted(operation: string, limits: WaitLimits, late: () => Error): Promise<Hello> {
-    const failed = this.ended.then((error) => Promise.reject(error));
+    const failed = this.ended.then((error) => Promise.reject(handshakeError(operation, error)));
     const bytes = await withinLimits(Promise.race([this.#hello, failed]), limits, late);
     const hello = parseHello(operation, bytes);
     this.#queues.messages.start(hello.messageBytesMax);

@@ -17,10 +17,12 @@ import {
   checkCommon,
   type CommonOptions,
 } from './connect.js';
-import { useDevice, type DeviceUse } from './devices.js';
+import { ClientPlaces } from './client-places.js';
+import { fullError, useDevice, type DeviceUse } from './devices.js';
 import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
 import { LocalRegions, regionBytes, type MemoryByName, type Regions } from './local-regions.js';
 import { Inbox, Messages } from './messages.js';
+import { checkNoLimits } from './region-rules.js';
 import { After, endedError, timeoutError, type RemoteError } from './remote-error.js';
 import { Remote } from './remote.js';
 import { RequestQueue } from './request-queue.js';
@@ -70,6 +72,7 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
   readonly #admitting = new Set<Promise<void>>();
   /** Clients, and those being admitted, by address. */
   readonly #sources = new SourceCounts();
+  readonly #places = new ClientPlaces();
   /** Ends handshakes when the server is closed. */
   readonly #stop = new AbortController();
   /** Clients whose queue pairs and buffers are not released yet. */
@@ -150,7 +153,8 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
     if (!speaksProtocol(request.privateData)) {
       return request.reject(PROTOCOL, RejectReason.CONSUMER_DEFINED);
     }
-    if (this.admitted >= clientsMax || this.#sources.of(address) >= clientsPerSource) {
+    const isFull = this.admitted >= clientsMax || this.#sources.of(address) >= clientsPerSource;
+    if (isFull && !this.#places.claim(request.privateData)) {
       return request.reject(undefined, RejectReason.NO_RESOURCES);
     }
     this.#sources.add(address);
@@ -160,6 +164,8 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
     } catch (error) {
       this.#sources.remove(address);
       throw error;
+    } finally {
+      if (isFull) this.#places.unclaim(request.privateData);
     }
   }
 
@@ -198,8 +204,11 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
       const limits = { timeout: HANDSHAKE_MILLIS, signal: this.#stop.signal };
       const hello = await session.greeted('accept', limits, late);
       lent = await this.#lend(session, hello);
-      session.greet(this.#hello(lent));
-      return this.#add(session, hello, { requests, messages }, lent);
+      const own = lent;
+      return await this.#places.take(connection.privateData, hello.secret, () => {
+        session.greet(this.#hello(own));
+        return this.#add(session, hello, { requests, messages }, own);
+      });
     } catch (error) {
       session.end(error as RemoteError);
       await session.closed;
@@ -313,6 +322,7 @@ export async function share<const Named extends Regions>(
   options: ServerOptions = {},
 ): Promise<RemoteServer<Named>> {
   const place = parseUrl('share', url);
+  checkNoLimits(options);
   const own = copyOptions(
     'share',
     options,
@@ -339,6 +349,6 @@ export async function share<const Named extends Regions>(
   } catch (error) {
     await shared?.close();
     await use.release();
-    throw error;
+    throw fullError('share', error, use);
   }
 }

@@ -3,7 +3,7 @@ import { checkKeys, checkObject } from '../base/options.js';
 import type { AuthOptions } from '../cm/auth-option.js';
 import { checkMember } from '../errors/check-member.js';
 import { checkFunction, checkWhole } from '../errors/check-whole.js';
-import { MisuseError, VerbenaError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import { FileReceiver, type FileReceiverEvents } from './file-receiver.js';
 import type { FileStore } from './file-store.js';
@@ -26,7 +26,8 @@ export interface UnfinishedFile {
   readonly remote: string;
   /** Pieces that are stored: the next transfer of the same file goes on from there. */
   readonly piecesKept: number;
-  readonly error: VerbenaError;
+  /** `code`: ECONNRESET where the sender left; else that of the failure, EIO by default. */
+  readonly error: RefusalError;
 }
 
 /** How `receiveFiles` receives. */
@@ -130,7 +131,7 @@ function eventsOf(options: ReceiveFilesOptions): FileReceiverEvents {
         const { sha256, seconds } = end;
         return onFile?.({ name, bytes, sha256, seconds, remote });
       }
-      const error = end.kind === 'failed' ? end.error : new VerbenaError(end.reason);
+      const error = end.kind === 'failed' ? end.error : new RefusalError('ECONNRESET', end.reason);
       onUnfinished?.({ name, bytes, remote, piecesKept: end.piecesSynced, error });
     },
     refused: (remote, error) => onRefused?.(remote, error as Error),

@@ -47,7 +47,7 @@ export type SessionEnd =
   | { kind: 'finished'; sha256: string; seconds: number; piecesReceived: number }
   /** The client is gone; what is synced stays. */
   | { kind: 'lost'; reason: string; piecesSynced: number; pieceCount: number }
-  | { kind: 'failed'; error: VerbenaError; piecesSynced: number; pieceCount: number };
+  | { kind: 'failed'; error: RefusalError; piecesSynced: number; pieceCount: number };
 
 export class Session {
   readonly remoteAddress: string;
@@ -71,7 +71,7 @@ export class Session {
   #sha256: Uint8Array | undefined;
   #abandoned = false;
   #ending = false;
-  #failure: VerbenaError | undefined;
+  #failure: RefusalError | undefined;
   #stopped: string | undefined;
   #resolveEnded: () => void = () => undefined;
 
@@ -321,6 +321,8 @@ function requestOf({ name, pieceBytes, transfer, ...message }: PutMessage): PutR
   return { name, size, mtimeNs, pieceBytes, transfer: hexOf(transfer) };
 }
 
-function unexpected(error: unknown): VerbenaError {
-  return error instanceof VerbenaError ? error : failureOf(error);
+function unexpected(error: unknown): RefusalError {
+  if (error instanceof RefusalError) return error;
+  if (!(error instanceof VerbenaError)) return failureOf(error);
+  return new RefusalError('EIO', error.message, { cause: error });
 }

@@ -5,6 +5,7 @@
  */
 import { checkKeys } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
+import { shown } from '../../errors/check-whole.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import type { Socket } from '../channel/websocket-channel.js';
 import { openSocket } from '../channel/websocket-class.js';
@@ -58,7 +59,8 @@ export class RoomSignalling implements SignallingRoom {
   constructor(url: string | URL, room: string, options: RoomOptions = {}) {
     checkKeys('RoomSignalling', options, 'pingMillis retryMillisMax onLost onRefused');
     if (!isRoomName(room)) {
-      throw new MisuseError('room', `must have 1 to ${NAME_LENGTH_MAX} characters, valid`);
+      const rule = `joinMesh and RoomSignalling take text of 1 to ${NAME_LENGTH_MAX} characters`;
+      throw new MisuseError('room', `${rule}, valid, got ${shown(room)}`);
     }
     const { pingMillis = PING_MILLIS, retryMillisMax = RETRY_MILLIS_MAX } = options;
     checkMillis('pingMillis', pingMillis, 1);

@@ -10,8 +10,7 @@ import {
   interfaceMtu,
   IPV4_UDP_OVERHEAD,
   IPV6_UDP_OVERHEAD,
-  isBroadcast,
-  isWildcard,
+  sharedKind,
 } from '../interface.js';
 import { PACKET_SIZE_LIMIT, ROCE_PORT, type LinkInfo } from '../link.js';
 import { describeHolder } from './port-holder.js';
@@ -74,10 +73,11 @@ export async function findLocalAddress(
 ): Promise<LocalAddress & { readonly packetSizeMax: number }> {
   const { gid } = local;
   // The kernel binds groups and broadcast addresses as well, but no packet may come from one.
-  if (isWildcard(gid) || gid.isMulticast || isBroadcast(gid)) {
+  const kind = sharedKind(gid);
+  if (kind !== undefined) {
     throw new LinkError(
       'EADDRNOTAVAIL',
-      `${gid} cannot be bound: the ICRC covers the address that a packet is ` +
+      `${gid} is ${kind} and cannot be bound: the ICRC covers the address that a packet is ` +
         `sent from, so choose one. ${describeAddresses()}`,
     );
   }

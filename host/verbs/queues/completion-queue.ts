@@ -188,7 +188,8 @@ export class CompletionQueue {
   /**
    * At least one completion, at most `count` (default 64); waits for it. An empty list means that
    * the context was closed, or its link failed (`context.failure`). A wait that ends by a limit has
-   * taken no completion. Rejects with MisuseError; RefusalError ETIMEDOUT; the reason of `signal`.
+   * taken no completion. Rejects with MisuseError, also when the queue is destroyed meanwhile (by
+   * `close` of its connection); RefusalError ETIMEDOUT; the reason of `signal`.
    */
   async wait(count = WAIT_COUNT, limits?: WaitLimits): Promise<WorkCompletion[]> {
     let completions: WorkCompletion[] = [];
@@ -309,7 +310,8 @@ export class CompletionQueue {
   }
 
   #check(): void {
-    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    if (!this.#destroyed) return;
+    throw new MisuseError('completion queue', 'is destroyed, as by close of its connection');
   }
 
   /** @internal */

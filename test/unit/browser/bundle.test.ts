@@ -104,7 +104,7 @@ test('the mesh has at most 111 KiB, and all that the library has', () => {
         .toString()
         .split('export{')
         .at(-1)!
-        .matchAll(/as (\w+)/g),
+        .matchAll(/[\w$]+ as (\w+)/g),
     ].map((match) => match[1]!);
   const all = new Set(names('mesh.js'));
   assert.ok(all.has('joinMesh') && all.has('connectFrames'));

@@ -31,6 +31,7 @@ function refused(bytes: Uint8Array, what: string): void {
 test('a built hello is parsed', () => {
   const hello: Hello = {
     id: 0xffff_ffff_ffff_ffffn,
+    secret: 'ff',
     messageBytesMax: 2 ** 31,
     regions: [
       { name: 'a', addr: 0n, length: 1, rkey: 0xffffffff, rights: 0 },
@@ -48,6 +49,8 @@ test('fields with a wrong type, out of range or missing are refused', () => {
     'no id': { ...FIELDS, id: undefined },
     'a long id': { ...FIELDS, id: '12345678901234567' },
     'an upper-case id': { ...FIELDS, id: 'FF' },
+    'a secret that is no text': { ...FIELDS, secret: 5 },
+    'a long secret': { ...FIELDS, secret: '12345678901234567' },
     'a negative size': { ...FIELDS, messageBytesMax: -1 },
     'a size as text': { ...FIELDS, messageBytesMax: '5' },
     'a huge size': { ...FIELDS, messageBytesMax: 1e300 },

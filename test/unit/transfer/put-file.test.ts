@@ -100,10 +100,23 @@ test('an abort rejects with its reason, and the next call sends the rest', () =>
     assert.is(await stopped.catch((error: unknown) => error), reason);
     await eventually(() => unfinished.length === 1);
     assert.ok(unfinished[0]!.piecesKept >= 32, `${unfinished[0]!.piecesKept}`);
+    assert.is(unfinished[0]!.error.code, 'ECONNRESET');
     const { piecesSkipped, piecesSent } = await putFile(address, file, how);
     assert.is(piecesSkipped, unfinished[0]!.piecesKept);
     assert.is(piecesSkipped + piecesSent, Math.ceil(8_000_000 / 65_536));
     assert.equal(await readdir(space.path('in')), ['long']);
+  }));
+
+test('a device that is closed ends a putFile, which names it', () =>
+  inWorld(async ({ udpPort }) => {
+    const context = await openDevice({ address, port: 0, memoryBytes: 2 ** 25 });
+    const how = { context, udpPort, name: 'x', retries: 0, outageMillis: 0 };
+    // No device answers there.
+    const message = messageOf(putFile('127.0.233.30', new Blob(['x']), how));
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    await context.close();
+    const text = /^putFile: 127.0.233.30.*: connect: the device was closed; open another \(EIO\)$/;
+    assert.match(await message, text);
   }));
 
 test('arguments out of range name themselves, and so does a device without a receiver', () =>
