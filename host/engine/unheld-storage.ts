@@ -1,4 +1,4 @@
-/** Storage of a device's file behind memory that no process holds. */
+/** Memory of a device that no process holds, and its storage in the device's file. */
 import { ArenaLayout, BLOCK_SIZE, BlockLayout } from '#build/abi.js';
 import type { ArenaMemory } from './arena.js';
 import { structAt } from './struct.js';
@@ -46,4 +46,21 @@ export function releaseUnheld({ memory, address }: ArenaMemory, storage: FileSto
     end = Math.max(end, start + size);
   }
   return released;
+}
+
+/** Does a process besides that of the slot hold the memory at an address? */
+export function isHeldBesides(
+  { memory, address: arena }: ArenaMemory,
+  address: number,
+  slot: number,
+): boolean {
+  const { blocks, blocksMax } = structAt(memory, ArenaLayout, arena);
+  for (let index = 0; index < blocksMax; index++) {
+    const block = structAt(memory, BlockLayout, blocks + index * BLOCK_SIZE);
+    const { start, size, holders0, holders1, holders2, holders3 } = block;
+    const all = holders0 | (holders1 << 64n) | (holders2 << 128n) | (holders3 << 192n);
+    const isThere = all !== 0n && address >= start && address < start + size;
+    if (isThere && (all & ~(1n << BigInt(slot))) !== 0n) return true;
+  }
+  return false;
 }

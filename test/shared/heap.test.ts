@@ -11,6 +11,7 @@ import { loadPosix } from '../../host/link/posix.js';
 import { Header, HeapTable } from '../../host/verbs/heap/heap-table.js';
 import { SPAN_BYTES } from '../../host/verbs/heap/size-classes.js';
 import { Member, freshName } from '../support/member.js';
+import { expectMisuse, expectRefusal } from '../support/refusal.js';
 import { until } from '../support/until.js';
 
 const KEY = 0x6ea9;
@@ -320,6 +321,76 @@ test('a device of one process has heaps, too', async () => {
   heap.free(bytes);
   assert.throws(() => context.free(bytes), /must be a buffer of alloc|use heap.free/);
   await context.close();
+});
+
+test('a heap ends with its domain, and its memory is the device’s again', async () => {
+  for (const shared of [{}, { name: freshName() }]) {
+    const memoryBytes = 32 * 2 ** 20;
+    await using context = await openDevice({ ...shared, port: 0, memoryBytes });
+    for (let cycle = 0; cycle < 12; cycle++) {
+      const pd = context.allocPd();
+      const heap = pd.heap({ reserve: RESERVE });
+      heap.alloc(64).fill(1);
+      if (cycle % 2 === 0) pd.dealloc();
+      else heap.close();
+      expectMisuse(() => heap.malloc(64), /heap: is closed, or its domain has ended/);
+      if (cycle % 2 === 0) continue;
+      const next = pd.heap({ reserve: RESERVE });
+      assert.is(next.alloc(64)[0], 0);
+      pd.dealloc();
+      expectMisuse(() => next.free(next.address), /call pd\.heap again/);
+    }
+    for (let cycle = 0; cycle < 12; cycle++) {
+      const sibling = context.openDevice();
+      sibling.allocPd().heap({ reserve: RESERVE }).alloc(64);
+      await sibling.close();
+    }
+    assert.is(context.alloc(20 * 2 ** 20).length, 20 * 2 ** 20);
+  }
+});
+
+test('a process that leaves a heap frees what it held, and the others go on', async () => {
+  const { name, context, pd } = await openShared();
+  const heap = pd.heap({ reserve: RESERVE });
+  const member = await joinDomain(name);
+  try {
+    const common = heap.alloc(4096, { common: true });
+    common.fill(3);
+    heap.alloc(1000);
+    heap.alloc(100_000);
+    const { key } = heap;
+    assert.is(await member.run(({ kept }) => kept.pd.heap().key), key);
+    heap.close();
+    const left = await member.run(({ kept }, address) => {
+      const heap = kept.pd.heap();
+      const { processes, commonBytes } = heap.usage();
+      const isWhole = heap.bytes(address, 4096).every((byte) => byte === 3);
+      heap.alloc(5000);
+      return [processes.length, commonBytes, isWhole, heap.usage().processes.length];
+    }, common.byteOffset);
+    assert.equal(left, [0, 4096, true, 1]);
+    // It may come back, and finds the same heap.
+    assert.is(pd.heap().key, key);
+    pd.dealloc();
+    await member.run(({ kept }) => kept.pd.dealloc());
+    assert.is(context.alloc(RESERVE).length, RESERVE);
+  } finally {
+    await member.close();
+    await context.close();
+  }
+});
+
+test('a heap in which a region lies is not closed, nor is its domain', async () => {
+  await using context = await openDevice({ port: 0 });
+  const [pd, other] = [context.allocPd(), context.allocPd()];
+  const heap = pd.heap({ reserve: RESERVE });
+  const region = other.regMr(heap.alloc(4096), 0);
+  const rule = /a region or queue lies in a heap of the domain; end that first/;
+  expectRefusal(() => heap.close(), 'EBUSY', rule);
+  expectRefusal(() => pd.dealloc(), 'EBUSY', rule);
+  assert.is(heap.sizeOf(Number(region.addr)), 4096);
+  region.dereg();
+  pd.dealloc();
 });
 
 test.run();

@@ -250,4 +250,14 @@ longTest(
   },
 );
 
+test('a wait for a name ends with its context, and uses no descriptor of the closed device', async () => {
+  const context = await openDevice({ name: freshName(), port: 0 });
+  const waits = refused(
+    context.openDomain('never', KEY, { timeout: 60_000 }),
+    /^context: is closed/,
+  );
+  await context.close();
+  await waits;
+});
+
 test.run();

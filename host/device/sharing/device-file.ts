@@ -64,6 +64,12 @@ export class DeviceFile {
     this.#fd = fd;
   }
 
+  /** Its number may be another file's once it is closed. Throws MisuseError. */
+  get #openFile(): number {
+    if (this.#closed) throw new MisuseError('device', 'is closed; open another');
+    return this.#fd;
+  }
+
   /**
    * Opens the file of that name, or creates an empty one; no other process attaches or detaches
    * until `leave`. A file without a living process is replaced. Throws RefusalError: EACCES
@@ -99,7 +105,7 @@ export class DeviceFile {
 
   /** Bytes; 0: it was just made. */
   get size(): number {
-    return fstatSync(this.#fd).size;
+    return fstatSync(this.#openFile).size;
   }
 
   /**
@@ -109,12 +115,12 @@ export class DeviceFile {
     const remedy =
       'use fewer (memoryBytes), another directory (directory), a larger /dev/shm ' +
       '(docker run --shm-size), or more huge pages (vm.nr_hugepages) if it is on hugetlbfs';
-    this.#grow(first, remedy, () => ftruncateSync(this.#fd, bytes));
+    this.#grow(first, remedy, () => ftruncateSync(this.#openFile, bytes));
   }
 
   /** May parts of the file have no storage yet? */
   get isSparse(): boolean {
-    const { blocks, size } = fstatSync(this.#fd);
+    const { blocks, size } = fstatSync(this.#openFile);
     return blocks * STAT_BLOCK_BYTES < size;
   }
 
@@ -124,7 +130,8 @@ export class DeviceFile {
    */
   commit(offset: number, bytes: number): void {
     const remedy =
-      'the file system is full; free memory of the device or files there, or make it larger ' +
+      'the file system is full; free memory of the device (heap.trim gives back free memory of ' +
+      'heaps) or files there, or make it larger ' +
       '(docker run --shm-size, vm.nr_hugepages)';
     this.#grow(bytes, remedy, () => undefined, offset);
   }
@@ -132,7 +139,7 @@ export class DeviceFile {
   /** Gives the storage of a range back, if the file system can: it is zeros. */
   release(offset: number, bytes: number): void {
     try {
-      this.posix.punchHole(this.#fd, offset, bytes);
+      this.posix.punchHole(this.#openFile, offset, bytes);
     } catch (error) {
       if (!(error instanceof PosixError)) throw error;
     }
@@ -141,7 +148,7 @@ export class DeviceFile {
   #grow(bytes: number, remedy: string, before: () => void, offset = 0): void {
     try {
       before();
-      this.posix.allocateFile(this.#fd, bytes, offset);
+      this.posix.allocateFile(this.#openFile, bytes, offset);
     } catch (error) {
       const { code } = error as PosixError;
       if (code !== 'ENOSPC' && code !== 'EFBIG' && code !== 'ENOMEM' && code !== 'EDQUOT')
@@ -159,7 +166,7 @@ export class DeviceFile {
    */
   map(address: number, bytes: number, stored: number, pages?: HugePages): void {
     // Opened once more: a mapping keeps its descriptor's locks as long as it lasts itself.
-    const fd = openSync(`/proc/self/fd/${this.#fd}`, constants.O_RDWR);
+    const fd = openSync(`/proc/self/fd/${this.#openFile}`, constants.O_RDWR);
     try {
       this.posix.mapFile(fd, address, bytes);
       if (pages?.isAdvised) {
@@ -182,7 +189,7 @@ export class DeviceFile {
 
   /** The header of a file that others live in. Throws RefusalError EINVAL, EPROTO, EIO. */
   readHeader(): DeviceHeader {
-    return readHeader(this.#fd, this.path);
+    return readHeader(this.#openFile, this.path);
   }
 
   /** Locks that slot for this process. False: another process has it. */
@@ -197,12 +204,14 @@ export class DeviceFile {
 
   /** True if another process has that slot. */
   isAlive(slot: number): boolean {
-    return asked(this.path, () => slotIsAlive(this.posix, this.#fd, slot));
+    const fd = this.#openFile;
+    return asked(this.path, () => slotIsAlive(this.posix, fd, slot));
   }
 
   /** Does another process use this file? */
   get isShared(): boolean {
-    return asked(this.path, () => this.posix.isLocked(this.#fd, SLOTS, SLOTS_MAX));
+    const fd = this.#openFile;
+    return asked(this.path, () => this.posix.isLocked(fd, SLOTS, SLOTS_MAX));
   }
 
   /** Does a process live in another slot than these? */
@@ -224,7 +233,7 @@ export class DeviceFile {
 
   /** Keeps others from coming and going, until `leave`. Rejects with RefusalError EBUSY. */
   async join(): Promise<void> {
-    await lockJoin(this.posix, this.#fd, this.path);
+    await lockJoin(this.posix, this.#openFile, this.path);
     this.#joined = true;
   }
 
@@ -253,11 +262,13 @@ export class DeviceFile {
   }
 
   #lock(offset: number): boolean {
-    return asked(this.path, () => this.posix.lockByte(this.#fd, offset));
+    const fd = this.#openFile;
+    return asked(this.path, () => this.posix.lockByte(fd, offset));
   }
 
   #unlock(offset: number): void {
-    asked(this.path, () => this.posix.unlockByte(this.#fd, offset));
+    const fd = this.#openFile;
+    asked(this.path, () => this.posix.unlockByte(fd, offset));
   }
 }
 

@@ -195,14 +195,15 @@ export async function openNamedDomain(
   limits?: WaitLimits,
 ): Promise<NamedDomain> {
   if (limits !== undefined) checkWait('openDomain', limits);
-  const open = (): NamedDomain | undefined =>
-    context.device.locked(() => {
-      context.checkOpen();
+  const open = (): NamedDomain | undefined => {
+    context.checkOpen();
+    return context.device.locked(() => {
       const entry = context.roots.entry(name, NAMED_DOMAIN);
       const handle = entry && context.roots.handleOf(entry);
       if (!handle) return undefined;
       return new NamedDomain(name, context.attachDomain('openDomain', handle, shareKey));
     });
+  };
   let found = open();
   if (!found && limits) {
     const late = (): Error =>

@@ -14,7 +14,13 @@ import { LayoutMemoryRegion } from '../layouts/layout-memory-region.js';
 import { MemoryRegion, type RegisterOptions } from '../regions/memory-region.js';
 import { MemoryWindow } from '../regions/memory-window.js';
 import { NullMemoryRegion } from '../regions/null-memory-region.js';
-import { DomainHeap, limitHeaps, type HeapOptions } from '../heap/domain-heap.js';
+import {
+  DomainHeap,
+  checkHeaps,
+  endHeaps,
+  limitHeaps,
+  type HeapOptions,
+} from '../heap/domain-heap.js';
 import { heapMemory, type QueueMemory } from '../queues/queue-memory.js';
 import { checkInit } from '../queues/queue-pair-attributes.js';
 import { QueuePair, type QpInitAttributes } from '../queues/queue-pair.js';
@@ -288,7 +294,7 @@ export class ProtectionDomain {
   }
 
   /** @internal */
-  protected check(verb: string): void {
+  check(verb: string): void {
     this.context.checkOpen();
     if (this.#gone)
       throw new RefusalError(
@@ -309,8 +315,10 @@ export class ProtectionDomain {
         'dealloc: parent domains use the protection domain; dealloc them first',
       );
     }
+    checkHeaps(this);
     this.release();
     this.#gone = true;
+    endHeaps(this);
   }
 
   /** Deallocation of this kind of domain. */

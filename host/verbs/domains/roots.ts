@@ -88,6 +88,7 @@ export class Roots implements RootTable {
     if (pd?.context !== this.#context) {
       throw new MisuseError('pd', 'must be a protection domain of the same context');
     }
+    pd.check('roots.put');
     checkWhole('address', address, 0, 0xffffffff);
     checkWhole('length', length, 0, 0xffffffff);
     checkWhole('key', key, 0, 0xffffffff);

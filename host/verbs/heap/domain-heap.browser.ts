@@ -9,6 +9,10 @@ export class DomainHeap {
   }
 }
 
+/** There is no heap to check or end. */
+export function checkHeaps(): void {}
+export function endHeaps(): void {}
+
 /** Throws RefusalError EOPNOTSUPP. */
 export function limitHeaps(): void {
   DomainHeap.open();

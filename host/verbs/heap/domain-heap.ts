@@ -12,17 +12,21 @@ import {
   KeyNoteLayout,
   KeyState,
   DOMAIN_HOLDER,
+  Errno,
+  ProtectionDomainLayout,
   RootKind,
 } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
 import { checkWait, type WaitLimits } from '../../base/wait-limits.js';
 import { SharedHeap } from '../../engine/shared-heap.js';
 import { structAt } from '../../engine/struct.js';
+import { isHeldBesides } from '../../engine/unheld-storage.js';
 import { checkFlag, checkFunction, checkWhole, mustBe, shown } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { HEAP_BUDGET } from '../domains/root-table.js';
 import type { ContextInternals, DomainInternals } from '../internals.js';
-import { Key } from '../regions/key.js';
+import { clearSpares } from '../regions/allocations.js';
+import { Key, awaitRelease, retryChange } from '../regions/key.js';
 import { refuse } from '../refuse.js';
 import type { HeapMembers } from './heap-lock.js';
 import {
@@ -110,12 +114,15 @@ export class DomainHeap {
   readonly #slabs: SlabHeap;
   readonly #words: Int32Array;
   readonly #pd: DomainInternals;
+  readonly #place: Place;
+  #ended = false;
 
   private constructor(pd: DomainInternals, place: Place, options: HeapOptions) {
     const { context } = pd;
     const { key } = place;
     const table = tableOf(context, place);
     this.#pd = pd;
+    this.#place = place;
     this.#context = context;
     this.#words = table.words;
     const commit = (start: number, bytes: number): void =>
@@ -171,18 +178,79 @@ export class DomainHeap {
   }
 
   /**
+   * This thread leaves the heap: what it has allocated and not made common is free. If no other
+   * process has it open, the key ends, and its memory is the device's again. `pd.dealloc` does the
+   * same. Throws RefusalError EBUSY while a region or queue lies in it.
+   */
+  close(): void {
+    if (this.#ended) return;
+    this.checkUnused('close');
+    for (const [id, heap] of openHeaps.get(this.#context.siblings)!) {
+      if (heap === this) openHeaps.get(this.#context.siblings)!.delete(id);
+    }
+    this.end();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  /** @internal Throws RefusalError EBUSY. */
+  checkUnused(verb: string): void {
+    const allocation = this.#context.allocations.find(this.address, 1);
+    if (!allocation) return;
+    clearSpares(allocation);
+    if (allocation.regions === 0 && allocation.lent.size === 0) return;
+    throw new RefusalError(
+      'EBUSY',
+      `${verb}: a region or queue lies in a heap of the domain; end that first`,
+    );
+  }
+
+  /** @internal Its domain has ended in this thread, or `close` was called. */
+  end(): void {
+    const { device, allocations } = this.#context;
+    this.#ended = true;
+    const allocation = allocations.find(this.address, 1);
+    if (allocation) allocations.remove(allocation);
+    const { arena, engine } = device;
+    const errno = device.locked(() => this.#killKey());
+    const isReleased =
+      errno === Errno.OK
+        ? awaitRelease(() => arena.exports.mrReleased(engine.context, this.key))
+        : errno === Errno.EINVAL;
+    // Otherwise it stays until the device is closed: a window is bound, or a thread still copies.
+    if (isReleased) arena.userHeap.free(this.#place.address);
+    if (errno !== undefined) return;
+    this.#slabs.leave();
+    if (arena.userHeap instanceof SharedHeap) arena.userHeap.free(this.#place.address);
+  }
+
+  /** With the lock of the tables. An Errno; undefined: another process has the heap open. */
+  #killKey(): number | undefined {
+    const { device } = this.#context;
+    const { arena, engine } = device;
+    const { address, key } = this.#place;
+    const { userHeap } = arena;
+    if (device.share) return undefined;
+    if (userHeap instanceof SharedHeap) {
+      if (isHeldBesides(arena, address, device.slot)) return undefined;
+    } else if (device.threads.any && isLiveDomain(this.#pd)) return undefined;
+    return retryChange(() => arena.exports.killMr(engine.context, key));
+  }
+
+  /**
    * The address of `length` bytes at a multiple of 64, with any contents. They are this process's:
    * free when it ends, however it ends. No system call. Throws MisuseError; RefusalError ENOMEM.
    */
   malloc(length: number): number {
-    // The slot of a closed context may be another process's: its memory would not be reclaimed.
-    this.#context.checkOpen();
+    this.#checkOpen();
     return this.#slabs.malloc(length);
   }
 
   /** `length` zero bytes. Throws MisuseError, RefusalError ENOMEM. */
   alloc(length: number, options: HeapAllocOptions = {}): Uint8Array {
-    this.#context.checkOpen();
+    this.#checkOpen();
     checkKeys('alloc', options, 'alignment common');
     const { alignment = UNIT_BYTES, common = false } = options;
     checkFlag('common', common);
@@ -209,7 +277,7 @@ export class DomainHeap {
 
   /** `length` bytes of the heap from an address on, allocated or not. Throws MisuseError. */
   bytes(address: number, length: number): Uint8Array {
-    this.#context.checkOpen();
+    this.#checkOpen();
     checkWhole('address', address);
     checkWhole('length', length);
     const offset = address - this.address;
@@ -221,6 +289,8 @@ export class DomainHeap {
 
   /** Bytes of the allocation that begins there; 0: no allocation does. */
   sizeOf(address: number): number {
+    this.#checkOpen();
+    checkWhole('address', address);
     return this.#slabs.sizeOf(address);
   }
 
@@ -236,7 +306,7 @@ export class DomainHeap {
 
   /** Use per process and of the common part. Visits the whole table. */
   usage(): HeapUsage {
-    this.#context.checkOpen();
+    this.#checkOpen();
     this.#slabs.sweepDead();
     return usageOf(this.#slabs.table);
   }
@@ -247,7 +317,7 @@ export class DomainHeap {
    * process has already stays. Throws MisuseError.
    */
   setQuota(bytes: number, slot?: number): void {
-    this.#context.checkOpen();
+    this.#checkOpen();
     checkWhole('bytes', bytes, 0, 2 ** 32 - 1);
     const { table, slotsMax } = this.#slabs;
     if (slot !== undefined) checkWhole('slot', slot, 0, slotsMax - 1);
@@ -257,7 +327,7 @@ export class DomainHeap {
 
   /** Gives the storage of free segments back to the device's file. Returns the bytes. */
   trim(): number {
-    this.#context.checkOpen();
+    this.#checkOpen();
     return this.#context.device.locked(() => trimHeap(this.#slabs.table, pressureOf(this.#pd)));
   }
 
@@ -277,7 +347,7 @@ export class DomainHeap {
       );
     await this.#context.device.waits.until(
       () => {
-        this.#context.checkOpen();
+        this.#checkOpen();
         return table.get(Header.PRESSURE) !== before;
       },
       limits,
@@ -288,7 +358,7 @@ export class DomainHeap {
 
   /** Free objects in the cache of this process are free for all at once. */
   flush(): void {
-    this.#context.checkOpen();
+    this.#checkOpen();
     this.#slabs.flush();
   }
 
@@ -305,7 +375,7 @@ export class DomainHeap {
     const { waits } = this.#context.device;
     await waits.until(
       () => {
-        this.#context.checkOpen();
+        this.#checkOpen();
         return read() !== (value | 0);
       },
       limits,
@@ -320,7 +390,7 @@ export class DomainHeap {
 
   /** Wakes the waits of all threads and processes: this process has written words. */
   notify(): void {
-    this.#context.checkOpen();
+    this.#checkOpen();
     this.#context.device.waits.wakeAll();
   }
 
@@ -332,8 +402,16 @@ export class DomainHeap {
     this.notify();
   }
 
-  #addressOf(allocation: number | Uint8Array): number {
+  #checkOpen(): void {
+    // The slot of a closed context may be another process's: its memory would not be reclaimed.
     this.#context.checkOpen();
+    if (this.#ended) {
+      throw new MisuseError('heap', 'is closed, or its domain has ended; call pd.heap again');
+    }
+  }
+
+  #addressOf(allocation: number | Uint8Array): number {
+    this.#checkOpen();
     if (typeof allocation === 'number') return allocation;
     if (ArrayBuffer.isView(allocation) && allocation.buffer === this.#words.buffer) {
       return allocation.byteOffset;
@@ -342,7 +420,7 @@ export class DomainHeap {
   }
 
   #wordIndex(address: number): number {
-    this.#context.checkOpen();
+    this.#checkOpen();
     const offset = address - this.address;
     if (!(offset >= 0 && offset <= this.length - 4 && offset % 4 === 0)) {
       throw new MisuseError('address', `${address} must be a multiple of 4 in the heap`);
@@ -383,6 +461,38 @@ function pressureOf(pd: DomainInternals): PressureOptions {
     release: (address, bytes) => isShared && userHeap.release(address, bytes),
     releaseUnheld: () => isShared && userHeap.releaseUnheld(),
   };
+}
+
+function heapsOf({ context, handle }: DomainInternals): [string, DomainHeap][] {
+  const all = openHeaps.get(context.siblings) ?? [];
+  return [...all].filter(([id]) => id.startsWith(`${handle} `));
+}
+
+/**
+ * @internal An instance of the domain is about to end. Throws RefusalError EBUSY if it is the last
+ * of this thread and a region or queue lies in a heap.
+ */
+export function checkHeaps(pd: DomainInternals): void {
+  if (pd.context.siblings.instancesOf(pd.handle) > 1) return;
+  for (const [, heap] of heapsOf(pd)) heap.checkUnused('dealloc');
+}
+
+/** @internal The instance has ended; with the last one of this thread its heaps end. */
+export function endHeaps(pd: DomainInternals): void {
+  if (pd.context.siblings.instancesOf(pd.handle) > 0) return;
+  for (const [id, heap] of heapsOf(pd)) {
+    openHeaps.get(pd.context.siblings)!.delete(id);
+    heap.end();
+  }
+}
+
+/** Does any context take part in the domain? */
+function isLiveDomain({ context, handle }: DomainInternals): boolean {
+  const { memory, address } = context.device.arena;
+  const { protectionDomains } = structAt(memory, ArenaLayout, address);
+  const at = protectionDomains + ((handle & 0xffff) - 1) * ProtectionDomainLayout.size;
+  const { id, attachedCount } = structAt(memory, ProtectionDomainLayout, at);
+  return id === handle && attachedCount > 0;
 }
 
 /** @internal `pd.limitHeaps`. */

@@ -206,6 +206,15 @@ export class SlabHeap {
     for (const cache of this.#caches) this.#flush(cache, cache.count);
   }
 
+  /** This process takes part no more: what it holds and caches becomes free. */
+  leave(): void {
+    for (const cache of this.#caches) cache.count = 0;
+    this.#lock.run(() => {
+      sweepSlot(this.table, this.#slot);
+      Atomics.store(this.#words, this.table.member(this.#slot) + MEMBER.joined, 0);
+    });
+  }
+
   /**
    * Reclaims what processes had that have ended. Returns how many had something. `isTried`: not if
    * another process has the lock; for callers with the lock of the device's tables.
