@@ -22,6 +22,7 @@ import { FREE, LOW_END, OPCODE_TABLE } from './selftest/memory';
 import { checkOperations } from './selftest/operations';
 import { checkPackets } from './selftest/packet';
 import { checkPaths } from './selftest/paths';
+import { checkRetransmitTimer } from './selftest/retransmit-timer';
 import { checkStates } from './selftest/states';
 import { begin, end, finish, same } from './selftest/tap';
 import { checkTimers } from './selftest/timers';
@@ -55,6 +56,7 @@ function check(): i32 {
   checkStates();
   checkJobs();
   checkPaths();
+  checkRetransmitTimer();
   checkTimers();
   checkNull();
   return finish() ? EXIT_FAILED : 0;

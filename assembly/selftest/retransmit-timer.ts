@@ -1,0 +1,124 @@
+/** Checks of requester/retransmit-timer.ts: how long a requester waits for an answer. */
+import { Arena } from '../memory/arena';
+import { allocProtectionDomain } from '../region/protection-domain';
+import { noteRepeated } from '../transport/requester/in-flight';
+import {
+  answeredAlone,
+  armRetransmit,
+  nextDelay,
+  noteSecondAnswer,
+  repeatEarly,
+  untilAnswer,
+} from '../transport/requester/retransmit-timer';
+import { Context } from '../transport/shared/context';
+import { joinPath, noteRoundTrip } from '../transport/shared/path-control';
+import { QueuePair, pathOf, timerOf } from '../transport/shared/queue-pair';
+import { psnAdd } from '../wire/psn';
+import { freshArena } from './arena';
+import { freshContext, freshQueuePair } from './context';
+import { begin, end, same } from './tap';
+
+const CHARGE: u32 = 65536;
+const ROUND_TRIP: u32 = 10_000;
+/** Of one round trip: itself and four variations, each half of it. */
+const MOST: u32 = 3 * ROUND_TRIP;
+const SHORT_SLACK: u32 = 1000;
+const LONG_SLACK: u32 = 20_000;
+const TIMEOUT: u64 = 500_000;
+const PSN: u32 = 0xfffffe;
+
+export function checkRetransmitTimer(): void {
+  const arena = freshArena(16);
+  const pd = allocProtectionDomain(arena, 0);
+  checkDelays(arena, pd);
+  checkAnswers(arena, pd);
+  checkRepetitions(arena, pd);
+}
+
+/** A queue pair with one packet in flight, on a path whose round trip is known. */
+function flying(context: Context, pd: u32, timeout: u64): QueuePair {
+  const qp = freshQueuePair(context, pd);
+  qp.mtu = 1024;
+  qp.windowCharge = CHARGE;
+  qp.reorderPeer = 64;
+  qp.timeoutMicros = timeout;
+  pathOf(qp).remoteGid1 = 77;
+  joinPath(context, qp, pathOf(qp), CHARGE);
+  noteRoundTrip(context, qp, ROUND_TRIP);
+  qp.psnUnacked = PSN;
+  qp.psnArrived = PSN;
+  qp.psnNext = psnAdd(PSN, 1);
+  qp.psnMax = qp.psnNext;
+  armRetransmit(context, qp);
+  return qp;
+}
+
+function checkDelays(arena: Arena, pd: u32): void {
+  begin('an early repetition waits longer on a path without losses, and on one that paces itself');
+  for (let paced: u32 = 0; paced < 2; paced++) {
+    for (let lossy: u32 = 0; lossy < 2; lossy++) {
+      const context = freshContext(arena);
+      context.paced = <u8>paced;
+      const qp = flying(context, pd, TIMEOUT);
+      qp.lossy = <u8>lossy;
+      const slack = lossy && !paced ? SHORT_SLACK : LONG_SLACK;
+      for (let repeats: u32 = 0; repeats < 4; repeats++) {
+        qp.earlyRepeats = <u8>repeats;
+        const wanted = (<u64>(MOST + slack)) << repeats;
+        same(nextDelay(context, qp), min<u64>(wanted, TIMEOUT), 'delay', (paced << 4) | repeats);
+      }
+      qp.earlyRepeats = 6;
+      same(nextDelay(context, qp), TIMEOUT, 'after six repetitions', lossy);
+      context.now += 100_000;
+      same(nextDelay(context, qp), TIMEOUT - 100_000, 'after a part of the timeout', lossy);
+    }
+  }
+  end();
+}
+
+function checkAnswers(arena: Arena, pd: u32): void {
+  begin('the answer to a repetition has its time, within the timeout of the queue pair');
+  const context = freshContext(arena);
+  const qp = flying(context, pd, TIMEOUT);
+  const delay: u64 = MOST + LONG_SLACK;
+  for (let before: u64 = 0; before < TIMEOUT + 50_000; before += 45_000) {
+    armRetransmit(context, qp);
+    context.now += before;
+    noteRepeated(context, qp, PSN);
+    for (let passed: u64 = 0; passed <= delay; passed += delay / 2) {
+      const total = before + passed;
+      const left = total >= TIMEOUT || passed >= delay ? 0 : min(delay - passed, TIMEOUT - total);
+      same(untilAnswer(context, qp), left, 'left', before);
+      context.now += delay / 2;
+    }
+  }
+  end();
+}
+
+function checkRepetitions(arena: Arena, pd: u32): void {
+  begin('an early repetition is known by its answer, and by a second one');
+  const context = freshContext(arena);
+  const qp = flying(context, pd, TIMEOUT);
+  same(u64(answeredAlone(qp)), 0, 'before');
+  for (let count: u32 = 1; count < 4; count++) {
+    context.now += MOST;
+    same(u64(repeatEarly(context, qp)), 1, 'early', count);
+    same(qp.earlyRepeats, count, 'repetitions');
+    same(qp.lossy, 1, 'lossy');
+    same(timerOf(qp).deadline, context.now + nextDelay(context, qp), 'deadline', count);
+  }
+  same(u64(answeredAlone(qp)), 0, 'without an answer');
+  qp.psnUnacked = psnAdd(PSN, 1);
+  same(u64(answeredAlone(qp)), 1, 'its answer alone');
+  qp.psnUnacked = psnAdd(PSN, 2);
+  same(u64(answeredAlone(qp)), 0, 'and another one');
+  noteSecondAnswer(qp, psnAdd(PSN, 1));
+  same(qp.lossy, 1, 'an answer to another packet');
+  noteSecondAnswer(qp, PSN);
+  same(qp.lossy, 0, 'a second answer to it');
+  same(u64(answeredAlone(qp)), 0, 'forgotten');
+  qp.psnUnacked = PSN;
+  context.now += TIMEOUT;
+  same(u64(repeatEarly(context, qp)), 0, 'the timeout');
+  end();
+}
