@@ -20,7 +20,7 @@ import { begin, end, same } from './tap';
 
 const CHARGE: u32 = 65536;
 const ROUND_TRIP: u32 = 10_000;
-/** Of one round trip: itself and four variations, each half of it. */
+/** Of one round trip: itself and four variations of half a round trip. */
 const MOST: u32 = 3 * ROUND_TRIP;
 const SHORT_SLACK: u32 = 1000;
 const LONG_SLACK: u32 = 20_000;

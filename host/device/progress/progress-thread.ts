@@ -5,6 +5,8 @@
  * application polls without a pause, and so does the work itself, it sleeps as well.
  */
 import { availableParallelism } from 'node:os';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { parentPort } from 'node:worker_threads';
 import { ControlBlock } from '../../engine/control-block.js';
 import { earlier } from '../../engine/engine.js';
@@ -14,13 +16,13 @@ import { EngineMemory } from '../../engine/memory.js';
 import { redirectWarnings } from '../../base/warning.js';
 import { LinkError } from '../../errors/errors.js';
 import { systemRefusal } from '../../errors/system-refusal.js';
-import type { LinkMemory } from '../../link/link.js';
-import { loadPosix } from '../../link/posix.js';
+import type { LinkMemory, LinkReceiver } from '../../link/link.js';
+import { loadPosix, type Posix } from '../../link/posix.js';
 import { UdpBatchLink, type LinkShare } from '../../link/udp/udp-batch.js';
 import type { UdpOptions } from '../../link/udp/udp-options.js';
 import { RealClock } from '../clock.js';
 import type { WakeCalls } from '../sharing/context-wakes.js';
-import { openPacketInbox } from '../sharing/packet-inbox.js';
+import { openPacketInbox, type PacketInbox } from '../sharing/packet-inbox.js';
 import { FloodFilter } from './flood-filter.js';
 import { Runner } from './runner.js';
 import { Spin } from './spin.js';
@@ -100,128 +102,193 @@ function nextMessage<Message>(): Promise<Message> {
   return new Promise((resolve) => parentPort!.once('message', resolve));
 }
 
-tell({ kind: 'started' });
-const task = await nextMessage<ThreadTask>();
-const clock = new RealClock();
-const memory = new EngineMemory(task.memory);
-const link = new UdpBatchLink(task.udp);
-/** Other processes of the device bring packets there. */
-const packetInbox = task.shared && (await openPacketInbox(memory, task.shared, link));
-/** No spin without koffi: then the link does not open either. */
-const { posix } = await loadPosix();
-const { programDescriptor } = task;
-const isGone = (): boolean =>
-  programDescriptor !== undefined && (posix?.hasHungUp(programDescriptor) ?? false);
-const control = new ControlBlock(memory, task.control, isGone);
-const spin = new Spin(
-  task.spinMicros,
-  clock,
-  () => posix?.yieldProcessor(),
-  KEPT_MICROS,
-  availableParallelism(),
-);
-let runner: Runner | undefined;
-const receiver = Runner.receiver(() => runner, tellFailure, packetInbox);
-
-/** One turn, unless the application does the work and has the turn, also after `attempts`. */
-function turn(running: Runner, attempts = 0): number {
-  control.yieldToWaiters();
-  if (!control.waitForTurn(attempts, LOOK_MICROS)) {
-    control.awaitTurn(LOOK_MICROS);
-    return 0;
-  }
-  try {
-    return collectStrays(memory, control, receiver) + running.turn();
-  } finally {
-    control.endTurn();
-  }
-}
-
 function sleepMicros(deadline: number, now: number, filter: FloodFilter | undefined): number {
   const left = deadline === 0 ? SLEEP_MICROS : Math.max(deadline - now, 0);
   return Math.min(left, SLEEP_MICROS, filter?.sleepMicros ?? SLEEP_MICROS);
 }
 
-function run(context: number): void {
-  const exports = control.guard(instantiate(memory, task.module));
-  const { durables, arena } = task;
-  const calls: WakeCalls = packetInbox
-    ? { datagram: (port) => packetInbox.wake(port) }
-    : { datagram: () => {}, event: (descriptor) => posix?.signalEvent(descriptor) };
-  const running = new Runner(
-    memory,
-    exports,
-    context,
-    link,
-    clock,
-    durables,
-    arena,
-    calls,
-    packetInbox,
-  );
-  runner = running;
-  const discard = { completion: () => {}, asyncEvent: () => {}, reorderShort: () => {} };
-  const events = new EventRing(memory, context, discard);
-  // The socket of a device that processes share receives for all of them.
-  const filter = packetInbox
-    ? undefined
-    : new FloodFilter(memory, context, control, (peers) => link.setSourceFilter(peers));
-  const turns = posix && task.isLent ? posix.addressOf(memory.buffer) + control.turnsAddress : 0;
-  const wakePollers = (): void => posix?.wakeWaiters(turns);
-  let eventsSeen = 0;
-  let busyUntil = 0;
-  while (!control.stopped) {
-    const kicks = control.kicks;
-    // The application does not receive packets of groups.
-    const isLed = control.isLed(clock.now(), LED_MICROS) && !link.hasGroupPackets;
-    const done = isLed ? 0 : turn(running);
-    if (done > 0 && turns !== 0) control.countTurn(wakePollers);
-    if (events.head !== eventsSeen) {
-      eventsSeen = events.head;
-      control.call();
+/** One device, from its task to its end. */
+class EngineThread {
+  readonly #task: ThreadTask;
+  readonly #clock = new RealClock();
+  readonly #memory: EngineMemory;
+  readonly #link: UdpBatchLink;
+  /** Other processes of the device bring packets there. */
+  readonly #packetInbox: PacketInbox | undefined;
+  /** No spin without koffi: then the link does not open either. */
+  readonly #posix: Posix | undefined;
+  readonly #control: ControlBlock;
+  readonly #spin: Spin;
+  readonly #receiver: LinkReceiver;
+  #runner: Runner | undefined;
+
+  private constructor(
+    task: ThreadTask,
+    memory: EngineMemory,
+    link: UdpBatchLink,
+    packetInbox: PacketInbox | undefined,
+    posix: Posix | undefined,
+  ) {
+    this.#task = task;
+    this.#memory = memory;
+    this.#link = link;
+    this.#packetInbox = packetInbox;
+    this.#posix = posix;
+    const { programDescriptor } = task;
+    const isGone = (): boolean =>
+      programDescriptor !== undefined && (posix?.hasHungUp(programDescriptor) ?? false);
+    this.#control = new ControlBlock(memory, task.control, isGone);
+    this.#spin = new Spin(
+      task.spinMicros,
+      this.#clock,
+      () => posix?.yieldProcessor(),
+      KEPT_MICROS,
+      availableParallelism(),
+    );
+    this.#receiver = Runner.receiver(() => this.#runner, tellFailure, packetInbox);
+  }
+
+  static async make(task: ThreadTask): Promise<EngineThread> {
+    const memory = new EngineMemory(task.memory);
+    const link = new UdpBatchLink(task.udp);
+    const packetInbox = task.shared && (await openPacketInbox(memory, task.shared, link));
+    const { posix } = await loadPosix();
+    return new EngineThread(task, memory, link, packetInbox, posix);
+  }
+
+  /** Resolves when the device has ended, or could not be opened. */
+  async serve(): Promise<void> {
+    const { linkArea, linkBytes } = this.#task;
+    const link = this.#link;
+    try {
+      await link.open(this.#receiver, linkMemory(this.#memory, linkArea, linkBytes));
+      tell({ kind: 'opened', share: link.share });
+    } catch (error) {
+      tellFailure(error);
+      return;
     }
-    const now = clock.now();
-    filter?.look(now);
-    if (done > 0) {
-      busyUntil = spin.until(now, control.isTouched(now, TOUCHED_MICROS) || running.stores);
+    try {
+      const context = await nextMessage<number>();
+      if (context !== 0) this.#run(context);
+    } catch (error) {
+      tellFailure(error);
     }
-    if (isLed) {
-      if (control.fallAsleep(kicks, now + LOOK_MICROS)) link.waitForWake(LOOK_MICROS);
-      control.awake();
-    } else if (now >= busyUntil) {
-      // The application may have moved it in its turn.
-      const deadline = earlier(exports.nextDeadline(context), exports.nextDelayedAck(context));
-      if (control.fallAsleep(kicks, deadline)) {
-        const isQuiet = (packetInbox?.fallAsleep() ?? true) && running.wakes.fallAsleep();
-        link.wait(isQuiet ? sleepMicros(deadline, now, filter) : 0);
-        running.wakes.awake();
-        control.awake();
+    // Its eventfd is not to be another's when it is written to.
+    this.#control.awaitStop();
+    await link.close();
+  }
+
+  /** One turn, unless the application does the work and has the turn, also after `attempts`. */
+  #turn(running: Runner, attempts = 0): number {
+    const control = this.#control;
+    control.yieldToWaiters();
+    if (!control.waitForTurn(attempts, LOOK_MICROS)) {
+      control.awaitTurn(LOOK_MICROS);
+      return 0;
+    }
+    try {
+      return collectStrays(this.#memory, control, this.#receiver) + running.turn();
+    } finally {
+      control.endTurn();
+    }
+  }
+
+  #run(context: number): void {
+    const [task, memory, link, control] = [this.#task, this.#memory, this.#link, this.#control];
+    const [clock, spin, posix, packetInbox] = [
+      this.#clock,
+      this.#spin,
+      this.#posix,
+      this.#packetInbox,
+    ];
+    const exports = control.guard(instantiate(memory, task.module));
+    const { durables, arena } = task;
+    const calls: WakeCalls = packetInbox
+      ? { datagram: (port) => packetInbox.wake(port) }
+      : { datagram: () => {}, event: (descriptor) => posix?.signalEvent(descriptor) };
+    const running = new Runner(
+      memory,
+      exports,
+      context,
+      link,
+      clock,
+      durables,
+      arena,
+      calls,
+      packetInbox,
+    );
+    this.#runner = running;
+    const discard = { completion: () => {}, asyncEvent: () => {}, reorderShort: () => {} };
+    const events = new EventRing(memory, context, discard);
+    // The socket of a device that processes share receives for all of them.
+    const filter = packetInbox
+      ? undefined
+      : new FloodFilter(memory, context, control, (peers) => link.setSourceFilter(peers));
+    const turns = posix && task.isLent ? posix.addressOf(memory.buffer) + control.turnsAddress : 0;
+    const wakePollers = (): void => posix?.wakeWaiters(turns);
+    let eventsSeen = 0;
+    let busyUntil = 0;
+    while (!control.stopped) {
+      const kicks = control.kicks;
+      // The application does not receive packets of groups.
+      const isLed = control.isLed(clock.now(), LED_MICROS) && !link.hasGroupPackets;
+      const done = isLed ? 0 : this.#turn(running);
+      if (done > 0 && turns !== 0) control.countTurn(wakePollers);
+      if (events.head !== eventsSeen) {
+        eventsSeen = events.head;
+        control.call();
       }
-    } else if (done === 0) spin.yield();
+      const now = clock.now();
+      filter?.look(now);
+      if (done > 0) {
+        busyUntil = spin.until(now, control.isTouched(now, TOUCHED_MICROS) || running.stores);
+      }
+      if (isLed) {
+        if (control.fallAsleep(kicks, now + LOOK_MICROS)) link.waitForWake(LOOK_MICROS);
+        control.awake();
+      } else if (now >= busyUntil) {
+        // The application may have moved it in its turn.
+        const deadline = earlier(exports.nextDeadline(context), exports.nextDelayedAck(context));
+        if (control.fallAsleep(kicks, deadline)) {
+          const isQuiet = (packetInbox?.fallAsleep() ?? true) && running.wakes.fallAsleep();
+          link.wait(isQuiet ? sleepMicros(deadline, now, filter) : 0);
+          running.wakes.awake();
+          control.awake();
+        }
+      } else if (done === 0) spin.yield();
+    }
+    // Sends requests posted before the end: often they include the last message of a connection.
+    this.#turn(running, LAST_ATTEMPTS);
   }
-  // Sends requests posted before the end: often they include the last message of a connection.
-  turn(running, LAST_ATTEMPTS);
 }
 
-async function main(): Promise<void> {
-  try {
-    await link.open(receiver, linkMemory(memory, task.linkArea, task.linkBytes));
-    tell({ kind: 'opened', share: link.share });
-    redirectWarnings((message) => tell({ kind: 'warning', message }));
-  } catch (error) {
-    tellFailure(error);
-    return;
+let collect: (() => void) | undefined;
+
+/**
+ * Frees the memory of the device that has ended: this thread allocates little, so V8 would not
+ * collect for a long time. Flags are of the process: another thread may reset this one meanwhile.
+ */
+function collectGarbage(): void {
+  if (!collect) {
+    setFlagsFromString('--expose-gc');
+    collect = (runInNewContext('globalThis') as typeof globalThis).gc;
+    setFlagsFromString('--no-expose-gc');
   }
-  try {
-    const context = await nextMessage<number>();
-    if (context !== 0) run(context);
-  } catch (error) {
-    tellFailure(error);
-  }
-  // Its eventfd is not to be another's when it is written to.
-  control.awaitStop();
-  await link.close();
-  parentPort!.close();
+  collect?.();
 }
 
-void main();
+redirectWarnings((message) => tell({ kind: 'warning', message }));
+tell({ kind: 'started' });
+// One device after the other (idle-threads.ts).
+for (;;) {
+  const task = await nextMessage<ThreadTask | number>();
+  // The end of the device before, which had ended already.
+  if (typeof task === 'number') continue;
+  try {
+    await (await EngineThread.make(task)).serve();
+  } catch (error) {
+    tellFailure(error);
+  }
+  setImmediate(collectGarbage);
+  tell({ kind: 'started' });
+}

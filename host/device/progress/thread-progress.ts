@@ -7,7 +7,6 @@
  * Waking a thread costs more than most work. So a call that posts, or that finds a completion queue
  * empty, takes a turn of the engine's work in this thread if the turn is free.
  */
-import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { ContextLayout, CountersLayout, QUEUE_PAIR_SIZE, RING_HEADER_SIZE } from '#build/abi.js';
 import type { ArenaMemory } from '../../engine/arena.js';
@@ -30,6 +29,7 @@ import { DurableRing } from '../durable/durable-ring.js';
 import type { DurableThreadTask } from '../durable/durable-thread.js';
 import type { WakeCalls } from '../sharing/context-wakes.js';
 import { openPacketInbox, type PacketInbox } from '../sharing/packet-inbox.js';
+import { endOfTask, hear, waitingThread, type WaitingThread } from './idle-threads.js';
 import type {
   DeviceEvents,
   DurableTask,
@@ -48,6 +48,9 @@ const RAPID_MICROS = 100;
 const LOOK_MICROS = 500;
 /** So long, at most, it waits for the other thread's turn to end. */
 const TURN_MICROS = 50;
+/** Memory of an ended device, as V8 is to count it. */
+const GARBAGE_BYTES_LEAST = 4 * 2 ** 20;
+const GARBAGE_BYTES_MAX = 2 ** 28;
 /** Attempts to take the turn before a waiting answer is left to the next turn. */
 const TAKE_ATTEMPTS = 1000;
 
@@ -67,19 +70,22 @@ process.on('exit', () => {
   for (const stop of running) stop();
 });
 
-/** A Worker: the types of a page name no module of Node. */
+/** A WaitingThread: the types of a page name no module of Node. */
 interface StartedThread {
-  terminate(): Promise<number>;
+  terminate(): Promise<void>;
+}
+
+/** A thread that waits for its task: `terminate` it, or open a device with it. */
+export function startThread(): Promise<StartedThread> {
+  return waitingThread();
 }
 
 /**
- * A thread that has started and waits for its task: `terminate` it, or open a device with it. The
- * thread does not inherit flags of the program such as --input-type.
+ * V8 does not count memory that threads share: an empty buffer counts in its place, so that the
+ * memory of ended devices is collected in time.
  */
-export async function startThread(): Promise<StartedThread> {
-  const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { execArgv: [] });
-  await hear(worker);
-  return worker;
+function countAsGarbage(bytes: number): void {
+  new ArrayBuffer(Math.min(Math.max(bytes, GARBAGE_BYTES_LEAST), GARBAGE_BYTES_MAX));
 }
 
 /** How threads of one process wake each other (context-wakes.ts). */
@@ -99,23 +105,6 @@ async function openedBy(
   return message;
 }
 
-/** Next message of a thread. Rejects if it ends instead: memory may be short. */
-async function hear<Message>(worker: Worker): Promise<Message> {
-  const heard = new AbortController();
-  const ended = once(worker, 'exit', heard).then(() => {
-    throw new LinkError(
-      'EAGAIN',
-      'openDevice: a thread of the device ended before it started; try again',
-    );
-  });
-  try {
-    const [message] = (await Promise.race([once(worker, 'message'), ended])) as [Message];
-    return message;
-  } finally {
-    heard.abort();
-  }
-}
-
 export class ThreadProgress implements Progress {
   readonly spin: Spin;
   info: LinkInfo;
@@ -127,7 +116,7 @@ export class ThreadProgress implements Progress {
   readonly #posix: Posix;
   /** The eventfd that wakes the thread. */
   readonly wakeDescriptor: number;
-  readonly #exited: Promise<unknown>;
+  readonly #ended: Promise<unknown>;
   readonly #link: UdpBatchLink;
   readonly #packetInbox: PacketInbox | undefined;
   readonly #clock = new RealClock();
@@ -142,6 +131,7 @@ export class ThreadProgress implements Progress {
   private constructor(
     arena: ArenaMemory,
     worker: Worker,
+    ended: Promise<void>,
     control: ControlBlock,
     posix: Posix,
     link: UdpBatchLink,
@@ -164,14 +154,18 @@ export class ThreadProgress implements Progress {
     this.callPort = link.callPort;
     const stop = (): void => this.#stop();
     running.add(stop);
-    this.#exited = new Promise((resolve) => worker.once('exit', resolve)).then(() => {
-      running.delete(stop);
-    });
-    worker.on('message', (message: ThreadMessage) => {
+    const onMessage = (message: ThreadMessage): void => {
       if (message.kind === 'failed') this.#events?.failed(errorOf(message));
       else if (message.kind === 'warning') warn(message.message);
+    };
+    const onError = (error: Error): void => this.#events?.failed(error);
+    worker.on('message', onMessage);
+    worker.on('error', onError);
+    this.#ended = ended.then(() => {
+      running.delete(stop);
+      worker.off('message', onMessage);
+      worker.off('error', onError);
     });
-    worker.on('error', (error) => this.#events?.failed(error));
   }
 
   /**
@@ -194,10 +188,9 @@ export class ThreadProgress implements Progress {
     const linkBytes = UdpBatchLink.bytes(arena.memory.bytes.length);
     const linkArea = arena.heap.alloc(linkBytes);
     const durables = arena.heap.alloc(DURABLE_TABLE_BYTES);
-    const { memory } = arena.memory;
     const shared = slot === undefined ? undefined : { arena: arena.address, slot };
     const task: ThreadTask = {
-      memory,
+      memory: arena.memory.memory,
       module: engineModule(true, arena.cacheModel !== undefined),
       control,
       linkArea,
@@ -210,8 +203,8 @@ export class ThreadProgress implements Progress {
       isLent,
       programDescriptor,
     };
-    const worker = (started ?? (await startThread())) as Worker;
-    const message = await openedBy(worker, task);
+    const worker = ((started ?? (await startThread())) as WaitingThread).take();
+    const [ended, message] = [endOfTask(worker), await openedBy(worker, task)];
     const isGone = (): boolean =>
       programDescriptor !== undefined && posix.hasHungUp(programDescriptor);
     const block = new ControlBlock(arena.memory, control, isGone);
@@ -237,6 +230,7 @@ export class ThreadProgress implements Progress {
     made.progress = new ThreadProgress(
       arena,
       worker,
+      ended,
       block,
       posix,
       link,
@@ -452,7 +446,8 @@ export class ThreadProgress implements Progress {
     this.#control.call();
     this.#worker.postMessage(0);
     this.#stop();
-    await this.#exited;
+    await this.#ended;
+    countAsGarbage(this.#arena.memory.bytes.length - this.#arena.userHeap.bytesFree);
   }
 
   #stop(): void {
