@@ -31,7 +31,7 @@ enum Slot {
 const EMPTY = 0;
 const WRITING = -1;
 /** Numbers of `shmem.world` and `shmem.shared`. */
-const FIXED_TEAMS = 2;
+export const FIXED_TEAMS = 2;
 /** All teams are taken. */
 export const NO_NUMBER = -1;
 

@@ -2,7 +2,7 @@
 import type { WaitLimits } from '../base/wait-limits.js';
 import { checkWhole, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { Agreement, NO_NUMBER } from './agreement.js';
+import { Agreement, FIXED_TEAMS, NO_NUMBER } from './agreement.js';
 import { AgreementRecords } from './agreement-records.js';
 import { Collective } from './collective.js';
 import { checkReduction, reducers, type Reducer } from './reduce.js';
@@ -43,6 +43,7 @@ export class ShmemTeam {
   readonly #records: AgreementRecords;
   readonly #agreement: Agreement;
   #turn: number;
+  #isDestroyed = false;
 
   /**
    * @internal Use `shmem.world` and `splitStrided`. `ranks`: of the team, in its order. `turn`: of
@@ -99,7 +100,7 @@ export class ShmemTeam {
 
   /** @internal A sync as a part of a collective. */
   meet(collective: Collective): Promise<void> {
-    this.#world.checkOpen();
+    this.#checkUsable();
     const turn = ++this.#turn;
     if (this.#arrivals) return this.#meet(this.#arrivals, turn, collective);
     return this.#meetInRounds(turn, collective);
@@ -382,7 +383,7 @@ export class ShmemTeam {
   /** @internal `finished`: called for a PE that has finalized without it. */
   async agree(collective: Collective, finished: (pe: number) => void): Promise<ShmemTeam> {
     const world = this.#world;
-    world.checkOpen();
+    this.#checkUsable();
     world.findFailed();
     let team: ShmemTeam | undefined;
     const look = (): boolean => {
@@ -400,9 +401,18 @@ export class ShmemTeam {
     return team!;
   }
 
-  /** `shmem_team_destroy`: all PEs of the team call it. */
+  /**
+   * `shmem_team_destroy`: all PEs of the team call it, which then has no collectives any more.
+   * `shmem.world` and `shmem.shared` stay.
+   */
   async destroy(limits?: WaitLimits): Promise<void> {
-    await this.meet(new Collective('destroy', limits));
+    const collective = new Collective('destroy', limits);
+    if (this.#number < FIXED_TEAMS) {
+      const name = this.#number === 0 ? 'shmem.world' : 'shmem.shared';
+      throw new MisuseError('team', `must be of splitStrided, split2d or survivors, got ${name}`);
+    }
+    await this.meet(collective);
+    this.#isDestroyed = true;
     this.#teams.delete(this.#number);
     this.#world.turnMax = Math.max(this.#world.turnMax, this.#turn);
     this.#records.clear();
@@ -455,9 +465,16 @@ export class ShmemTeam {
     dest.set(sum as never);
   }
 
+  /** Another team may have the number of one that is destroyed. */
+  #checkUsable(): void {
+    this.#world.checkOpen();
+    if (!this.#isDestroyed) return;
+    throw new MisuseError('team', 'is destroyed; use another team, or destroy this one later');
+  }
+
   /** Offset of the source of a collective, whose elements have the type of `dest`. */
   #sourceOf(dest: SymmetricArray, source: SymmetricArray): number {
-    this.#world.checkOpen();
+    this.#checkUsable();
     checkType('source', source, 'dest', dest);
     return offsetOf(this.#world.range, source, 'source');
   }

@@ -129,6 +129,26 @@ if (posix) {
       assert.is(Buffer.from(bytes.subarray(0, 8)).toString(), 'a Buffer');
     }));
 
+  test('a destroyed team has no collectives, and the teams of the job stay', () =>
+    withPe(async (shmem) => {
+      const { world, shared } = shmem;
+      const rule =
+        /^team: must be of splitStrided, split2d or survivors, got shmem\.(world|shared)$/;
+      await refused(() => world.destroy(), rule);
+      await refused(() => shared.destroy(), rule);
+      const words = await shmem.array(Int32Array, 1);
+      const teams = [(await world.splitStrided(0, 1, 1))!, await world.survivors()];
+      for (const team of teams) {
+        await team.destroy();
+        const text = /^team: is destroyed; use another team/;
+        await refused(() => team.sync(), text);
+        await refused(() => team.sumReduce(words, words), text);
+        await refused(() => team.splitStrided(0, 1, 1), text);
+        await refused(() => team.survivors(), text);
+        await refused(() => team.destroy(), text);
+      }
+    }));
+
   test('values that the type of an element does not have are refused', () =>
     withPe(async (shmem) => {
       const ints = await shmem.array(Int32Array, 2);
