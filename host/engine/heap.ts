@@ -75,6 +75,11 @@ export class Heap implements UserHeap {
     throw tooLittleMemory(size, this.#bytesFree);
   }
 
+  /** Did `alloc` return that address, and is it not free again? */
+  has(address: number): boolean {
+    return this.#taken.has(address);
+  }
+
   /** Gives back what `alloc` returned. Throws MisuseError for any other address. */
   free(address: number): void {
     const size = this.#taken.get(address);

@@ -2,7 +2,7 @@
  * PEs that have ended, as `verbena shmem run` reports them in a file, and the end of the launcher.
  * A PE that ends before it joins is in no table of the device: the others would wait for it.
  */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { loadPosix } from '../link/posix.js';
 import { RefusalError } from '../errors/errors.js';
 
@@ -37,4 +37,44 @@ export async function endWithLauncher(launcher: string | undefined): Promise<voi
   if (launcher === undefined || Number(launcher) !== process.ppid) return;
   const { posix } = await loadPosix();
   posix?.endWithParent();
+}
+
+/** File in which the first PE that calls `globalExit` leaves its status, for the launcher. */
+export function exitFile(ended: string): string {
+  return `${ended}.exit`;
+}
+
+/** `ended`: the file of the launcher; undefined: another one has started this PE. */
+export function reportExit(ended: string | undefined, status: number): void {
+  if (ended === undefined) return;
+  try {
+    writeFileSync(exitFile(ended), `${status}`, { flag: 'wx' });
+  } catch {
+    // Another PE was first, or the launcher has ended.
+  }
+}
+
+/** The status of `globalExit`; undefined: no PE has called it. */
+export function exitStatus(ended: string): number | undefined {
+  try {
+    return Number(readFileSync(exitFile(ended), 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * An error of `init` that the program does not catch is a line of standard error, as the launcher
+ * prints one for each PE as well; a program that handles such errors itself keeps its way.
+ */
+export function reportUncaught(error: unknown, rank: number): void {
+  if (process.env.VERBENA_SHMEM_LAUNCHER === undefined) return;
+  const report = (thrown: unknown): void => {
+    process.removeListener('uncaughtException', report);
+    if (process.listenerCount('uncaughtException') > 0) return;
+    if (thrown === error) console.error(`verbena shmem: PE ${rank}: ${(thrown as Error).message}`);
+    else console.error(thrown);
+    process.exit(1);
+  };
+  process.on('uncaughtException', report);
 }

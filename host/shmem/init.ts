@@ -3,7 +3,8 @@ import { hostname } from 'node:os';
 import { checkKeys } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { endWithLauncher, watchEnded } from './ended-pes.js';
+import { reservedBytes } from './agreement.js';
+import { endWithLauncher, reportUncaught, watchEnded } from './ended-pes.js';
 import { clean, jobOf, type Job } from './job.js';
 import { LOCAL_PES_MAX, NodeMemory } from './node-memory.js';
 import type { Peer } from './peer.js';
@@ -49,6 +50,7 @@ export interface ShmemOptions {
 const pes = new Set<string>();
 
 const SIZE = 16 * 2 ** 20;
+const SIZE_MIN = 65536;
 const TIMEOUT_MILLIS = 60_000;
 const POLL_MILLIS = 20;
 /** Entries of the Redis server end by themselves. */
@@ -65,7 +67,7 @@ export async function init(options: ShmemOptions = {}): Promise<Shmem> {
   const job = options.job ? jobFrom(options.job) : jobOf(env);
   const size = options.size ?? sizeOf(env.SHMEM_SYMMETRIC_SIZE ?? env.SMA_SYMMETRIC_SIZE);
   const timeoutMillis = options.timeout ?? TIMEOUT_MILLIS;
-  checkWhole('size', size, 65536, 2 ** 31);
+  checkWhole('size', size, Math.max(SIZE_MIN, reservedBytes(job.size) + SIZE_MIN / 2), 2 ** 31);
   checkWhole('timeout', timeoutMillis, 1, 2 ** 31);
   const pe = `PE ${job.rank} of job ${job.id}`;
   if (pes.has(pe)) {
@@ -86,6 +88,7 @@ export async function init(options: ShmemOptions = {}): Promise<Shmem> {
     return await open(job, exchange, { ...options, size, timeout: timeoutMillis });
   } catch (error) {
     pes.delete(pe);
+    reportUncaught(error, job.rank);
     throw error;
   } finally {
     exchange?.close();
@@ -115,6 +118,7 @@ async function open(
     name: clean(`shmem-${job.id}-${exchange ? place : 0}`).slice(-60),
     index: local.indexOf(rank),
     count: local.length,
+    first: local[0]!,
     size: options.size,
     address: options.address ?? env.VERBENA_SHMEM_ADDRESS ?? '127.0.0.1',
     timeoutMillis: options.timeout,

@@ -6,7 +6,7 @@
  * ```
  */
 import { ArenaLayout, CONTEXT_SLOT_SIZE, ContextSlotLayout } from '#build/abi.js';
-import { RefusalError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import { indicesOf, layoutOf, structAt } from '../engine/struct.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
@@ -46,6 +46,8 @@ export interface NodeOptions {
   /** Index of this PE among those of the machine, and their number. */
   readonly index: number;
   readonly count: number;
+  /** Rank of the first PE of the machine. */
+  readonly first: number;
   /** Bytes of each PE. */
   readonly size: number;
   readonly address: string;
@@ -78,15 +80,18 @@ export class NodeMemory {
   /** Resolves when all PEs of the machine have joined. Rejects with RefusalError. */
   static async open(options: NodeOptions): Promise<NodeMemory> {
     const { name, index, count, size, address } = options;
+    const memoryBytes = DEVICE_BYTES + Math.ceil(count * size * 1.08);
     const context = await openDevice({
       name,
       address,
       port: 0,
-      memoryBytes: DEVICE_BYTES + Math.ceil(count * size * 1.08),
+      memoryBytes,
       localMemoryBytes: 64 * 2 ** 20,
       processesMax: Math.max(2, count),
       // A program without finalize ends: see Shmem.
       keepsAlive: false,
+    }).catch((error: unknown) => {
+      throw withSize(error, options, memoryBytes);
     });
     try {
       const node = index === 0 ? create(context, options) : await join(context, options);
@@ -178,6 +183,25 @@ export class NodeMemory {
   }
 }
 
+/** The same error in terms of `init`, if memory is short: it has no options of a device. */
+function withSize(error: unknown, { count, size }: NodeOptions, memoryBytes: number): unknown {
+  if (error instanceof MisuseError && error.argument === 'memoryBytes') {
+    const rule = `must let the memory of ${count} PEs of one machine be less than 4 GB together`;
+    return new MisuseError('size', `${rule}, got ${size}; lower it, or start fewer PEs`);
+  }
+  if (!(error instanceof RefusalError) || !(error.code === 'ENOSPC' || error.code === 'ENOMEM')) {
+    return error;
+  }
+  const pes = count === 1 ? 'a PE' : `${count} PEs`;
+  const text = `init: the machine lacks shared memory for ${pes} with ${size} bytes each`;
+  const remedy =
+    'lower size (verbena shmem run --size, SHMEM_SYMMETRIC_SIZE), free files of /dev/shm, ' +
+    'or make it larger (mount -o remount,size=…)';
+  return new RefusalError(error.code, `${text} (${memoryBytes} with tables); ${remedy}`, {
+    cause: error,
+  });
+}
+
 function create(context: Context, options: NodeOptions): NodeMemory {
   const { count, size } = options;
   const pd = context.allocPd();
@@ -191,9 +215,18 @@ function create(context: Context, options: NodeOptions): NodeMemory {
 }
 
 async function join(context: Context, options: NodeOptions): Promise<NodeMemory> {
-  const { count, size, timeoutMillis, signal } = options;
+  const { count, size, timeoutMillis, signal, first } = options;
   const limits = { timeout: timeoutMillis, signal };
-  const { shpd, address, length, key } = await context.roots.wait(ROOT, limits);
+  const root = await context.roots.wait(ROOT, limits).catch((error: unknown) => {
+    if (!(error instanceof RefusalError) || error.code !== 'ETIMEDOUT') throw error;
+    const text = `init: PE ${first}, the first of this machine, has not called init`;
+    const remedy = 'see its output, start all PEs again, or raise timeout';
+    throw new RefusalError(
+      'ETIMEDOUT',
+      `${text} within ${timeoutMillis} ms, or has ended since; ${remedy}`,
+    );
+  });
+  const { shpd, address, length, key } = root;
   if (length !== TABLE_BYTES + count * size || shpd === undefined) {
     throw new RefusalError(
       'EINVAL',

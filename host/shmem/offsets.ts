@@ -1,5 +1,4 @@
 /** Layout of the begin of each PE's symmetric memory, before that of the application. */
-
 /** Flags of teams (team.ts). */
 export const TEAMS_MAX = 64;
 export const TEAM_BYTES = 64;
@@ -9,4 +8,5 @@ export const ARRIVED_OFFSET = 60;
 export const AGREEMENT_OFFSET = TEAMS_MAX * TEAM_BYTES;
 /** A word that peers write to find out whether the PE answers. */
 export const PROBE_OFFSET = AGREEMENT_OFFSET + 8;
-export const RESERVED_BYTES = AGREEMENT_OFFSET + 64;
+/** Records of teams (agreement.ts), then the application's memory. */
+export const RECORDS_OFFSET = AGREEMENT_OFFSET + 64;

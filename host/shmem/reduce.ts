@@ -7,14 +7,16 @@ export type Reducer<Value> = (sum: ArrayLike<Value>, part: ArrayLike<Value>) => 
 
 type Combine = (left: never, right: never) => number | bigint;
 
-function reducer(combine: Combine, isBitwise = false): Reducer<number | bigint> {
+/** Throws MisuseError for elements that the reduction does not take. */
+export function checkReduction(name: keyof typeof reducers, source: SymmetricArray): void {
+  const isBitwise = name === 'and' || name === 'or' || name === 'xor';
+  if (!isBitwise || !(source instanceof Float64Array || source instanceof Float32Array)) return;
+  const found = source.constructor.name;
+  throw new MisuseError('source', `must have whole numbers for ${name}Reduce, got ${found}`);
+}
+
+function reducer(combine: Combine): Reducer<number | bigint> {
   return (sum, part) => {
-    if (isBitwise && (sum instanceof Float64Array || sum instanceof Float32Array)) {
-      throw new MisuseError(
-        'source',
-        `must have whole numbers for and, or and xor, got ${sum.constructor.name}`,
-      );
-    }
     const target = sum as SymmetricArray;
     for (let index = 0; index < sum.length; index++) {
       target[index] = combine(sum[index] as never, part[index] as never) as never;
@@ -32,9 +34,9 @@ const product: Reducer<number | bigint> = (sum, part) => {
 };
 
 export const reducers = {
-  and: reducer((left: number, right: number) => left & right, true),
-  or: reducer((left: number, right: number) => left | right, true),
-  xor: reducer((left: number, right: number) => left ^ right, true),
+  and: reducer((left: number, right: number) => left & right),
+  or: reducer((left: number, right: number) => left | right),
+  xor: reducer((left: number, right: number) => left ^ right),
   max: reducer((left: number, right: number) => (left > right ? left : right)),
   min: reducer((left: number, right: number) => (left < right ? left : right)),
   sum: reducer((left: number, right: number) => left + right),

@@ -4,18 +4,23 @@
  */
 import { cpus } from 'node:os';
 import type { WaitLimits } from '../base/wait-limits.js';
-import { checkWhole, mustBe } from '../errors/check-whole.js';
+import { checkWhole, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { Collective } from './collective.js';
+import { reportExit } from './ended-pes.js';
 import { Atomic, type Peer, type Word } from './peer.js';
 import {
   ShmemSignal,
   arrayLike,
   bytesOf,
+  checkElement,
+  checkType,
   compare,
   offsetOf,
   type ArrayConstructor,
   type AtomicArray,
   type Element,
+  typeOf,
   type ShmemCmp,
   type SymmetricArray,
 } from './symmetric.js';
@@ -86,16 +91,28 @@ export class Shmem {
 
   /** PEs that ended without `finalize`, as far as this PE knows. */
   get failedPes(): number[] {
+    this.#world.checkOpen();
     return [...this.#world.findFailed()].sort((a, b) => a - b);
   }
 
-  /** `shmem_finalize`: waits for all PEs that have not failed, and closes the device. */
-  finalize(): Promise<void> {
-    return (this.#finalized ??= this.#end());
+  /**
+   * `shmem_finalize`: waits for all PEs that have not failed, and closes the device. After a limit
+   * it closes the device without the others. Rejects with MisuseError; RefusalError ETIMEDOUT; the
+   * reason of the signal.
+   */
+  async finalize(limits?: WaitLimits): Promise<void> {
+    return (this.#finalized ??= this.#end(new Collective('finalize', limits)));
   }
 
-  /** `shmem_global_exit`: ends this process at once; the launcher ends the others. */
+  /**
+   * `shmem_global_exit`: ends this process at once, and `verbena shmem run` ends the others with
+   * it; its exit code is `status`, from 0 to 255. Under another launcher the others end by its
+   * rule: mpirun ends them for a status other than 0, srun with `--kill-on-bad-exit`. Throws
+   * MisuseError.
+   */
   globalExit(status: number): never {
+    checkWhole('status', status, 0, 255);
+    reportExit(process.env.VERBENA_SHMEM_ENDED, status);
     process.exit(status);
   }
 
@@ -107,6 +124,8 @@ export class Shmem {
 
   /** `shmem_addr_accessible`: is it symmetric, and the PE accessible? */
   addrAccessible(array: SymmetricArray, pe: number): boolean {
+    this.#peer(pe);
+    if (!ArrayBuffer.isView(array)) throw mustBe('array', 'a typed array', array);
     const { buffer, base, size } = this.#world.range;
     const offset = array.byteOffset - base;
     const isInside = array.buffer === buffer && offset >= 0 && offset + array.byteLength <= size;
@@ -128,41 +147,47 @@ export class Shmem {
    * `shmem_malloc`: symmetric memory, at the same offset in all PEs; all call it with the same
    * length. Rejects with MisuseError; RefusalError ENOMEM (SHMEM_SYMMETRIC_SIZE), ECONNRESET.
    */
-  async malloc(length: number): Promise<Uint8Array> {
-    return this.#allocated(this.#alloc(length, 64), length);
+  async malloc(length: number, limits?: WaitLimits): Promise<Uint8Array> {
+    return this.#malloc(new Collective('malloc', limits), length);
   }
 
   /** `shmem_calloc`: `count` times `size` bytes, all 0. */
-  async calloc(count: number, size: number): Promise<Uint8Array> {
+  async calloc(count: number, size: number, limits?: WaitLimits): Promise<Uint8Array> {
+    const collective = new Collective('calloc', limits);
     checkWhole('count', count, 0, 2 ** 32);
     checkWhole('size', size, 0, 2 ** 32);
-    const address = this.#alloc(count * size, 64);
-    this.#bytes.fill(0, address, address + count * size);
-    return this.#allocated(address, count * size);
+    return this.#calloc(collective, count * size);
   }
 
   /** `shmem_align`: at a multiple of `alignment`, a power of two. */
-  async align(alignment: number, length: number): Promise<Uint8Array> {
-    if (!Number.isInteger(Math.log2(alignment))) {
+  async align(alignment: number, length: number, limits?: WaitLimits): Promise<Uint8Array> {
+    const collective = new Collective('align', limits);
+    if (!(alignment >= 1 && Number.isInteger(Math.log2(alignment)))) {
       throw mustBe('alignment', 'a power of two', alignment);
     }
-    return this.#allocated(this.#alloc(length, Math.max(64, alignment)), length);
+    return this.#malloc(collective, length, Math.max(64, alignment));
   }
 
   /** `shmem_realloc`: new symmetric memory with the old contents; the old memory is free. */
-  async realloc(memory: Uint8Array, length: number): Promise<Uint8Array> {
-    await this.world.sync();
-    const address = this.#alloc(length, 64);
+  async realloc(memory: Uint8Array, length: number, limits?: WaitLimits): Promise<Uint8Array> {
+    const collective = new Collective('realloc', limits);
+    this.#checkAllocated(memory);
+    checkWhole('length', length, 0, 2 ** 32);
+    this.#world.quiet();
+    await this.world.meet(collective);
+    const address = this.#alloc(collective, length, 64);
     const bytes = this.#bytes.subarray(address, address + length);
-    bytes.set(memory.subarray(0, Math.min(length, memory.length)));
+    bytes.set(bytesOf(memory).subarray(0, Math.min(length, memory.byteLength)));
     this.#world.heap.free(memory.byteOffset);
-    await this.barrierAll();
+    await this.#barrier(collective);
     return bytes;
   }
 
   /** `shmem_free`: all PEs call it. */
-  async free(memory: SymmetricArray): Promise<void> {
-    await this.barrierAll();
+  async free(memory: SymmetricArray, limits?: WaitLimits): Promise<void> {
+    const collective = new Collective('free', limits);
+    this.#checkAllocated(memory);
+    await this.#barrier(collective);
     this.#world.heap.free(memory.byteOffset);
   }
 
@@ -170,9 +195,16 @@ export class Shmem {
   async array<Type extends new (...values: never[]) => SymmetricArray>(
     type: Type,
     length: number,
+    limits?: WaitLimits,
   ): Promise<InstanceType<Type>> {
+    const collective = new Collective('array', limits);
+    if (!TYPES.includes(type as never)) {
+      const found = typeof type === 'function' ? type.name : shown(type);
+      throw new MisuseError('type', `must be a typed array such as Float64Array, got ${found}`);
+    }
+    checkWhole('length', length, 0, 2 ** 32);
     const width = (type as unknown as { readonly BYTES_PER_ELEMENT: number }).BYTES_PER_ELEMENT;
-    const { buffer, byteOffset } = await this.calloc(length, width);
+    const { buffer, byteOffset } = await this.#calloc(collective, length * width);
     return new (type as unknown as ArrayConstructor)(
       buffer,
       byteOffset,
@@ -185,7 +217,8 @@ export class Shmem {
    * a PE. The source may change as soon as it returns. Throws MisuseError; RefusalError ECONNRESET.
    */
   put<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
-    if (!dest || dest.constructor !== source?.constructor) checkType('source', source, dest);
+    if (!dest || dest.constructor !== source?.constructor)
+      checkType('source', source, 'dest', dest);
     const length = source.byteLength;
     const offset = dest.byteOffset - this.#base;
     const isInside = offset >= 0 && offset + length <= this.#size;
@@ -211,6 +244,8 @@ export class Shmem {
     const base = this.#bases[pe];
     const offset = offsetOf(this.#world.range, dest, 'dest');
     checkElement('value', dest, value);
+    if (dest.length === 0)
+      throw new MisuseError('dest', `must have an element, got ${dest.length}`);
     if (base === undefined) {
       const one = arrayLike(dest, new ArrayBuffer(dest.BYTES_PER_ELEMENT), 0, 1);
       one[0] = value as never;
@@ -224,7 +259,8 @@ export class Shmem {
 
   /** `shmem_get`: elements of the symmetric `source` of a PE go to `dest`, any memory. */
   get<Elements extends SymmetricArray>(dest: Elements, source: Elements, pe: number): void {
-    if (!source || source.constructor !== dest?.constructor) checkType('dest', dest, source);
+    if (!source || source.constructor !== dest?.constructor)
+      checkType('dest', dest, 'source', source);
     const offset = offsetOf(this.#world.range, source, 'source');
     if (dest.byteLength > source.byteLength) {
       throw new MisuseError('source', `must have at least the ${dest.byteLength} bytes of dest`);
@@ -240,6 +276,8 @@ export class Shmem {
   /** `shmem_g`: one element. */
   g<Elements extends SymmetricArray>(source: Elements, pe: number): Element<Elements> {
     offsetOf(this.#world.range, source, 'source');
+    if (source.length === 0)
+      throw new MisuseError('source', `must have an element, got ${source.length}`);
     const one = arrayLike(source, new ArrayBuffer(source.BYTES_PER_ELEMENT), 0, 1);
     this.get(one, source, pe);
     return one[0] as Element<Elements>;
@@ -256,7 +294,9 @@ export class Shmem {
     nelems: number,
     pe: number,
   ): void {
+    checkType('source', source, 'dest', dest);
     checkStrides(dest, source, dst, sst, nelems);
+    offsetOf(this.#world.range, dest, 'dest');
     const there = this.ptr(dest, pe);
     for (let index = 0; index < nelems; index++) {
       const value = source[index * sst] as Element<Elements>;
@@ -275,7 +315,9 @@ export class Shmem {
     nelems: number,
     pe: number,
   ): void {
+    checkType('dest', dest, 'source', source);
     checkStrides(dest, source, dst, sst, nelems);
+    offsetOf(this.#world.range, source, 'source');
     let there = this.ptr(source, pe);
     if (!there) {
       const span = nelems === 0 ? 0 : (nelems - 1) * sst + 1;
@@ -297,15 +339,22 @@ export class Shmem {
     operation: ShmemSignal,
     pe: number,
   ): void {
+    // A wrong argument leaves the elements as they are.
+    const offset = this.#signalOffset(signal);
+    checkElement('value', signal, value);
+    if (operation !== ShmemSignal.SET && operation !== ShmemSignal.ADD) {
+      throw mustBe('operation', 'a ShmemSignal', operation);
+    }
     this.put(dest, source, pe);
-    if (operation === ShmemSignal.SET) this.atomicSet(signal, value, pe);
-    else if (operation === ShmemSignal.ADD) this.atomicAdd(signal, value, pe);
-    else throw new MisuseError('operation', `must be a ShmemSignal, got ${String(operation)}`);
+    const change = operation === ShmemSignal.SET ? Atomic.SET : Atomic.ADD;
+    this.#peer(pe).atomic(signal, offset, change, value);
+    this.#world.wake(pe);
   }
 
   /** `shmem_signal_fetch`: the signal of this PE. */
   signalFetch(signal: BigUint64Array): bigint {
-    return this.atomicFetch(signal, this.myPe);
+    const offset = this.#signalOffset(signal);
+    return this.#peer(this.myPe).atomic(signal, offset, Atomic.FETCH, 0n) as bigint;
   }
 
   /** `shmem_signal_wait_until`. Resolves to the signal. */
@@ -315,13 +364,15 @@ export class Shmem {
     value: bigint,
     limits?: WaitLimits,
   ): Promise<bigint> {
-    await this.waitUntil(signal, cmp, value, limits);
+    this.#signalOffset(signal);
+    await this.#waitUntil('signalWaitUntil', signal, cmp, value, limits);
     return this.signalFetch(signal);
   }
 
   /** `shmem_atomic_fetch`: the first element of `source` of a PE. Atomics take 32 and 64 bits. */
   atomicFetch<Words extends AtomicArray>(source: Words, pe: number): Element<Words> {
-    return this.#atomic(source, Atomic.FETCH, undefined, pe);
+    const offset = this.#atomicOffset(source, 'source');
+    return this.#peer(pe).atomic(source, offset, Atomic.FETCH, 0) as Element<Words>;
   }
 
   /** `shmem_atomic_set`. */
@@ -345,7 +396,7 @@ export class Shmem {
     value: Element<Words>,
     pe: number,
   ): Element<Words> {
-    const offset = this.#atomicOffset(dest);
+    const offset = this.#atomicOffset(dest, 'dest');
     checkElement('condition', dest, condition);
     checkElement('value', dest, value);
     const before = this.#peer(pe).compareSwap(dest, offset, condition as Word, value as Word);
@@ -360,7 +411,7 @@ export class Shmem {
 
   /** `shmem_atomic_fetch_inc`. */
   atomicFetchInc<Words extends AtomicArray>(dest: Words, pe: number): Element<Words> {
-    const one = dest.BYTES_PER_ELEMENT === 8 ? 1n : 1;
+    const one = dest?.BYTES_PER_ELEMENT === 8 ? 1n : 1;
     return this.#atomic(dest, Atomic.ADD, one as Element<Words>, pe);
   }
 
@@ -422,46 +473,43 @@ export class Shmem {
 
   /** `shmem_fence`: puts and atomics to a PE before it arrive before those after it. */
   fence(): void {
+    this.#world.checkOpen();
     Atomics.load(this.#world.node.words, 0);
   }
 
   /** `shmem_quiet`: returns when all puts and atomics of this PE are where they go. */
   quiet(): void {
+    this.#world.checkOpen();
     this.#world.quiet();
   }
 
   /** `shmem_barrier_all`: `quiet`, and then all PEs wait for each other. */
   barrierAll(limits?: WaitLimits): Promise<void> {
     this.#world.quiet();
-    return this.world.sync(limits);
+    return this.world.syncAs('barrierAll', limits);
   }
 
   /** `shmem_sync_all`. */
   syncAll(limits?: WaitLimits): Promise<void> {
-    return this.world.sync(limits);
+    return this.world.syncAs('syncAll', limits);
   }
 
   /** `shmem_test`: how the first element of `ivar` of this PE compares. */
   test<Words extends AtomicArray>(ivar: Words, cmp: ShmemCmp, value: Element<Words>): boolean {
-    checkElement('value', ivar, value);
+    this.#checkWait('ivar', ivar, cmp, value, 1);
     return compare(load(ivar), cmp, value as Word);
   }
 
   /** `shmem_test_all`: do all elements? */
   testAll<Words extends AtomicArray>(ivars: Words, cmp: ShmemCmp, value: Element<Words>): boolean {
-    checkElement('value', ivars, value);
-    return ivars.every((_: unknown, index: number) =>
-      compare(load(ivars, index), cmp, value as Word),
-    );
+    this.#checkWait('ivars', ivars, cmp, value);
+    return compareAll(ivars, cmp, value as Word);
   }
 
-  /** `shmem_test_any`: the index of an element that does; -1: none does. */
+  /** `shmem_test_any`: the index of an element that does; -1: no element does. */
   testAny<Words extends AtomicArray>(ivars: Words, cmp: ShmemCmp, value: Element<Words>): number {
-    checkElement('value', ivars, value);
-    for (let index = 0; index < ivars.length; index++) {
-      if (compare(load(ivars, index), cmp, value as Word)) return index;
-    }
-    return -1;
+    this.#checkWait('ivars', ivars, cmp, value);
+    return compareAny(ivars, cmp, value as Word);
   }
 
   /**
@@ -469,34 +517,43 @@ export class Shmem {
    * compares. `limits`: timeout (milliseconds) and signal. Rejects with MisuseError; RefusalError
    * ETIMEDOUT; the reason of the signal.
    */
-  waitUntil<Words extends AtomicArray>(
+  async waitUntil<Words extends AtomicArray>(
     ivar: Words,
     cmp: ShmemCmp,
     value: Element<Words>,
     limits?: WaitLimits,
   ): Promise<void> {
-    return this.#world.until('waitUntil', () => this.test(ivar, cmp, value), limits);
+    return this.#waitUntil('waitUntil', ivar, cmp, value, limits);
   }
 
-  /** `shmem_wait_until_all`. */
-  waitUntilAll<Words extends AtomicArray>(
+  /** `shmem_wait_until_all`. Of no elements it resolves at once. */
+  async waitUntilAll<Words extends AtomicArray>(
     ivars: Words,
     cmp: ShmemCmp,
     value: Element<Words>,
     limits?: WaitLimits,
   ): Promise<void> {
-    return this.#world.until('waitUntilAll', () => this.testAll(ivars, cmp, value), limits);
+    this.#checkWait('ivars', ivars, cmp, value);
+    const look = (): boolean => compareAll(ivars, cmp, value as Word);
+    return this.#world.until('waitUntilAll', look, limits);
   }
 
-  /** `shmem_wait_until_any`. Resolves to the index of an element that compares. */
+  /**
+   * `shmem_wait_until_any`. Resolves to the index of an element that compares; of no elements it
+   * resolves at once, to -1 (C: SIZE_MAX).
+   */
   async waitUntilAny<Words extends AtomicArray>(
     ivars: Words,
     cmp: ShmemCmp,
     value: Element<Words>,
     limits?: WaitLimits,
   ): Promise<number> {
+    this.#checkWait('ivars', ivars, cmp, value);
     let found = -1;
-    const look = (): boolean => (found = this.testAny(ivars, cmp, value)) >= 0;
+    const look = (): boolean => {
+      found = compareAny(ivars, cmp, value as Word);
+      return found >= 0 || ivars.length === 0;
+    };
     await this.#world.until('waitUntilAny', look, limits);
     return found;
   }
@@ -511,13 +568,12 @@ export class Shmem {
 
   /** `shmem_test_lock`: true if this PE has the lock now. */
   testLock(lock: BigInt64Array): boolean {
-    checkLock(lock);
     const own = BigInt(this.myPe + 1);
-    const found = this.atomicCompareSwap(lock, 0n, own, 0);
+    const found = this.#swapLock(lock, 0n, own);
     if (found === 0n) return true;
     const holder = Number(found) - 1;
     if (!this.#world.failed.has(holder)) return false;
-    return this.atomicCompareSwap(lock, found, own, 0) === found;
+    return this.#swapLock(lock, found, own) === found;
   }
 
   /** `shmem_clear_lock`: all writes of this PE are there before. Throws MisuseError. */
@@ -525,7 +581,7 @@ export class Shmem {
     checkLock(lock);
     this.#world.quiet();
     const own = BigInt(this.myPe + 1);
-    if (this.atomicCompareSwap(lock, own, 0n, 0) !== own) {
+    if (this.#swapLock(lock, own, 0n) !== own) {
       throw new MisuseError('lock', 'is not held by this PE; call setLock first');
     }
     for (let pe = 0; pe < this.nPes; pe++) this.#world.wake(pe);
@@ -549,24 +605,58 @@ export class Shmem {
   #atomic<Words extends AtomicArray>(
     words: Words,
     operation: Atomic,
-    value: Element<Words> | undefined,
+    value: Element<Words>,
     pe: number,
   ): Element<Words> {
-    const offset = this.#atomicOffset(words);
-    if (operation !== Atomic.FETCH) checkElement('value', words, value);
-    const before = this.#peer(pe).atomic(words, offset, operation, (value ?? 0) as Word);
-    if (operation !== Atomic.FETCH) this.#world.wake(pe);
+    const offset = this.#atomicOffset(words, 'dest');
+    checkElement('value', words, value);
+    const before = this.#peer(pe).atomic(words, offset, operation, value as Word);
+    this.#world.wake(pe);
     return before as Element<Words>;
   }
 
-  #atomicOffset(words: AtomicArray): number {
-    const offset = offsetOf(this.#world.range, words, 'dest');
-    if (words.length === 0)
-      throw new MisuseError('dest', `must have an element, got ${words.length}`);
+  /** The word of the lock before, which is PE 0's. */
+  #swapLock(lock: BigInt64Array, condition: bigint, value: bigint): bigint {
+    checkLock(lock);
+    const offset = this.#atomicOffset(lock, 'lock');
+    const before = this.#peer(0).compareSwap(lock, offset, condition, value);
+    this.#world.wake(0);
+    return before as bigint;
+  }
+
+  #atomicOffset(words: AtomicArray, name: string, least = 1): number {
+    const offset = offsetOf(this.#world.range, words, name);
     if (!ATOMIC_TYPES.has(words.constructor)) {
-      throw mustBe('dest', 'an array of whole numbers of 32 or 64 bits', words);
+      throw mustBe(name, 'an array of whole numbers of 32 or 64 bits', words);
     }
-    return offset;
+    if (words.length >= least) return offset;
+    throw new MisuseError(name, `must have an element, got ${words.length}`);
+  }
+
+  #signalOffset(signal: BigUint64Array): number {
+    if (signal instanceof BigUint64Array) return this.#atomicOffset(signal, 'signal');
+    const remedy = 'make it with shmem.array(BigUint64Array, 1)';
+    throw new MisuseError('signal', `must be a BigUint64Array, got ${typeOf(signal)}; ${remedy}`);
+  }
+
+  /** Of a wait or a test: no PE changes words that are not symmetric. */
+  #checkWait(name: string, ivars: AtomicArray, cmp: ShmemCmp, value: unknown, least = 0): void {
+    this.#world.checkOpen();
+    this.#atomicOffset(ivars, name, least);
+    checkElement('value', ivars, value);
+    compare(0, cmp, 0);
+  }
+
+  #waitUntil<Words extends AtomicArray>(
+    operation: string,
+    ivar: Words,
+    cmp: ShmemCmp,
+    value: Element<Words>,
+    limits: WaitLimits | undefined,
+  ): Promise<void> {
+    this.#checkWait('ivar', ivar, cmp, value, 1);
+    const look = (): boolean => compare(load(ivar), cmp, value as Word);
+    return this.#world.until(operation, look, limits);
   }
 
   #peer(pe: number): Peer {
@@ -576,7 +666,7 @@ export class Shmem {
     throw mustBe('pe', `a number from 0 to ${this.nPes - 1}`, pe);
   }
 
-  #alloc(length: number, alignment: number): number {
+  #alloc({ operation }: Collective, length: number, alignment: number): number {
     this.#world.checkOpen();
     checkWhole('length', length, 0, 2 ** 32);
     try {
@@ -586,30 +676,50 @@ export class Shmem {
       const { bytesFree } = this.#world.heap;
       throw new RefusalError(
         'ENOMEM',
-        `malloc: no ${length} bytes in a row are free of the ${this.#size} of this PE ` +
+        `${operation}: no ${length} bytes in a row are free of the ${this.#size} of this PE ` +
           `(${bytesFree} in all); raise SHMEM_SYMMETRIC_SIZE, or size of init`,
         { cause: error },
       );
     }
   }
 
-  async #allocated(address: number, length: number): Promise<Uint8Array> {
-    await this.barrierAll();
+  async #malloc(collective: Collective, length: number, alignment = 64): Promise<Uint8Array> {
+    const address = this.#alloc(collective, length, alignment);
+    await this.#barrier(collective);
     return this.#bytes.subarray(address, address + length);
   }
 
-  async #end(): Promise<void> {
+  async #calloc(collective: Collective, length: number): Promise<Uint8Array> {
+    const address = this.#alloc(collective, length, 64);
+    this.#bytes.fill(0, address, address + length);
+    await this.#barrier(collective);
+    return this.#bytes.subarray(address, address + length);
+  }
+
+  /** Before this PE takes part: the others would wait for one that has thrown. */
+  #checkAllocated(memory: SymmetricArray): void {
+    this.#world.checkOpen();
+    if (!ArrayBuffer.isView(memory)) {
+      throw mustBe('memory', 'memory that malloc, calloc, align or array returned', memory);
+    }
+    offsetOf(this.#world.range, memory, 'memory');
+    if (this.#world.heap.has(memory.byteOffset)) return;
+    const found = `0x${memory.byteOffset.toString(16)}`;
+    throw new MisuseError(
+      'memory',
+      `must be memory as malloc, calloc, align or array returned it, and not free, got ${found}`,
+    );
+  }
+
+  #barrier(collective: Collective): Promise<void> {
+    this.#world.quiet();
+    return this.world.meet(collective);
+  }
+
+  async #end(collective: Collective): Promise<void> {
     this.#world.isFinalizing = true;
     try {
-      const failed = this.#world.findFailed();
-      const team = failed.size === 0 ? this.world : await this.world.survivors();
-      team.quiet();
-      await team.sync();
-      this.#world.isEnding = true;
-      team.quiet();
-    } catch (error) {
-      // A PE that fails now is reported; this one ends as it wanted.
-      if (!(error instanceof RefusalError) || error.code !== 'ECONNRESET') throw error;
+      await this.#meetLast(collective);
     } finally {
       clearInterval(this.#watch);
       process.removeListener('beforeExit', this.#finish);
@@ -619,40 +729,55 @@ export class Shmem {
       await this.#world.node.context.close();
     }
   }
-}
 
-/**
- * Checks that the elements of a put or get have the type of the symmetric ones; a Buffer is a
- * Uint8Array. `name`: the side that is any memory.
- */
-function checkType(name: 'source' | 'dest', found: unknown, symmetric: unknown): void {
-  const typeOf = (one: unknown): string =>
-    ArrayBuffer.isView(one) ? (one as Uint8Array)[Symbol.toStringTag] : typeof one;
-  if (!ArrayBuffer.isView(symmetric)) {
-    throw mustBe(name === 'dest' ? 'source' : 'dest', 'a typed array', symmetric);
+  /** Resolves when all PEs that have not failed finalize. */
+  async #meetLast(collective: Collective): Promise<void> {
+    const world = this.#world;
+    for (;;) {
+      const failed = world.findFailed().size;
+      try {
+        // PEs that have gone on without this one are no reason to wait.
+        const team =
+          failed === 0 ? this.world : await this.world.agree(collective, () => undefined);
+        team.quiet();
+        await team.meet(collective);
+        world.isEnding = true;
+        return team.quiet();
+      } catch (error) {
+        // Without a number for their team the PEs have met all the same.
+        if (error instanceof RefusalError && error.code === 'ENOMEM') return;
+        if (!(error instanceof RefusalError) || error.code !== 'ECONNRESET') throw error;
+        // A PE has failed meanwhile: the others meet without it.
+        if (world.findFailed().size === failed) return;
+      }
+    }
   }
-  if (typeOf(found) === typeOf(symmetric)) return;
-  throw new MisuseError(name, `must be a ${typeOf(symmetric)}, got ${typeOf(found)}`);
 }
 
 /** A 32-bit word, as of C's long on some machines, is no lock here. */
 function checkLock(lock: unknown): void {
   if (lock instanceof BigInt64Array) return;
-  const found = ArrayBuffer.isView(lock) ? (lock as Uint8Array)[Symbol.toStringTag] : typeof lock;
   const remedy = 'make it with shmem.array(BigInt64Array, 1)';
-  throw new MisuseError('lock', `must be a BigInt64Array, got ${found}; ${remedy}`);
-}
-
-/** An element of that array: a bigint where its elements have 64 bits and no fraction. */
-function checkElement(name: string, array: SymmetricArray, value: unknown): void {
-  const isBig = array instanceof BigInt64Array || array instanceof BigUint64Array;
-  const type = isBig ? 'bigint' : 'number';
-  if (typeof value === type) return;
-  throw new MisuseError(name, `must be a ${type}, got ${typeof value} ${String(value)}`);
+  throw new MisuseError('lock', `must be a BigInt64Array, got ${typeOf(lock)}; ${remedy}`);
 }
 
 function arrayOf(type: unknown, buffer: ArrayBufferLike): SymmetricArray {
   return new (type as new (buffer: ArrayBufferLike) => SymmetricArray)(buffer);
+}
+
+function compareAll(words: AtomicArray, cmp: ShmemCmp, value: Word): boolean {
+  for (let index = 0; index < words.length; index++) {
+    if (!compare(load(words, index), cmp, value)) return false;
+  }
+  return true;
+}
+
+/** -1: no element does. */
+function compareAny(words: AtomicArray, cmp: ShmemCmp, value: Word): number {
+  for (let index = 0; index < words.length; index++) {
+    if (compare(load(words, index), cmp, value)) return index;
+  }
+  return -1;
 }
 
 function load(words: AtomicArray, index = 0): Word {

@@ -1,4 +1,5 @@
 /** Symmetric objects: typed arrays in the memory that each PE has at the same offset. */
+import { mustBe } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** Elements of any width. */
@@ -40,6 +41,61 @@ export function offsetOf(range: SymmetricRange, array: SymmetricArray, name: str
   const isInside = offset >= 0 && offset + array.byteLength <= range.size;
   if (isInside && array.buffer === range.buffer) return offset;
   throw new MisuseError(name, 'must be symmetric: memory of shmem.malloc of this PE, or a part');
+}
+
+/** The name of a value's type, that of typed arrays included: a Buffer is a Uint8Array. */
+export function typeOf(value: unknown): string {
+  return ArrayBuffer.isView(value)
+    ? ((value as Uint8Array)[Symbol.toStringTag] ?? 'DataView')
+    : typeof value;
+}
+
+/**
+ * Checks that `found` has the element type of `like`, which is the argument `other`. Throws
+ * MisuseError.
+ */
+export function checkType(name: string, found: unknown, other: string, like: unknown): void {
+  if (!isElements(like)) throw mustBe(other, 'a typed array', like);
+  if (typeOf(found) === typeOf(like)) return;
+  throw new MisuseError(name, `must be a ${typeOf(like)}, got ${typeOf(found)}`);
+}
+
+function isElements(value: unknown): value is SymmetricArray {
+  return ArrayBuffer.isView(value) && !(value instanceof DataView);
+}
+
+type Word = number | bigint;
+
+/** Least and most of the elements that are whole numbers, by their type. */
+const RANGES: ReadonlyMap<unknown, readonly [Word, Word]> = new Map<unknown, readonly [Word, Word]>(
+  [
+    [Int8Array, [-128, 127]],
+    [Uint8Array, [0, 255]],
+    [Int16Array, [-(2 ** 15), 2 ** 15 - 1]],
+    [Uint16Array, [0, 2 ** 16 - 1]],
+    [Int32Array, [-(2 ** 31), 2 ** 31 - 1]],
+    [Uint32Array, [0, 2 ** 32 - 1]],
+    [BigInt64Array, [-(2n ** 63n), 2n ** 63n - 1n]],
+    [BigUint64Array, [0n, 2n ** 64n - 1n]],
+  ],
+);
+
+/** An element of that array: a bigint where its elements have 64 bits and no fraction. */
+export function checkElement(name: string, array: SymmetricArray, value: unknown): void {
+  // The most usual one needs no table.
+  if (array instanceof Int32Array && typeof value === 'number' && (value | 0) === value) return;
+  const isBig = array instanceof BigInt64Array || array instanceof BigUint64Array;
+  const type = isBig ? 'bigint' : 'number';
+  if (typeof value !== type) {
+    throw new MisuseError(name, `must be a ${type}, got ${typeof value} ${String(value)}`);
+  }
+  if (array instanceof Float64Array || array instanceof Float32Array) return;
+  const range = RANGES.get(array.constructor);
+  if (!range) return;
+  const isIn = (value as Word) >= range[0] && (value as Word) <= range[1];
+  if (isIn && (isBig || Number.isInteger(value))) return;
+  const kind = `a whole number from ${range[0]} to ${range[1]} (${typeOf(array)})`;
+  throw mustBe(name, kind, value);
 }
 
 /** The bytes of any typed array. */

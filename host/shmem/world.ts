@@ -4,9 +4,9 @@ import { loadPosix } from '../link/posix.js';
 import { checkWait, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Heap } from '../engine/heap.js';
+import { reservedBytes } from './agreement.js';
 import { LocalPeer, wordsOf, type Peer } from './peer.js';
 import type { NodeMemory } from './node-memory.js';
-import { RESERVED_BYTES } from './offsets.js';
 import type { SymmetricRange } from './symmetric.js';
 
 /** The first PE has left `finalize`: the others, which have begun it, leave within that time. */
@@ -46,8 +46,8 @@ export class World {
   isFinalizing = false;
   /** `finalize` has closed the device. */
   isClosed = false;
-  /** Turns of the last team that had a number. */
-  readonly turns = new Map<number, number>();
+  /** Last turn of the teams that this PE has destroyed: their flags stay in its memory. */
+  turnMax = 0;
   readonly #indexOf = new Map<number, number>();
   /** Of each PE of this machine: index of the word that says that it waits; -1: of another one. */
   readonly #waiting: readonly number[];
@@ -82,7 +82,7 @@ export class World {
     });
     const base = this.peers[rank]!.base!;
     this.range = { buffer, base, size: bytes };
-    this.heap = new Heap(new Uint8Array(buffer), base + RESERVED_BYTES, base + bytes);
+    this.heap = new Heap(new Uint8Array(buffer), base + reservedBytes(size), base + bytes);
   }
 
   static async create(options: WorldOptions): Promise<World> {
@@ -120,7 +120,7 @@ export class World {
   }
 
   /** A PE of this machine that has finalized takes part in nothing any more. */
-  #isDone(rank: number): boolean {
+  isDone(rank: number): boolean {
     const index = this.#indexOf.get(rank);
     return index !== undefined && this.node.isDone(index);
   }
@@ -133,13 +133,15 @@ export class World {
 
   /**
    * Resolves when `test` is true: looks for some microseconds, then sleeps between wake-ups.
-   * `members`: rejects with RefusalError ECONNRESET if one of these PEs fails.
+   * `members`: rejects with RefusalError ECONNRESET if one of these PEs fails. `timeout`: of the
+   * whole operation, if it waits several times.
    */
   async until(
     what: string,
     test: () => boolean,
     limits?: WaitLimits,
     members: readonly number[] = [],
+    timeout = limits?.timeout,
   ): Promise<void> {
     this.checkOpen();
     if (limits !== undefined) checkWait(what, limits);
@@ -154,23 +156,25 @@ export class World {
       const failed = this.findFailed();
       const dead = members.find((rank) => failed.has(rank));
       if (dead === undefined) {
-        const done = members.find((rank) => this.#isDone(rank));
+        const done = members.find((rank) => this.isDone(rank));
         if (done === undefined) return false;
         // Of a finalize: all PEs have begun it, so it is complete soon.
         doneMillis ||= performance.now();
         if (this.isFinalizing && performance.now() - doneMillis < FINALIZED_MILLIS) return false;
-        const rule = 'all PEs of a team call the same collectives, and finalize last';
-        throw new RefusalError('ECONNRESET', `${what}: PE ${done} has finalized; ${rule}`);
+        throw finalizedEarly(what, done);
       }
       const remedy = 'continue with a team without it (team.survivors)';
       throw new RefusalError('ECONNRESET', `${what}: PE ${dead} has failed; ${remedy}`);
     };
     const late = (): Error =>
-      new RefusalError(
-        'ETIMEDOUT',
-        `${what}: not within ${limits?.timeout} ms; is a peer stopped?`,
-      );
+      new RefusalError('ETIMEDOUT', `${what}: not within ${timeout} ms; is a peer stopped?`);
     const { waits } = this.node.context.device;
     await waits.until(look, limits ?? {}, late, this.#isAlone ? undefined : REMOTE_LOOK_MILLIS);
   }
+}
+
+/** A PE of the team takes part in no collective any more. */
+export function finalizedEarly(operation: string, rank: number): RefusalError {
+  const rule = 'all PEs of a team call the same collectives, and finalize last';
+  return new RefusalError('ECONNRESET', `${operation}: PE ${rank} has finalized; ${rule}`);
 }

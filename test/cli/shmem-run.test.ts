@@ -47,6 +47,23 @@ if (shmem.myPe === 0) {
 await shmem.finalize();
 `;
 
+/** PE 1 ends the program, where the others compute, wait, or ignore SIGTERM. */
+const GLOBAL_EXIT = `
+const { init } = await import('${SHMEM}');
+const shmem = await init();
+await shmem.barrierAll();
+if (shmem.myPe === 1) shmem.globalExit(Number(process.argv[2]));
+if (shmem.myPe === 2) process.on('SIGTERM', () => undefined);
+setTimeout(() => process.exit(3), ${HANG_MILLIS});
+if (shmem.myPe === 0) for (;;);
+`;
+
+/** A PE starts with memory that is not allowed. */
+const REFUSED = `
+const { init } = await import('${SHMEM}');
+await init({ size: 2 ** 31 });
+`;
+
 const SIGNALS = [
   ['SIGINT', 130],
   ['SIGHUP', 129],
@@ -118,9 +135,36 @@ if (posix) {
     Workspace.use(async (space) => {
       const run = space.start('shmem', 'run', '-n', 2, program(space, EARLY_END));
       const { stdout } = await run.ended;
-      assert.match(stdout, /^sync: PE 1 has finalized; all PEs of a team call the same/);
+      assert.match(stdout, /^barrierAll: PE 1 has finalized; all PEs of a team call the same/);
     }),
   );
+
+  test('globalExit ends all PEs at once, and its status is the exit code', () =>
+    Workspace.use(async (space) => {
+      for (const status of sample([7], [7, 0])) {
+        const started = performance.now();
+        const file = program(space, GLOBAL_EXIT);
+        const ended = await space.run('shmem', 'run', '-n', 4, file, status);
+        assert.ok(performance.now() - started < HANG_MILLIS / 3);
+        assert.is(ended.code, status, ended.stderr);
+        // The PEs that the launcher ends are not reported.
+        assert.not.match(ended.stderr, /PE [023] \(process/);
+      }
+    }));
+
+  test('an error of init that no program catches is a line for each PE', () =>
+    Workspace.use(async (space) => {
+      const ended = await space.run('shmem', 'run', '-n', 2, program(space, REFUSED));
+      const lines = ended.stderr.trim().split('\n').sort();
+      assert.is(lines.length, 4, ended.stderr);
+      assert.match(lines[0]!, /^verbena shmem run: PE 0 \(process \d+\) ended with exit code 1$/);
+      for (const pe of [0, 1]) {
+        assert.match(
+          lines[pe + 2]!,
+          new RegExp(`^verbena shmem: PE ${pe}: size: must let the memory`),
+        );
+      }
+    }));
 
   test('a signal ends the PEs, and the exit code is that of the signal', () =>
     Workspace.use(async (space) => {

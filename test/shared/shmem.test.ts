@@ -70,4 +70,36 @@ for (const machines of sample([1], [1, 2])) {
   });
 }
 
+/** When PE 2 dies: as the others learn of the death of PE 1, and after it. */
+const GAPS = sample([0, 12], [0, 3, 6, 9, 12, 15, 18, 21, 30, 60]);
+/** PEs of other machines learn of a death seconds later. */
+const REMOTE_GAPS = sample([], [0, 4000, 4500]);
+const PLACES = [
+  { machines: 1, gaps: GAPS },
+  { machines: 2, gaps: REMOTE_GAPS },
+];
+
+for (const { machines, gaps } of PLACES) {
+  for (const gap of gaps) {
+    test(`survivors agree if a PE dies ${gap} ms after another: ${machines} machines`, async () => {
+      const redis = await FakeRedis.open();
+      const environment = (rank: number): Readonly<Record<string, string>> =>
+        machines === 1
+          ? {}
+          : { VERBENA_SHMEM_NODE: `machine-${rank % 2}`, VERBENA_SHMEM_REDIS: redis.url };
+      try {
+        const ends = await new ShmemJob('shmem-deaths.js', 5, environment, [`${gap}`]).ends;
+        ends.forEach(({ code, signal, errors, lines }, pe) => {
+          if (pe === 1 || pe === 2) return assert.is(signal, 'SIGKILL');
+          assert.is(code, 0, `PE ${pe}: ${errors}`);
+          assert.equal(lines, ends[0]!.lines, `PE ${pe}`);
+          assert.match(lines[0]!, /^teams of (?:4,)*3: sum 7$/);
+        });
+      } finally {
+        redis.close();
+      }
+    });
+  }
+}
+
 test.run();

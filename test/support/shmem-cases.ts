@@ -177,8 +177,77 @@ async function collectives(shmem: Shmem): Promise<void> {
   await world.collect(dest, source.subarray(0, myPe + 1));
   const parts = all(nPes).flatMap((pe) => all(pe + 1).map((index) => 10 * pe + index));
   assert.equal([...dest.subarray(0, parts.length)], parts);
+  // Elements behind those of the source stay.
+  dest.fill(-1);
+  await shmem.syncAll();
+  await world.broadcast(dest, source.subarray(0, 2), 1);
+  assert.equal([...dest.subarray(0, 4)], [10, 11, -1, -1]);
+  await stepsKept(shmem, dest, source);
   await shmem.free(dest);
   await shmem.free(source);
+}
+
+/** One PE calls with wrong arguments, then with right ones: the others do not notice. */
+async function stepsKept(shmem: Shmem, dest: Int32Array, source: Int32Array): Promise<void> {
+  const { myPe, nPes, world } = shmem;
+  const not = (value: unknown): never => value as never;
+  const wrong: (() => Promise<unknown>)[] = [
+    () => world.sumReduce(dest, not(new Float64Array(1))),
+    () => world.broadcast(dest, new Int32Array(1), 0),
+    () => world.collect(dest, new Int32Array(1)),
+    () => world.splitStrided(0, 0, 2),
+    () => world.split2d(0),
+    () => shmem.free(not(null)),
+    () => shmem.free(dest.subarray(1)),
+    () => shmem.realloc(not(new Uint8Array(1)), 8),
+    () => shmem.array(not(DataView), 8),
+    () => world.sync({ timeout: -1 }),
+  ];
+  for (const call of myPe === 1 ? wrong : []) {
+    const error = await call().catch((caught: unknown) => caught);
+    assert.is((error as Error | undefined)?.name, 'MisuseError', `${call}`);
+  }
+  // The elements of all are too many for one PE only.
+  const few = myPe === 1 ? dest.subarray(0, 1) : dest;
+  const result = await world.collect(few, source).catch((error: Error) => error.message);
+  assert.match(String(result), myPe === 1 ? /^dest: must have at least/ : /^undefined$/);
+  source.fill(1);
+  await world.sumReduce(source, source, { timeout: 20_000 });
+  assert.is(source[0], nPes);
+}
+
+/** All get the team of all, also if some PEs come late, and the teams that it leaves are apart. */
+async function survivors(shmem: Shmem): Promise<void> {
+  const { myPe, nPes, world } = shmem;
+  const sums = await shmem.array(Int32Array, 1);
+  // Teams of other numbers in each PE: the new one has a number that is free in all.
+  const pairs = await world.splitStrided(0, 1, 2);
+  const own = await pairs?.survivors({ timeout: 20_000 });
+  for (let turn = 1; turn <= 5; turn++) {
+    if (myPe === turn % nPes) await new Promise((resolve) => setTimeout(resolve, 5));
+    const team = await world.survivors({ timeout: 20_000 });
+    assert.equal([team.myPe, team.nPes], [myPe, nPes]);
+    sums[0] = myPe;
+    await team.sumReduce(sums, sums);
+    assert.is(sums[0], (nPes * (nPes - 1)) / 2);
+    const next = await team.survivors();
+    await next.sync();
+    await next.destroy();
+    await team.destroy();
+  }
+  await own?.sync();
+  await own?.destroy();
+  await pairs?.destroy();
+  // A call that ends by its timeout goes on with the next one.
+  if (myPe === 0) {
+    const late = await world.survivors({ timeout: 1 }).catch((error: Error) => error.message);
+    assert.match(String(late), /^survivors: not within 1 ms.*ETIMEDOUT/);
+  }
+  await shmem.barrierAll();
+  const team = await world.survivors({ timeout: 20_000 });
+  await team.sync({ timeout: 20_000 });
+  await team.destroy();
+  await shmem.free(sums);
 }
 
 async function allToAll(shmem: Shmem): Promise<void> {
@@ -297,6 +366,14 @@ async function teams(shmem: Shmem): Promise<void> {
   sums[0] = 1;
   await y.sumReduce(sums, sums);
   assert.is(sums[0], y.nPes);
+  // 9.4.6: an xrange above the size of the team is that size.
+  const wide = await world.split2d(nPes + 5);
+  assert.equal([wide.x.nPes, wide.x.myPe, wide.y.nPes], [nPes, myPe, 1]);
+  await wide.x.destroy();
+  await wide.y.destroy();
+  const last = await world.splitStrided(nPes - 1, 0, 1);
+  assert.is(last?.nPes, myPe === nPes - 1 ? 1 : undefined);
+  await last?.destroy();
   for (let turn = 0; turn < 3; turn++) {
     const team = await world.splitStrided(nPes - 1, -1, nPes);
     assert.is(team!.myPe, nPes - 1 - myPe);
@@ -394,6 +471,7 @@ export const SHMEM_CASES: Readonly<Record<string, Case>> = {
   },
   '9.3: symmetric memory is allocated, resized and aligned': memory,
   '9.4: teams are split, translated and destroyed': teams,
+  'the survivors of no failure are all PEs': survivors,
   '9.6.1: puts and gets of every type': putsAndGets,
   '9.6.2: a put changes only its elements': parts,
   '9.6.4: strided puts and gets': strided,

@@ -13,6 +13,7 @@ export interface PeEnd {
 
 /** Literal URLs: a run of all tests starts their bundles (bundle-tests.ts). */
 const PROGRAMS = {
+  'shmem-deaths.js': new URL('./shmem-deaths.js', import.meta.url),
   'shmem-load.js': new URL('./shmem-load.js', import.meta.url),
   'shmem-pe.js': new URL('./shmem-pe.js', import.meta.url),
   'shmem-survivor.js': new URL('./shmem-survivor.js', import.meta.url),
@@ -29,11 +30,12 @@ export class ShmemJob {
     file: keyof typeof PROGRAMS,
     size: number,
     environment: (rank: number) => Readonly<Record<string, string>> = () => ({}),
+    args: readonly string[] = [],
   ) {
     const path = fileURLToPath(PROGRAMS[file]);
     const job = `test-${process.pid}-${++jobs}`;
     this.children = Array.from({ length: size }, (_, rank) =>
-      spawn(process.execPath, [path], {
+      spawn(process.execPath, [path, ...args], {
         stdio: ['ignore', 'pipe', 'pipe'],
         env: {
           ...process.env,

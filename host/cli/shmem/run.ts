@@ -8,6 +8,7 @@ import { deviceDirectory } from '../../device/sharing/device-directory.js';
 import { removeDeadFiles } from '../../device/sharing/device-file.js';
 import { RefusalError } from '../../errors/errors.js';
 import { loadPosix } from '../../link/posix.js';
+import { exitStatus } from '../../shmem/ended-pes.js';
 
 export interface ShmemRunOptions {
   /** Number of PEs; default 1. */
@@ -21,6 +22,9 @@ const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 /** Shells count a signal's exit code so. */
 const SIGNAL_CODE = 128;
 
+/** A PE that is still there so long after SIGTERM gets SIGKILL. */
+const TERM_MILLIS = 1000;
+
 /** Programs that node runs; others are started as they are. */
 const SCRIPT = /\.[cm]?[jt]s$/;
 
@@ -33,7 +37,8 @@ interface Ended {
 
 /**
  * Starts `n` processes of the program, reports each that fails, and waits for all: the others go
- * on. The result is the exit code: 0 if each PE returned 0.
+ * on. The result is the exit code: 0 if each PE returned 0. A PE that calls `globalExit` ends all,
+ * and its status is the exit code.
  */
 export async function shmemRun(
   program: string,
@@ -70,8 +75,14 @@ export async function shmemRun(
     children.forEach((one) => one.kill(signal));
   };
   for (const signal of FORWARDED) process.on(signal, forward);
+  let status: number | undefined;
+  const late: NodeJS.Timeout[] = [];
   const ended = (end: Ended): void => {
-    if (end.code !== 0 && !interrupted) report(end);
+    if (end.code !== 0 && !interrupted && status === undefined) report(end);
+    if (status === undefined && (status = exitStatus(endedPes)) !== undefined) {
+      children.forEach((one) => one.kill('SIGTERM'));
+      late.push(setTimeout(() => children.forEach((one) => one.kill('SIGKILL')), TERM_MILLIS));
+    }
     // PEs that wait in init for this one end their wait (host/shmem/ended-pes.ts).
     appendFileSync(endedPes, `${end.rank}\n`);
   };
@@ -83,8 +94,9 @@ export async function shmemRun(
     // If all were killed, no PE has removed their device.
     if (bad) await removeDevices();
     if (interrupted) return SIGNAL_CODE + constants.signals[interrupted];
-    return bad ? (bad.code ?? 1) : 0;
+    return status ?? (bad ? (bad.code ?? 1) : 0);
   } finally {
+    late.forEach(clearTimeout);
     for (const signal of FORWARDED) process.off(signal, forward);
     rmSync(folder, { recursive: true, force: true });
   }
