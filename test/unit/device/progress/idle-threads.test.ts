@@ -36,7 +36,8 @@ async function collected(): Promise<number> {
 }
 
 test('100 devices, one after the other, leave neither mappings nor threads', async () => {
-  await openAndClose(2 ** 23, 64);
+  // V8's own heap grows at first.
+  for (let count = 0; count < 100; count++) await openAndClose(2 ** 23, 64);
   const [before, running] = [await collected(), threads()];
   for (let count = 0; count < 100; count++) await openAndClose(2 ** 23, 64);
   const after = await collected();
