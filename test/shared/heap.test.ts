@@ -380,6 +380,33 @@ test('a process that leaves a heap frees what it held, and the others go on', as
   }
 });
 
+test('processes that leave a heap at the same time end its key and free its memory', async () => {
+  const { name, context } = await openShared();
+  const members = await Promise.all([1, 2, 3].map(() => joinDomain(name)));
+  const { arena, engine } = context.device;
+  try {
+    const free = arena.userHeap.bytesFree;
+    for (let round = 0; round < 40; round++) {
+      const all = <Result>(work: (member: Member) => Promise<Result>): Promise<Result[]> =>
+        Promise.all(members.map(work));
+      const keys = await all((member) =>
+        member.run(({ kept }) => {
+          const heap = kept.pd.heap({ reserve: 4 * 2 ** 20 });
+          for (let count = 0; count < 200; count++) heap.malloc(4096);
+          return heap.key;
+        }),
+      );
+      await all((member) => member.run(({ kept }) => kept.pd.heap().close()));
+      assert.is(new Set(keys).size, 1);
+      assert.is(arena.exports.mrNote(engine.context, keys[0]!), 0, `key of round ${round}`);
+      assert.is(arena.userHeap.bytesFree, free, `memory after round ${round}`);
+    }
+  } finally {
+    for (const member of members) await member.close();
+    await context.close();
+  }
+});
+
 test('a heap in which a region lies is not closed, nor is its domain', async () => {
   await using context = await openDevice({ port: 0 });
   const [pd, other] = [context.allocPd(), context.allocPd()];

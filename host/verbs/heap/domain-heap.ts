@@ -214,27 +214,33 @@ export class DomainHeap {
     const allocation = allocations.find(this.address, 1);
     if (allocation) allocations.remove(allocation);
     const { arena, engine } = device;
-    const errno = device.locked(() => this.#killKey());
+    // Before the tables: their lock comes before that of a heap, never after it.
+    this.#slabs.leave();
+    const errno = device.locked(() => this.#leave());
     const isReleased =
       errno === Errno.OK
         ? awaitRelease(() => arena.exports.mrReleased(engine.context, this.key))
         : errno === Errno.EINVAL;
     // Otherwise it stays until the device is closed: a window is bound, or a thread still copies.
     if (isReleased) arena.userHeap.free(this.#place.address);
-    if (errno !== undefined) return;
-    this.#slabs.leave();
-    if (arena.userHeap instanceof SharedHeap) arena.userHeap.free(this.#place.address);
   }
 
-  /** With the lock of the tables. An Errno; undefined: another process has the heap open. */
-  #killKey(): number | undefined {
+  /**
+   * With the lock of the tables, so that of processes that leave at the same time one is the last:
+   * it kills the key, the others give up their hold. An Errno of the kill; undefined: another
+   * process has the heap open.
+   */
+  #leave(): number | undefined {
     const { device } = this.#context;
     const { arena, engine } = device;
     const { address, key } = this.#place;
     const { userHeap } = arena;
     if (device.share) return undefined;
     if (userHeap instanceof SharedHeap) {
-      if (isHeldBesides(arena, address, device.slot)) return undefined;
+      if (isHeldBesides(arena, address, device.slot)) {
+        userHeap.free(address);
+        return undefined;
+      }
     } else if (device.threads.any && isLiveDomain(this.#pd)) return undefined;
     return retryChange(() => arena.exports.killMr(engine.context, key));
   }
