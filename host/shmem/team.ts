@@ -117,6 +117,7 @@ export class ShmemTeam {
       const { operation, limits, timeout } = collective;
       await world.until(operation, arrived, limits, this.#ranks, timeout);
     }
+    return world.afterEvents();
   }
 
   /**
@@ -138,6 +139,7 @@ export class ShmemTeam {
     }
     // The last PE wakes those that sleep.
     for (const rank of this.#ranks) this.#world.wake(rank);
+    return this.#world.afterEvents();
   }
 
   /** `shmem_broadcast`: `source` of the PE `root` goes to `dest` of all. */

@@ -1,5 +1,6 @@
 /** State that all calls of a PE share: the memory of all PEs, waits, and the failed PEs. */
 import { availableParallelism } from 'node:os';
+import { nextTurn } from '../link/next-turn.js';
 import { loadPosix } from '../link/posix.js';
 import { checkWait, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -18,6 +19,8 @@ const SPINS_CROWDED = 20;
 const YIELDS = 40;
 /** How often a wait looks whose word a PE of another machine may write. */
 const REMOTE_LOOK_MILLIS = 1;
+/** Collectives that never sleep let timers and signals of the program wait no longer. */
+const EVENTS_MILLIS = 10;
 
 export interface WorldOptions {
   readonly rank: number;
@@ -55,6 +58,7 @@ export class World {
   readonly #isAlone: boolean;
   readonly #yield: () => void;
   readonly #spins: number;
+  #eventsMillis = 0;
 
   private constructor(options: WorldOptions, yieldProcessor: () => void) {
     const { rank, size, node, local, remote, onFailure } = options;
@@ -131,6 +135,14 @@ export class World {
     if (!this.isEnding) this.#onFailure(rank);
   }
 
+  /** After an operation that did not sleep: a turn of the event loop, if there was none lately. */
+  async afterEvents(): Promise<void> {
+    const now = performance.now();
+    if (now - this.#eventsMillis < EVENTS_MILLIS) return;
+    this.#eventsMillis = now;
+    await new Promise<void>(nextTurn);
+  }
+
   /**
    * Resolves when `test` is true: looks for some microseconds, then sleeps between wake-ups.
    * `members`: rejects with RefusalError ECONNRESET if one of these PEs fails. `timeout`: of the
@@ -145,16 +157,18 @@ export class World {
   ): Promise<void> {
     this.checkOpen();
     if (limits !== undefined) checkWait(what, limits);
-    for (let turn = 0; turn < this.#spins; turn++) if (test()) return;
+    for (let turn = 0; turn < this.#spins; turn++) if (test()) return this.afterEvents();
     for (let turn = 0; turn < YIELDS; turn++) {
       this.#yield();
-      if (test()) return;
+      if (test()) return this.afterEvents();
     }
     let doneMillis = 0;
     const look = (): boolean => {
       if (test()) return true;
       const failed = this.findFailed();
       const dead = members.find((rank) => failed.has(rank));
+      // A PE may have written its last word between the test and its death.
+      if (dead !== undefined && test()) return true;
       if (dead === undefined) {
         const done = members.find((rank) => this.isDone(rank));
         if (done === undefined) return false;
