@@ -107,14 +107,7 @@ export class ArenaMemory {
     config.heapEnd = end;
     const arena = sharedAddress + ARENA_OFFSET_SIZE;
     const heapStart = arena + exports.arenaBytes(configAddress);
-    if (heapStart >= end) {
-      const need = heapStart - sharedAddress;
-      throw new RefusalError(
-        'ENOMEM',
-        `memoryBytes: ${end - sharedAddress} is less than the device's tables need; ` +
-          `raise it above ${need} bytes`,
-      );
-    }
+    checkTables(end - sharedAddress, heapStart - sharedAddress);
     if (commit) {
       commit(sharedAddress, heapStart - sharedAddress);
       exports.arenaInit(arena, configAddress);
@@ -142,13 +135,7 @@ export class ArenaMemory {
     config.localEndpointsMax = localEndpoints(options.contextsMax, options.memoryBytes);
     config.localMessagesMax = localMessages(options.contextsMax, options.memoryBytes);
     const end = ARENA_ADDRESS + exports.arenaBytes(1024);
-    if (end >= memory.bytes.length) {
-      throw new RefusalError(
-        'ENOMEM',
-        `memoryBytes: ${options.memoryBytes} is less than the device's tables need; ` +
-          `raise it above ${end} bytes`,
-      );
-    }
+    checkTables(options.memoryBytes, end);
     exports.arenaInit(ARENA_ADDRESS, 1024);
     const heap = new Heap(memory.bytes, end, memory.bytes.length);
     const arena = new ArenaMemory(memory, exports, ARENA_ADDRESS, heap);
@@ -213,4 +200,11 @@ function allocate(options: ArenaOptions): EngineMemory {
       { cause: error },
     );
   }
+}
+
+/** The tables and at least a byte of the heap are in the memory. Throws RefusalError ENOMEM. */
+function checkTables(memoryBytes: number, need: number): void {
+  if (need < memoryBytes) return;
+  const text = `memoryBytes: ${memoryBytes} is less than the device's tables need`;
+  throw new RefusalError('ENOMEM', `${text}; raise it above ${need} bytes`);
 }

@@ -212,6 +212,7 @@ export class Posix {
   readonly #prctl: (...words: number[]) => number;
   readonly #sysconf: (name: number) => number;
   readonly #schedYield: () => number;
+  readonly #memmove: (target: Uint8Array, source: Uint8Array, length: number) => number;
   readonly #syscall: (...words: number[]) => number;
   readonly #names: ReadonlyMap<number, string>;
   /** Where what was signalled is read to. */
@@ -255,6 +256,7 @@ export class Posix {
     this.#geteuid = libc.func('uint32_t geteuid()');
     this.#sysconf = libc.func('int64_t sysconf(int)');
     this.#schedYield = libc.func('int sched_yield()');
+    this.#memmove = libc.func('int64_t memmove(void *, const void *, uint64_t)');
     const words = Array.from({ length: 6 }, () => 'uint64_t').join(', ');
     this.#syscall = libc.func(`int64_t syscall(int64_t, ${words})`);
     this.#prctl = libc.func('int prctl(int, uint64_t, uint64_t, uint64_t, uint64_t)');
@@ -621,6 +623,11 @@ export class Posix {
     return lock.readInt16LE(0) !== F_UNLCK;
   }
 
+  /** All bytes of `source` to the beginning of `target`, which has room; they may overlap. */
+  moveMemory(target: Uint8Array, source: Uint8Array): void {
+    this.#memmove(target, source, source.length);
+  }
+
   /** Effective user of this process. */
   get effectiveUser(): number {
     return this.#geteuid();
@@ -700,6 +707,7 @@ export type PosixResult =
   | { readonly posix?: never; readonly reason: string };
 
 let loaded: Promise<PosixResult> | undefined;
+let found: Posix | undefined;
 
 /** Loads koffi, or node:ffi without it, the first time. Never rejects. */
 export function loadPosix(): Promise<PosixResult> {
@@ -713,5 +721,12 @@ async function load(): Promise<PosixResult> {
   if ('Deno' in globalThis) return { reason: 'not for Deno' };
   if (endianness() !== 'LE') return { reason: `not for ${process.arch}` };
   const { calls, reason } = await loadNativeCalls();
-  return calls ? { posix: new Posix(calls) } : { reason };
+  if (!calls) return { reason };
+  found = new Posix(calls);
+  return { posix: found };
+}
+
+/** The system calls, if `loadPosix` has found them. */
+export function loadedPosix(): Posix | undefined {
+  return found;
 }

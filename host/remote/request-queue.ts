@@ -9,6 +9,7 @@
 import { AccessFlag, SendFlag, WcStatus } from '#build/abi.js';
 import { Fifo } from '../base/fifo.js';
 import { MisuseError } from '../errors/errors.js';
+import { copyBytes } from '../link/copy-bytes.js';
 import { lostAddress } from '../link/interface.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
@@ -351,9 +352,8 @@ export class RequestQueue {
     }
     if (!this.#stage(draft, index, length)) return false;
     if (isSource) {
-      const whole = cut === 0 && length === bytes.length;
-      const piece = whole ? bytes : bytes.subarray(cut, cut + length);
-      this.#memory.set(piece, this.#stagedAt[index]! >>> 0);
+      const piece = length === bytes.length ? bytes : bytes.subarray(cut, cut + length);
+      copyBytes(this.#memory, piece, this.#stagedAt[index]! >>> 0);
     }
     return true;
   }
@@ -436,7 +436,7 @@ export class RequestQueue {
       if (opcode === RDMA_READ && isStaged) {
         if (!operation.bytes) operation.answer = this.#memory.slice(staged, staged + length);
         else if (operation.bytes.length < at + length) operation.fail(shrunkError(operation));
-        else operation.bytes.set(this.#memory.subarray(staged, staged + length), at);
+        else copyBytes(operation.bytes, this.#memory.subarray(staged, staged + length), at);
       }
       if (at + length >= operation.length) operation.done(operation.answer);
     }
@@ -452,8 +452,7 @@ export class RequestQueue {
   }
 
   #wordAt(address: number): bigint {
-    const view = new DataView(this.#memory.buffer, address, WORD);
-    return view.getBigUint64(0, true);
+    return new DataView(this.#memory.buffer, address, WORD).getBigUint64(0, true);
   }
 
   /** Those before it are done; it failed, and nothing behind it is executed. */

@@ -143,7 +143,7 @@ test('signalling that never answers fails in time, with its name', async (world)
   const silent = await Site.open({ post: () => {} });
   const tab = await world.browser.open(silent.url(PAGE));
   const { said, millis } = await connectError(tab, '/silence', 500);
-  assert.match(said, /^ETIMEDOUT: connect: no peer answered through \/silence in 0.5 s/);
+  assert.match(said, /^ETIMEDOUT: connect: no peer answered through \/silence within 0.5 s/);
   assert.ok(millis < 9000, 'not the 10 s of a link without a limit of its own');
   const room = await tab.run(async (verbena, state: TabState) => {
     state.link = new verbena.DataChannelLink();

@@ -387,7 +387,7 @@ async function exchange(
   const seconds = timeoutMillis / 1000;
   const timeout = new LinkError(
     'ETIMEDOUT',
-    `connect: no peer answered through ${by.name} in ${seconds} s; check that it is open`,
+    `connect: no peer answered through ${by.name} within ${seconds} s; check that it is open`,
   );
   const timer = setTimeout(() => limit.abort(timeout), timerMillis(timeoutMillis));
   try {

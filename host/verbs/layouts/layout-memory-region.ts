@@ -205,7 +205,7 @@ export class LayoutMemoryRegion {
     if (!awaitRelease(() => (this.#reclaim() <= 1 ? 1 : 0))) {
       throw new RefusalError(
         'EBUSY',
-        `${verb}: the layout is set; another thread is still using the previous one; call dereg`,
+        `${verb}: the layout is set; another thread is still using the old one; call dereg`,
       );
     }
   }
