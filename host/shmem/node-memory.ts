@@ -20,10 +20,17 @@ const PeLayout = layoutOf(
     /** Of the device. */
     slot: 'i32',
     incarnation: 'u32',
+    /** Its waits for words that other PEs write. */
+    watching: 'u32',
   },
   16,
 );
-const { state: STATE, slot: SLOT, incarnation: INCARNATION } = indicesOf(PeLayout);
+const {
+  state: STATE,
+  slot: SLOT,
+  incarnation: INCARNATION,
+  watching: WATCHING,
+} = indicesOf(PeLayout);
 /** Processes of a device. */
 export const LOCAL_PES_MAX = 256;
 /** Tables, and memory of queues, beside the symmetric memory. */
@@ -122,6 +129,11 @@ export class NodeMemory {
   slot(index: number): number {
     const slot = Atomics.load(this.words, this.#word(index, SLOT));
     return slot >= 0 && slot < this.#contextsMax ? slot : 0;
+  }
+
+  /** Index of the word that counts the waits of a PE for words that others write. */
+  watchingWord(index: number): number {
+    return this.#word(index, WATCHING);
   }
 
   /** Has the process of that PE ended without `finalize`? */

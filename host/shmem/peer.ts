@@ -1,4 +1,5 @@
 /** The memory of a PE, as another one reaches it: by loads and stores, or RDMA (remote-peer.ts). */
+import { copyBytes } from '../link/copy-bytes.js';
 import type { AtomicArray } from './symmetric.js';
 
 /** An atomic operation on a word; the result is the value before it. */
@@ -45,11 +46,11 @@ export class LocalPeer implements Peer {
   }
 
   put(offset: number, source: Uint8Array): void {
-    this.#bytes.set(source, offset);
+    copyBytes(this.#bytes, source, offset);
   }
 
   get(offset: number, target: Uint8Array): void {
-    target.set(this.#bytes.subarray(offset, offset + target.length));
+    copyBytes(target, this.#bytes.subarray(offset, offset + target.length), 0);
   }
 
   atomic(like: AtomicArray, offset: number, operation: Atomic, value: Word): Word {

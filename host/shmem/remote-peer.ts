@@ -5,6 +5,7 @@
  */
 import { AccessFlag, Mtu, QpState, SendFlag, WcStatusName, WrOpcode } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
+import { copyBytes } from '../link/copy-bytes.js';
 import { Gid } from '../link/endpoint.js';
 import type { CompletionQueue } from '../verbs/queues/completion-queue.js';
 import type { Context } from '../verbs/context.js';
@@ -92,7 +93,7 @@ export class RemotePeer implements Peer {
     for (let start = 0; start < source.length;) {
       const length = Math.min(source.length - start, SCRATCH_BYTES / 4);
       const at = this.#place(length);
-      this.#scratch.buffer.set(source.subarray(start, start + length), at);
+      copyBytes(this.#scratch.buffer, source.subarray(start, start + length), at);
       this.#post(WrOpcode.RDMA_WRITE, offset + start, at, length);
       start += length;
     }
@@ -104,7 +105,7 @@ export class RemotePeer implements Peer {
       const at = this.#place(length);
       this.#post(WrOpcode.RDMA_READ, offset + start, at, length);
       this.quiet();
-      target.set(this.#scratch.buffer.subarray(at, at + length), start);
+      copyBytes(target, this.#scratch.buffer.subarray(at, at + length), start);
       start += length;
     }
   }

@@ -6,6 +6,7 @@ import { cpus } from 'node:os';
 import type { WaitLimits } from '../base/wait-limits.js';
 import { checkWhole, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { copyBytes } from '../link/copy-bytes.js';
 import { Collective } from './collective.js';
 import { reportExit } from './ended-pes.js';
 import { Atomic, type Peer, type Word } from './peer.js';
@@ -230,7 +231,7 @@ export class Shmem {
     if (base === undefined) this.#peer(pe).put(offset, bytesOf(source));
     else {
       this.#store(base + offset, source);
-      this.#world.wake(pe);
+      this.#world.wakeWatcher(pe);
     }
   }
 
@@ -254,7 +255,7 @@ export class Shmem {
     }
     const all = this.#views.get(dest.constructor)!;
     all[(base + offset) / dest.BYTES_PER_ELEMENT] = value as never;
-    this.#world.wake(pe);
+    this.#world.wakeWatcher(pe);
   }
 
   /** `shmem_get`: elements of the symmetric `source` of a PE go to `dest`, any memory. */
@@ -303,7 +304,7 @@ export class Shmem {
       if (there) there[index * dst] = value as never;
       else this.p(dest.subarray(index * dst, index * dst + 1) as Elements, value, pe);
     }
-    this.#world.wake(pe);
+    this.#world.wakeWatcher(pe);
   }
 
   /** `shmem_iget`. */
@@ -348,7 +349,7 @@ export class Shmem {
     this.put(dest, source, pe);
     const change = operation === ShmemSignal.SET ? Atomic.SET : Atomic.ADD;
     this.#peer(pe).atomic(signal, offset, change, value);
-    this.#world.wake(pe);
+    this.#world.wakeWatcher(pe);
   }
 
   /** `shmem_signal_fetch`: the signal of this PE. */
@@ -400,7 +401,7 @@ export class Shmem {
     checkElement('condition', dest, condition);
     checkElement('value', dest, value);
     const before = this.#peer(pe).compareSwap(dest, offset, condition as Word, value as Word);
-    this.#world.wake(pe);
+    this.#world.wakeWatcher(pe);
     return before as Element<Words>;
   }
 
@@ -535,7 +536,7 @@ export class Shmem {
   ): Promise<void> {
     this.#checkWait('ivars', ivars, cmp, value);
     const look = (): boolean => compareAll(ivars, cmp, value as Word);
-    return this.#world.until('waitUntilAll', look, limits);
+    return this.#world.untilWritten('waitUntilAll', look, limits);
   }
 
   /**
@@ -554,7 +555,7 @@ export class Shmem {
       found = compareAny(ivars, cmp, value as Word);
       return found >= 0 || ivars.length === 0;
     };
-    await this.#world.until('waitUntilAny', look, limits);
+    await this.#world.untilWritten('waitUntilAny', look, limits);
     return found;
   }
 
@@ -563,7 +564,7 @@ export class Shmem {
    * has failed is taken over. Rejects with RefusalError ETIMEDOUT; the reason of the signal.
    */
   async setLock(lock: BigInt64Array, limits?: WaitLimits): Promise<void> {
-    await this.#world.until('setLock', () => this.testLock(lock), limits);
+    await this.#world.untilWritten('setLock', () => this.testLock(lock), limits);
   }
 
   /** `shmem_test_lock`: true if this PE has the lock now. */
@@ -584,7 +585,7 @@ export class Shmem {
     if (this.#swapLock(lock, own, 0n) !== own) {
       throw new MisuseError('lock', 'is not held by this PE; call setLock first');
     }
-    for (let pe = 0; pe < this.nPes; pe++) this.#world.wake(pe);
+    for (let pe = 0; pe < this.nPes; pe++) this.#world.wakeWatcher(pe);
   }
 
   /** `shmem_info_get_name`, and `shmem_info_get_version`. */
@@ -597,7 +598,7 @@ export class Shmem {
     const { length, BYTES_PER_ELEMENT: width } = source;
     const all =
       length <= FEW_ELEMENTS && address % width === 0 && this.#views.get(source.constructor);
-    if (!all) return this.#bytes.set(bytesOf(source), address);
+    if (!all) return copyBytes(this.#bytes, bytesOf(source), address);
     const first = address / width;
     for (let index = 0; index < length; index++) all[first + index] = source[index] as never;
   }
@@ -611,7 +612,7 @@ export class Shmem {
     const offset = this.#atomicOffset(words, 'dest');
     checkElement('value', words, value);
     const before = this.#peer(pe).atomic(words, offset, operation, value as Word);
-    this.#world.wake(pe);
+    this.#world.wakeWatcher(pe);
     return before as Element<Words>;
   }
 
@@ -620,7 +621,7 @@ export class Shmem {
     checkLock(lock);
     const offset = this.#atomicOffset(lock, 'lock');
     const before = this.#peer(0).compareSwap(lock, offset, condition, value);
-    this.#world.wake(0);
+    this.#world.wakeWatcher(0);
     return before as bigint;
   }
 
@@ -656,7 +657,7 @@ export class Shmem {
   ): Promise<void> {
     this.#checkWait('ivar', ivar, cmp, value, 1);
     const look = (): boolean => compare(load(ivar), cmp, value as Word);
-    return this.#world.until(operation, look, limits);
+    return this.#world.untilWritten(operation, look, limits);
   }
 
   #peer(pe: number): Peer {

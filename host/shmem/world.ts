@@ -54,6 +54,8 @@ export class World {
   readonly #indexOf = new Map<number, number>();
   /** Of each PE of this machine: index of the word that says that it waits; -1: of another one. */
   readonly #waiting: readonly number[];
+  /** The same of the word that counts its waits for words that others write. */
+  readonly #watching: readonly number[];
   readonly #onFailure: (rank: number) => void;
   readonly #isAlone: boolean;
   readonly #yield: () => void;
@@ -75,6 +77,10 @@ export class World {
     this.#waiting = Array.from({ length: size }, (_, one) => {
       const index = this.#indexOf.get(one);
       return index === undefined ? -1 : waits.waitingWord(node.slot(index));
+    });
+    this.#watching = Array.from({ length: size }, (_, one) => {
+      const index = this.#indexOf.get(one);
+      return index === undefined ? -1 : node.watchingWord(index);
     });
     const { buffer } = node.words;
     const words = wordsOf(buffer);
@@ -99,7 +105,17 @@ export class World {
     if (this.isClosed) throw new MisuseError('shmem', 'is finalized; a process has one job');
   }
 
-  /** A word of the symmetric memory of a PE was written: its waits look again. */
+  /**
+   * A program's word in the memory of a PE was written: waits for words look again. Those of
+   * collectives sleep on: a PE that puts much to one that waits for it in a barrier would wake that
+   * one each time, and lose half of its own speed to it.
+   */
+  wakeWatcher(rank: number): void {
+    const at = this.#watching[rank]!;
+    if (at >= 0 && Atomics.load(this.node.words, at) !== 0) this.wake(rank);
+  }
+
+  /** All waits of a PE look again. */
   wake(rank: number): void {
     const at = this.#waiting[rank]!;
     if (at < 0 || Atomics.load(this.node.words, at) === 0) return;
@@ -135,12 +151,24 @@ export class World {
     if (!this.isEnding) this.#onFailure(rank);
   }
 
-  /** After an operation that did not sleep: a turn of the event loop, if there was none lately. */
+  /** After an operation that did not sleep: the event loop makes a turn, if not lately. */
   async afterEvents(): Promise<void> {
     const now = performance.now();
     if (now - this.#eventsMillis < EVENTS_MILLIS) return;
     this.#eventsMillis = now;
     await new Promise<void>(nextTurn);
+  }
+
+  /** As `until`; `test` looks at words that other PEs write. */
+  async untilWritten(what: string, test: () => boolean, limits?: WaitLimits): Promise<void> {
+    const { words } = this.node;
+    const watching = this.#watching[this.rank]!;
+    Atomics.add(words, watching, 1);
+    try {
+      await this.until(what, test, limits);
+    } finally {
+      Atomics.sub(words, watching, 1);
+    }
   }
 
   /**

@@ -51,6 +51,37 @@ async function parts(shmem: Shmem): Promise<void> {
   await shmem.free(dest);
 }
 
+/** A wait looks by itself every 20 ms: a quarter of the puts would be seen after 5 ms or less. */
+const WAKES = 40;
+const WOKEN_MILLIS = 3;
+
+async function wakes(shmem: Shmem): Promise<void> {
+  const flags = await shmem.array(BigInt64Array, 2);
+  const sent = await shmem.array(Float64Array, 1);
+  const now = (): number => performance.timeOrigin + performance.now();
+  const [flag, answer] = [flags.subarray(0, 1), flags.subarray(1)];
+  const delays: number[] = [];
+  for (let turn = 1n; turn <= WAKES && shmem.myPe < 2; turn++) {
+    if (shmem.myPe === 0) {
+      await shmem.waitUntil(flag, ShmemCmp.EQ, turn);
+      delays.push(now() - sent[0]!);
+      shmem.put(answer, BigInt64Array.of(turn), 1);
+    } else {
+      await new Promise((resolve) => setTimeout(resolve, 7 + (Number(turn) % 11)));
+      shmem.put(sent, Float64Array.of(now()), 0);
+      shmem.fence();
+      shmem.put(flag, BigInt64Array.of(turn), 0);
+      await shmem.waitUntil(answer, ShmemCmp.EQ, turn);
+    }
+  }
+  delays.sort((a, b) => a - b);
+  const quarter = delays[delays.length >> 2] ?? 0;
+  assert.ok(quarter < WOKEN_MILLIS, `a quarter of the puts are seen after ${quarter} ms`);
+  await shmem.barrierAll();
+  await shmem.free(sent);
+  await shmem.free(flags);
+}
+
 async function atomicsOf(shmem: Shmem, is64: boolean): Promise<void> {
   const { myPe, nPes } = shmem;
   const type = (is64 ? BigInt64Array : Int32Array) as unknown as typeof Int32Array;
@@ -493,6 +524,7 @@ export const SHMEM_CASES: Readonly<Record<string, Case>> = {
     await shmem.free(turns);
   },
   '9.10: waits and tests': waits,
+  '9.10: a put wakes a wait, before that one looks by itself': wakes,
   '9.11: fence and quiet order puts': order,
   '9.12: locks': locks,
 };
