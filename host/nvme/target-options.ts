@@ -39,7 +39,8 @@ export interface NvmeTargetOptions {
   readonly queuesMax?: number;
   /**
    * Queues of one source: an IPv4 address, or an IPv6 network of 64 bits. Default: a quarter of
-   * `queuesMax`, and those of one controller at least. 16 of them may be waiting for their Connect.
+   * `queuesMax`, and those of one controller at least. Half of them, and at least 16, may be waiting
+   * for their Connect.
    */
   readonly queuesPerSource?: number;
   /** Commands under way in a queue, at most 1024. Default 128. */

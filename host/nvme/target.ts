@@ -52,8 +52,8 @@ const CONNECT_BYTES = 1024;
 const SET_UP_BYTES = Math.max(CONNECT_BYTES, DHCHAP_BYTES_MAX);
 const CONNECT_MILLIS = 3000;
 /**
- * Queues of one source that are not connected, or not authenticated. A host connects one queue
- * after the other.
+ * Half of the queues of one source, and this number at least, may be not connected, or not
+ * authenticated: a host that connects many volumes at once is no attacker.
  */
 const SILENT_PER_SOURCE = 16;
 /** Connections to a discovery controller are short. */
@@ -283,7 +283,8 @@ export class NvmeTarget {
     }
     const own = this.#queuesOf(request.peer.address);
     const silent = own.filter(({ isReady }) => !isReady).length;
-    if (own.length >= queuesPerSource || silent >= SILENT_PER_SOURCE) {
+    const silentMax = Math.max(SILENT_PER_SOURCE, queuesPerSource / 2);
+    if (own.length >= queuesPerSource || silent >= silentMax) {
       const sentence = `its address has ${own.length} queues, ${silent} of them without a Connect`;
       reject(NvmeRdmaStatus.NO_RESOURCES, sentence);
     }

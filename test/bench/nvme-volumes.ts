@@ -108,6 +108,9 @@ export class NvmeVolumes {
       store: new NvmeRamStore(device, volumesMax * PART_BYTES),
       nqn: NQN,
       delayMicros: nvmeResponseTimes(medium, 7),
+      // All volumes are of one host, with an admin queue and an I/O queue each.
+      queuesMax: 2 * volumesMax,
+      queuesPerSource: 2 * volumesMax,
     });
     return new NvmeVolumes(clock, network, [host, device], target, params);
   }

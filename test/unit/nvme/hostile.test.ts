@@ -131,16 +131,24 @@ function otherHost({ network }: NvmeWorld): Promise<Context> {
   return openDevice({ link, memoryBytes: 2 ** 26 });
 }
 
-test('few queues of one source wait for a Connect, and other sources connect', () =>
+test('half of the queues of one source wait for a Connect, and other sources connect', () =>
   inNvmeWorld({ host: { memoryBytes: 2 ** 28 } }, async (world) => {
-    for (let count = 0; count < 16; count++) await rawQueue(world.host, 0);
+    for (let count = 0; count < 32; count++) await rawQueue(world.host, 0);
     const refused = await rawQueue(world.host, 0).catch((error: Error) => error);
     assert.instance(refused, Error);
-    assert.match(world.events.at(-1)!.reason, 'its address has 16 queues, 16 of them without');
+    assert.match(world.events.at(-1)!.reason, 'its address has 32 queues, 32 of them without');
     const other = await otherHost(world);
     const volume = await connectNvme(TARGET, { nqn: NQN, context: other });
     await volume.close();
     await other.close();
+  }));
+
+test('a host connects as many volumes at once as its address has queues for', () =>
+  inNvmeWorld({ host: { memoryBytes: 2 ** 28 } }, async (world) => {
+    // An admin and an I/O queue each.
+    const volumes = await Promise.all(Array.from({ length: 24 }, () => world.connect()));
+    assert.is(world.target.stats.queues, 48);
+    await Promise.all(volumes.map((volume) => volume.close()));
   }));
 
 test('a source has its share of queues, and leaves others to other sources', () =>
