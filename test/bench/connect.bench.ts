@@ -46,7 +46,7 @@ const TAKEN_MILLIS = 5000;
 const DEVICE = {
   address: '127.0.0.1',
   queuePairsMax: HELD + 256,
-  memoryBytes: 96 * 2 ** 20,
+  memoryBytes: 128 * 2 ** 20,
   rdAtomicMax: 1,
 };
 const CAP = { maxSendWr: 2, maxRecvWr: 2, maxSendSge: 1, maxRecvSge: 1 };
