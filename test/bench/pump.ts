@@ -17,6 +17,7 @@ import {
 } from '../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../support/pair.js';
 import { Stopwatch } from './harness.js';
+import { allocPageAligned } from './page-aligned.js';
 
 /** Requests per call of `postSend`. */
 const LIST = 64;
@@ -35,7 +36,7 @@ function sideOf(context: Context, bytes: number, qpType: number): Side {
   const pd = context.allocPd();
   const cq = context.createCq(1024);
   const qp = pd.createQp({ qpType, sendCq: cq, recvCq: cq, cap: { maxSendWr: SEND_QUEUE } });
-  const buffer = context.alloc(bytes);
+  const buffer = allocPageAligned(context, bytes);
   const mr = pd.regMr(buffer, ALL_ACCESS);
   return { context, pd, cq, qp, buffer, mr };
 }

@@ -23,6 +23,7 @@ import {
   type WorkCompletion,
 } from '../../host/index.js';
 import { ALL_ACCESS } from '../support/pair.js';
+import { allocPageAligned } from './page-aligned.js';
 import { Partner, endOrphan, partnerTask, tell } from './partner.js';
 
 export type Progress = 'thread' | 'poll' | 'inline';
@@ -128,7 +129,7 @@ export class End {
     this.qps = Array.from({ length: queuePairs }, () =>
       pd.createQp({ sendCq: this.cq, recvCq: this.cq, cap }),
     );
-    this.buffer = context.alloc(bytes);
+    this.buffer = allocPageAligned(context, bytes);
     const part = bytes / regions;
     this.mrs = Array.from({ length: regions }, (_, index) =>
       pd.regMr(this.buffer.subarray(index * part, (index + 1) * part), ALL_ACCESS),
