@@ -427,6 +427,7 @@ export class DomainHeap {
 
   #wordIndex(address: number): number {
     this.#checkOpen();
+    checkWhole('address', address);
     const offset = address - this.address;
     if (!(offset >= 0 && offset <= this.length - 4 && offset % 4 === 0)) {
       throw new MisuseError('address', `${address} must be a multiple of 4 in the heap`);

@@ -37,6 +37,13 @@ test('lengths, addresses and words that are no whole numbers are refused', () =>
       assert.throws(() => heap.share(allocation), /^allocation: /);
       assert.throws(() => heap.adopt(allocation), /^allocation: /);
     }
+    for (const at of [heap.alloc(64), '64', 1n, null, {}]) {
+      assert.throws(
+        () => heap.store(not(at), 1),
+        /^address: must be a whole number .{0,60}$/,
+        typeof at,
+      );
+    }
     assert.throws(() => heap.alloc(64, { common: not('no') }), /^common: must be true or false/);
     assert.throws(() => heap.alloc(64, { alignment: not(64n) }), /^alignment: /);
     heap.store(address, 0xffff_ffff);
