@@ -32,6 +32,7 @@ const SUITES = [
 /** Suites of the system calls: with `node:ffi` in place of koffi, where Node has it. */
 const FFI_SUITES = [
   'unit/link/native-calls',
+  'unit/link/copy-bytes',
   'unit/link/udp/udp-batch',
   'unit/link/udp/send-refusals',
   'unit/pmem/pmem-file',
