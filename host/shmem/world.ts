@@ -161,6 +161,7 @@ export class World {
 
   /** As `until`; `test` looks at words that other PEs write. */
   async untilWritten(what: string, test: () => boolean, limits?: WaitLimits): Promise<void> {
+    this.checkOpen();
     const { words } = this.node;
     const watching = this.#watching[this.rank]!;
     Atomics.add(words, watching, 1);
