@@ -24,7 +24,7 @@ export interface Peer {
   /** `like` says the width and the sign of the word. */
   atomic(like: AtomicArray, offset: number, operation: Atomic, value: Word): Word;
   compareSwap(like: AtomicArray, offset: number, condition: Word, value: Word): Word;
-  /** Returns when all that was written is there. */
+  /** Returns when all that was written is there. Throws once for what a failed PE did not get. */
   quiet(): void;
   /** Finds out whether the PE still answers. */
   look(): void;

@@ -24,6 +24,7 @@ const SCRATCH_BYTES = 2 ** 20;
 const TIMEOUT = 17;
 /** A PE that this one does not write to is probed so often, at a word that is for that. */
 const PROBE_MILLIS = 1000;
+const PROBE_ID = 1n;
 const ACCESS =
   AccessFlag.LOCAL_WRITE |
   AccessFlag.REMOTE_READ |
@@ -52,6 +53,8 @@ export class RemotePeer implements Peer {
   #pending = 0;
   #sentMillis = 0;
   #why: string | undefined;
+  /** Requests have failed since the last `quiet`. */
+  #hasLost = false;
 
   /** `failed` is called once, when the PE does not answer any more. */
   constructor(
@@ -125,16 +128,20 @@ export class RemotePeer implements Peer {
   }
 
   look(): void {
-    if (this.#why !== undefined) return;
     this.#poll();
+    // A probe of a PE that has failed would throw, in a timer of the program.
+    if (this.#why !== undefined) return;
     const now = performance.now();
     if (this.#pending > 0 || now - this.#sentMillis < PROBE_MILLIS) return;
-    this.#post(WrOpcode.RDMA_WRITE, PROBE_OFFSET, 0, 4);
+    this.#post(WrOpcode.RDMA_WRITE, PROBE_OFFSET, 0, 4, PROBE_ID);
   }
 
   quiet(): void {
     while (this.#pending > 0) this.#poll();
     this.#used = 8;
+    if (!this.#hasLost) return;
+    // Once: a program that goes on without that PE writes to others.
+    this.#hasLost = false;
     this.#check();
   }
 
@@ -190,9 +197,10 @@ export class RemotePeer implements Peer {
     return new DataView(buffer, byteOffset, 8).getBigUint64(0, true);
   }
 
-  #post(opcode: number, offset: number, at: number, length: number): void {
+  #post(opcode: number, offset: number, at: number, length: number, wrId = 0n): void {
     const { base, key } = this.#address!;
     this.#send({
+      wrId,
       opcode,
       sgList: [{ addr: this.#scratch.addr + BigInt(at), length, lkey: this.#scratch.lkey }],
       rdma: { remoteAddr: base + offset, rkey: key },
@@ -218,9 +226,11 @@ export class RemotePeer implements Peer {
   }
 
   #poll(): void {
-    for (const { status } of this.#cq.poll(DEPTH)) {
+    for (const { status, wrId } of this.#cq.poll(DEPTH)) {
       this.#pending--;
-      if (status === 0 || this.#why !== undefined) continue;
+      if (status === 0) continue;
+      if (wrId !== PROBE_ID) this.#hasLost = true;
+      if (this.#why !== undefined) continue;
       this.#why = WcStatusName[status] ?? `status ${status}`;
       this.#failed(this.#rank);
     }

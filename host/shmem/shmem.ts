@@ -478,14 +478,17 @@ export class Shmem {
     Atomics.load(this.#world.node.words, 0);
   }
 
-  /** `shmem_quiet`: returns when all puts and atomics of this PE are where they go. */
+  /**
+   * `shmem_quiet`: returns when all puts and atomics of this PE are where they go. Throws
+   * RefusalError ECONNRESET, once for what went to a PE that has failed.
+   */
   quiet(): void {
     this.#world.checkOpen();
     this.#world.quiet();
   }
 
   /** `shmem_barrier_all`: `quiet`, and then all PEs wait for each other. */
-  barrierAll(limits?: WaitLimits): Promise<void> {
+  async barrierAll(limits?: WaitLimits): Promise<void> {
     this.#world.quiet();
     return this.world.syncAs('barrierAll', limits);
   }

@@ -57,7 +57,8 @@ export function typeOf(value: unknown): string {
 export function checkType(name: string, found: unknown, other: string, like: unknown): void {
   if (!isElements(like)) throw mustBe(other, 'a typed array', like);
   if (typeOf(found) === typeOf(like)) return;
-  throw new MisuseError(name, `must be a ${typeOf(like)}, got ${typeOf(found)}`);
+  const article = typeOf(like).startsWith('I') ? 'an' : 'a';
+  throw new MisuseError(name, `must be ${article} ${typeOf(like)}, got ${typeOf(found)}`);
 }
 
 function isElements(value: unknown): value is SymmetricArray {

@@ -70,6 +70,32 @@ for (const machines of sample([1], [1, 2])) {
   });
 }
 
+/** What PE 0 does while PE 1 of another machine dies, and what it prints beside `AFTER`. */
+const SURVIVORS: readonly (readonly [kind: string, title: string, ...lines: string[]])[] = [
+  ['idle', 'a PE that calls nothing of the library'],
+  ['ask', 'a PE that asks for failed PEs all the time'],
+  ['put', 'a PE that has written to it', 'quiet ECONNRESET'],
+];
+const AFTER = ['put ECONNRESET', 'own put done', 'quiet done', 'clearLock done'];
+
+for (const [kind, title, ...lines] of SURVIVORS) {
+  test(`${title} learns of the death of a PE of another machine, and goes on`, async () => {
+    const redis = await FakeRedis.open();
+    const environment = (rank: number): Readonly<Record<string, string>> => ({
+      VERBENA_SHMEM_NODE: `machine-${rank}`,
+      VERBENA_SHMEM_REDIS: redis.url,
+    });
+    try {
+      const [survivor, dead] = await new ShmemJob('shmem-idle.js', 2, environment, [kind]).ends;
+      assert.is(dead!.signal, 'SIGKILL', dead!.errors);
+      assert.is(survivor!.code, 0, survivor!.errors);
+      assert.equal(survivor!.lines, ['failed 1: 1', ...lines, ...AFTER, 'barrier ECONNRESET']);
+    } finally {
+      redis.close();
+    }
+  });
+}
+
 /** When PE 2 dies: as the others learn of the death of PE 1, and after it. */
 const GAPS = sample([0, 12], [0, 3, 6, 9, 12, 15, 18, 21, 30, 60]);
 /** PEs of other machines learn of a death seconds later. */

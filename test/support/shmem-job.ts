@@ -14,6 +14,7 @@ export interface PeEnd {
 /** Literal URLs: a run of all tests starts their bundles (bundle-tests.ts). */
 const PROGRAMS = {
   'shmem-deaths.js': new URL('./shmem-deaths.js', import.meta.url),
+  'shmem-idle.js': new URL('./shmem-idle.js', import.meta.url),
   'shmem-load.js': new URL('./shmem-load.js', import.meta.url),
   'shmem-pe.js': new URL('./shmem-pe.js', import.meta.url),
   'shmem-survivor.js': new URL('./shmem-survivor.js', import.meta.url),

@@ -214,7 +214,7 @@ if (posix) {
       const ints = await shmem.array(Int32Array, 2);
       const doubles = not(await shmem.array(Float64Array, 2));
       const longs = not(await shmem.array(BigInt64Array, 2));
-      const rule = /^source: must be a Int32Array, got (?:Float64|BigInt64)Array$/;
+      const rule = /^source: must be an Int32Array, got (?:Float64|BigInt64)Array$/;
       for (const other of [doubles, longs]) {
         await refused(() => world.broadcast(ints, other, 0), rule);
         await refused(() => world.collect(ints, other), rule);
