@@ -70,7 +70,7 @@ for (const machines of sample([1], [1, 2])) {
   });
 }
 
-/** What PE 0 does while PE 1 of another machine dies, and what it prints beside `AFTER`. */
+/** PE 0 while PE 1 of another machine dies, and its lines beside `AFTER`. */
 const SURVIVORS: readonly (readonly [kind: string, title: string, ...lines: string[]])[] = [
   ['idle', 'a PE that calls nothing of the library'],
   ['ask', 'a PE that asks for failed PEs all the time'],
