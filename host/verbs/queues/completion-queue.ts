@@ -232,13 +232,11 @@ export class CompletionQueue {
     const { device } = this.context;
     // Sleeping and being woken cost more than looking for a while.
     const { spin } = device;
-    // Where packets arrive in turns of the event loop there are enough of them.
-    const isHasty = spin !== undefined || device.polled;
     const sleepAt = spin?.until(device.clock.now());
     for (;;) {
       const now = device.clock.now();
       // Before anything is taken: it would be old by the time it is heard of.
-      if (isHasty && now - this.#turnedAt > TURN_MICROS) {
+      if (now - this.#turnedAt > TURN_MICROS) {
         await this.#turn();
         continue;
       }

@@ -84,6 +84,23 @@ for (const progress of ['thread', 'poll', 'inline'] as const) {
   });
 }
 
+for (const progress of ['thread', 'poll', 'inline'] as const) {
+  test(`${progress}: timers run between waits that find their completion at once`, async () => {
+    const side = await openSide({ address: '127.0.84.1', port: 0, progress }, SIDE);
+    sides = [side];
+    // The queue pair's own partner: requests of one device need no packet.
+    connect(side.qp, side, 1, 1, PATIENT);
+    let hasRun = false;
+    setTimeout(() => (hasRun = true), 1);
+    const end = performance.now() + LIMIT_MILLIS;
+    while (!hasRun && performance.now() < end) {
+      write(side, side, 1);
+      await side.cq.wait(1);
+    }
+    assert.ok(hasRun);
+  });
+}
+
 test('a wait for no completion, unknown limits and wrong values are misuse', async () => {
   const [a] = await openTwo('inline');
   const wrong: readonly (readonly [unknown, unknown])[] = [
