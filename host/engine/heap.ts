@@ -21,12 +21,17 @@ interface Range {
   size: number;
 }
 
-/** `alloc` of `size` bytes: RefusalError ENOMEM. */
-export function tooLittleMemory(size: number, bytesFree: number): RefusalError {
+/** RefusalError ENOMEM of an operation that needs `size` bytes of the device's memory. */
+export function tooLittleMemory(
+  size: number,
+  bytesFree: number,
+  operation = 'alloc',
+  remedy = 'open it with a larger memoryBytes',
+): RefusalError {
   return new RefusalError(
     'ENOMEM',
-    `alloc: no ${size} bytes in a row are left in the device's memory (` +
-      `${bytesFree} free in all), or no entry; open it with a larger memoryBytes`,
+    `${operation}: no ${size} bytes in a row are left in the device's memory (` +
+      `${bytesFree} free in all); ${remedy}`,
   );
 }
 

@@ -218,7 +218,12 @@ test('memory above 2 GiB is memory like other', async () => {
 });
 
 test('a missing directory, and invalid names, are refused', async () => {
-  assert.is((await refusal({ directory: join(directory, 'nowhere') })).code, 'ENOENT');
+  const nowhere = await refusal({ directory: join(directory, 'nowhere') });
+  assert.is(nowhere.code, 'ENOENT');
+  assert.match(nowhere.message, /the directory does not exist/);
+  const noFiles = await refusal({ directory: '/proc' });
+  assert.is(noFiles.code, 'ENOENT');
+  assert.match(noFiles.message, /no file can be created there; pass another directory/);
   for (const name of ['', 'a/b', '../x', 'a b', 'x'.repeat(65)]) {
     let error: unknown;
     await openDevice({ ...OPTIONS, name }).catch((thrown: unknown) => (error = thrown));

@@ -120,10 +120,24 @@ test('a heap ends with the last process that has opened it, its memory is the de
 
 test('a heap larger than the device is refused, and leaves nothing', async () => {
   const { context, pd } = await openShared();
-  assert.throws(() => pd.heap({ reserve: 2 ** 30 }), /ENOMEM/);
+  assert.throws(
+    () => pd.heap({ reserve: 2 ** 30 }),
+    /^heap: no 1\d{9} bytes in a row are left .*; pass a smaller reserve, .*ENOMEM/,
+  );
   assert.throws(() => pd.heap({ reserve: 0 }), /reserve/);
   assert.throws(() => pd.heap({ access: 2 }), /LOCAL_WRITE.*EINVAL/);
   pd.heap({ reserve: 2 ** 20 });
+  await context.close();
+});
+
+test('allocations beyond the table of the device are refused, and say so', async () => {
+  const { context } = await openShared();
+  const full = /^alloc: the device has 4096 allocations, the most there are; free some/;
+  const addresses: number[] = [];
+  assert.throws(() => {
+    for (;;) addresses.push(context.alloc(64).byteOffset);
+  }, full);
+  assert.ok(addresses.length > 4000, String(addresses.length));
   await context.close();
 });
 

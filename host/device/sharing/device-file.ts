@@ -16,7 +16,7 @@ import {
   readSync,
 } from 'node:fs';
 import { ftruncateSync, readdirSync, rmSync, unlinkSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   DEVICE_HEADER_SIZE,
@@ -363,9 +363,11 @@ function refusalOf(error: NodeJS.ErrnoException, path: string): RefusalError {
     return new RefusalError('EACCES', sentence, { cause: error });
   }
   if (code === 'ENOENT' || code === 'ENOTDIR') {
-    return new RefusalError('ENOENT', `${path}: the directory does not exist; create it`, {
-      cause: error,
-    });
+    const isThere = lstatSync(dirname(path), { throwIfNoEntry: false }) !== undefined;
+    const sentence = isThere
+      ? `open ${path}: no file can be created there; pass another directory`
+      : `open ${path}: the directory does not exist; create it`;
+    return new RefusalError('ENOENT', sentence, { cause: error });
   }
   if (code === 'ELOOP' || code === 'EISDIR' || code === 'ENXIO') {
     return new RefusalError(
