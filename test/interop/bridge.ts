@@ -9,10 +9,11 @@ import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
 import { bounded, nextAddresses, runPair, untilReady, type Pair } from './bridge/pair.js';
+import { withCapture } from './bridge/packet-capture.js';
 import { parsePyverbs, pyverbsTests, unpackTests, type PyverbsCounts } from './bridge/pyverbs.js';
 import type { Group, Report } from './group.js';
 import type { Tool } from './tool.js';
-import { PYTHON, run, withFolder } from './tools.js';
+import { PYTHON, run, tshark, withFolder } from './tools.js';
 
 const files = fileURLToPath(new URL('test/interop/bridge/', root));
 const RUNS = 20;
@@ -278,14 +279,24 @@ const rcopyCheck: Check = [
     }),
 ];
 
+/** A run that fails shows the packets before its end: whose device lost them, or was silent. */
 async function checkRuns(report: Report, runs: number): Promise<void> {
-  await report.check(`${runs} runs of ibv_rc_pingpong`, async () => {
-    let left = runs;
-    const worker = async (): Promise<void> => {
-      while (left-- > 0) await runPair(both('ibv_rc_pingpong -g 0 -n 100 -c'));
-    };
-    await Promise.all(Array.from({ length: AT_A_TIME }, worker));
-  });
+  await report.check(`${runs} runs of ibv_rc_pingpong`, () =>
+    withCapture(async (lastPackets) => {
+      let left = runs;
+      const worker = async (): Promise<void> => {
+        while (left-- > 0) {
+          const addresses = nextAddresses();
+          await runPair(both('ibv_rc_pingpong -g 0 -n 100 -c'), [], addresses).catch(
+            async (error: Error) => {
+              throw new Error(`${error.message}\n${await lastPackets(addresses)}`);
+            },
+          );
+        }
+      };
+      await Promise.all(Array.from({ length: AT_A_TIME }, worker));
+    }),
+  );
 }
 
 const UCX_ENV = ['UCX_NET_DEVICES=verbena0:1', 'UCX_LOG_LEVEL=error', 'UCX_WARN_UNUSED_ENV_VARS=n'];
@@ -377,6 +388,7 @@ export const bridgeGroup: Group = {
     debian('fi_pingpong', 'libfabric-bin'),
     debian('mpirun', 'openmpi-bin'),
     debian('mpicc', 'libopenmpi-dev'),
+    tshark,
     pyverbs,
     pyverbsTests,
   ],
@@ -408,6 +420,6 @@ export const bridgeGroup: Group = {
 /** The same often enough to find what happens seldom. */
 export const bridgeRunsGroup: Group = {
   name: 'bridge-runs',
-  tools: [debian('ibv_rc_pingpong', 'ibverbs-utils')],
+  tools: [debian('ibv_rc_pingpong', 'ibverbs-utils'), tshark],
   run: (report) => checkRuns(report, RUNS_LONG),
 };

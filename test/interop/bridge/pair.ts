@@ -107,17 +107,24 @@ const ATTEMPTS_MAX = 5;
  * not wait for the second listener of its server: such a pair starts anew, since a server that has
  * had its first client takes the next one for the second connection.
  */
-export async function runPair(pair: Pair, env: readonly string[] = []): Promise<void> {
+export async function runPair(
+  pair: Pair,
+  env: readonly string[] = [],
+  addresses = nextAddresses(),
+): Promise<void> {
   for (let attempt = 1; ; attempt++) {
-    const failure = await runOnce(pair, env);
+    const failure = await runOnce(pair, env, attempt === 1 ? addresses : nextAddresses());
     if (failure === undefined) return;
     if (!NOT_LISTENING.test(failure) || attempt === ATTEMPTS_MAX) throw new Error(failure);
   }
 }
 
 /** Failure of the run; undefined: it passed. */
-async function runOnce(pair: Pair, env: readonly string[]): Promise<string | undefined> {
-  const addresses = nextAddresses();
+async function runOnce(
+  pair: Pair,
+  env: readonly string[],
+  addresses: readonly [string, string],
+): Promise<string | undefined> {
   const { options = [], isOneDevice, mayMissLastAck, serverCodes = [] } = pair;
   let failure: string | undefined;
   await Workspace.use(async (space) => {
