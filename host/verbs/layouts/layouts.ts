@@ -42,7 +42,9 @@ function within(argument: string, first: number, count: number, all: number): vo
 
 function moved(base: LayoutBase, bytes: number): bigint {
   checkObject('a layout', base, 'base');
-  return BigInt(base.addr) + BigInt(bytes);
+  const { addr } = base;
+  if (typeof addr !== 'bigint') whole('base.addr', addr, 0);
+  return BigInt(addr) + BigInt(bytes);
 }
 
 /** Column `column` of a matrix: `rows` elements. Throws MisuseError. */

@@ -9,6 +9,8 @@
  *  qp.wrComplete();
  * ```
  */
+import { checkArray } from '../../base/options.js';
+import { checkBytes } from '../../errors/check-bytes.js';
 import { checkBits } from '../../errors/check-whole.js';
 import { QpType, SendFlag, WrOpcode, type SelectivityLevel } from '#build/abi.js';
 import type { PlacementTypes, SendFlags } from '../enums.js';
@@ -191,6 +193,7 @@ export class QueuePairEx extends QueuePair {
   }
 
   wrSetSgeList(sgList: readonly Sge[]): void {
+    checkArray('sgList', sgList, 'SGEs');
     this.#last('wrSetSgeList').sgList = sgList.map((sge) => ({ ...sge }));
   }
 
@@ -201,6 +204,7 @@ export class QueuePairEx extends QueuePair {
 
   /** The bytes are copied now, one buffer behind the other. */
   wrSetInlineDataList(bufList: readonly Uint8Array[]): void {
+    checkArray('bufList', bufList, 'Uint8Arrays');
     this.#setInline('wrSetInlineDataList', bufList);
   }
 
@@ -236,6 +240,7 @@ export class QueuePairEx extends QueuePair {
 
   #setInline(verb: string, buffers: readonly Uint8Array[]): void {
     const request = this.#last(verb);
+    for (const buffer of buffers) checkBytes('data', buffer);
     const data = new Uint8Array(buffers.reduce((sum, { length }) => sum + length, 0));
     let at = 0;
     for (const buffer of buffers) {

@@ -303,6 +303,8 @@ test('makers: a column, a block, structs as arrays, a tile, MPI’s vector and i
   assert.equal(shown(pair, layout), [12, 13, 14, 15, 16, 17, 18, 19, 0, 1, 2, 3]);
   const misuse = (error: unknown): boolean => error instanceof MisuseError;
   assert.throws(() => matrixColumn(a.mr, shape, 4), misuse);
+  const named = { addr: 'x', lkey: 1 } as never;
+  assert.throws(() => matrixColumn(named, shape, 0), /^base\.addr: must be a whole number from 0/);
   assert.throws(() => matrixBlock(a.mr, shape, { ...block, row: 2 }), misuse);
   assert.throws(() => matrixColumn(a.mr, { ...shape, rowBytes: 7 }, 0), misuse);
   assert.throws(() => structsAsArrays(a.mr, 3, 5, fields), misuse);

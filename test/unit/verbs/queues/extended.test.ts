@@ -3,6 +3,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   CreateCqAttrFlag,
+  MisuseError,
   QpExWith,
   QpState,
   QpType,
@@ -102,6 +103,26 @@ test('inline bytes and SGE lists are copied when they are set', async () => {
   qp.wrComplete();
   pair.settle();
   assert.equal([...pair.b.buffer.subarray(0, 13)], [9, 9, 0, 0, 0, 0, 0, 0, 5, 5, 5, 5, 0]);
+  await pair.close();
+});
+
+test('data and lists of another type are misuse of their own call', async () => {
+  const { pair, qp } = await openEx();
+  qp.wrStart();
+  write(qp, pair, 1);
+  const wrong: readonly (readonly [() => void, RegExp])[] = [
+    [() => qp.wrSetInlineData('hello' as never), /^data: must be a Uint8Array, got string$/],
+    [() => qp.wrSetInlineDataList([5] as never), /^data: must be a Uint8Array, got number$/],
+    [() => qp.wrSetInlineDataList('hello' as never), /^bufList: must be an array of Uint8Arrays$/],
+    [() => qp.wrSetSgeList('hello' as never), /^sgList: must be an array of SGEs$/],
+  ];
+  for (const [call, message] of wrong) {
+    assert.throws(
+      call,
+      (error: Error) => error instanceof MisuseError && message.test(error.message),
+    );
+  }
+  qp.wrAbort();
   await pair.close();
 });
 
