@@ -1,4 +1,5 @@
 /** Checks the keys of options objects: an unknown key is an error, not ignored. */
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 type Names<List extends string, Found = never> = List extends `${infer Name} ${infer Rest}`
@@ -22,10 +23,7 @@ export function checkObject(operation: string, options: unknown, what = 'options
   // Arrays, maps and views have no options.
   const isObject = typeof options === 'object' && options !== null;
   if (isObject && !(Symbol.iterator in options || ArrayBuffer.isView(options))) return;
-  const isNothing = options === null || options === undefined;
-  const type = Array.isArray(options) ? 'array' : typeof options;
-  const found = isNothing ? `${options}` : `${type} ${String(options)}`;
-  throw new MisuseError(what, `${operation} takes an object, got ${found}`);
+  throw new MisuseError(what, `${operation} takes an object, got ${shown(options)}`);
 }
 
 /** Throws MisuseError for what is no array. `of`: what it holds. */

@@ -1,6 +1,7 @@
 /** The option `auth` of connections and listeners: pre-shared keys. */
 import { checkKeys } from '../base/options.js';
 import { isBytes } from '../errors/type-tag.js';
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { hkdf } from './primitives.js';
 
@@ -38,12 +39,12 @@ export interface AuthRule {
 /** Throws MisuseError; RefusalError EOPNOTSUPP in a browser. */
 export function checkAuth(auth: AuthOptions): AuthRule {
   if (typeof auth !== 'object' || auth === null) {
-    throw new MisuseError('auth', `must be { psk }, got ${String(auth)}`);
+    throw new MisuseError('auth', `must be { psk }, got ${typeof auth}`);
   }
   checkKeys('auth', auth, 'psk encrypt');
   const { psk, encrypt = false } = auth;
   if (typeof encrypt !== 'boolean') {
-    throw new MisuseError('auth.encrypt', `must be true or false, got ${String(encrypt)}`);
+    throw new MisuseError('auth.encrypt', `must be true or false, got ${shown(encrypt)}`);
   }
   const list: readonly unknown[] = Array.isArray(psk) ? psk : [psk];
   if (list.length === 0)

@@ -1,4 +1,5 @@
 /** Addresses of servers: `rdma://host:port`, and `?udp=port` of a device that is not at 4791. */
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { ROCE_PORT } from '../link/link.js';
 
@@ -30,7 +31,7 @@ export function parseUrl(operation: string, url: string | URL): Place {
   const isInRange = [port, udp].every((one) => Number(one ?? 0) <= PORT_MAX);
   if (address === undefined || !isInRange) {
     const form = 'rdma://HOST:PORT or rdma://HOST:PORT?udp=PORT, as in rdma://127.0.0.1:7471';
-    throw new MisuseError('url', `"${String(url)}" of ${operation} is not ${form}`);
+    throw new MisuseError('url', `${shown(url)} of ${operation} is not ${form}`);
   }
   return { address, port: Number(port), udpPort: udp === undefined ? undefined : Number(udp) };
 }

@@ -2,6 +2,7 @@
 import { isIP } from 'node:net';
 import { checkObject } from '../base/options.js';
 import { warn } from '../base/warning.js';
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { RESERVES_MAX, isLocal, isUnicast } from './addresses.js';
 
@@ -68,7 +69,7 @@ function check(name: string, value: unknown, part?: string): number {
   if (isRight && value >= least && value <= most) return value;
   const rule = `must be a number from ${least} to ${most}`;
   if (part !== undefined) throw wrongPart(part, rule);
-  throw new MisuseError(name, `${rule}, got ${String(value)}`);
+  throw new MisuseError(name, `${rule}, got ${shown(value)}`);
 }
 
 /** Reads the value of `failover`. Throws MisuseError. */
@@ -146,7 +147,7 @@ export function settingsOf(
   if (isOff || rdp === false) return undefined;
   const { events = false, ...given } = typeof rdp === 'object' ? rdp : {};
   if (typeof events !== 'boolean')
-    throw new MisuseError('events', `must be true or false, got ${String(events)}`);
+    throw new MisuseError('events', `must be true or false, got ${shown(events)}`);
   const own = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
   for (const [name, value] of Object.entries(own)) {
     if (!OF_SOCKETS.some((known) => known === name)) {

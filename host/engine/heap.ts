@@ -30,8 +30,8 @@ export function tooLittleMemory(
 ): RefusalError {
   return new RefusalError(
     'ENOMEM',
-    `${operation}: no ${size} bytes in a row are left in the device's memory (` +
-      `${bytesFree} free in all); ${remedy}`,
+    `${operation}: no ${size} bytes in a row are left in the device's memory ` +
+      `(${bytesFree} free in all); ${remedy}`,
   );
 }
 

@@ -2,10 +2,11 @@
  * The heap that all processes of a device share (assembly/memory/heap.ts): an allocation has the
  * same address in each of them and stays until the last holder has freed it or died.
  */
-import { ArenaLayout, BlockParametersLayout, Errno } from '#build/abi.js';
+import { BlockParametersLayout, Errno } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { ArenaMemory } from './arena.js';
-import { tooLittleMemory, type UserHeap } from './heap.js';
+import type { UserHeap } from './heap.js';
+import { refusedAllocation } from './refused-allocation.js';
 import { structAt, type Struct } from './struct.js';
 import { releaseUnheld, type FileStorage } from './unheld-storage.js';
 
@@ -39,7 +40,7 @@ export class SharedHeap implements UserHeap {
   }
 
   alloc(size: number): number {
-    const address = this.#take(size, 'alloc', 'open it with a larger memoryBytes');
+    const address = this.#take(size, 'alloc');
     const { dirty } = this.#struct;
     this.#commitOrFree(address, size);
     this.#arena.memory.bytes.fill(0, address, address + dirty);
@@ -51,8 +52,7 @@ export class SharedHeap implements UserHeap {
    * Bytes that were in use before are zero. Throws RefusalError ENOMEM, of a heap.
    */
   reserve(size: number): number {
-    const remedy = 'pass a smaller reserve, or open the device with a larger memoryBytes';
-    const address = this.#take(size, 'heap', remedy);
+    const address = this.#take(size, 'heap');
     const { dirty } = this.#struct;
     this.#commitOrFree(address, dirty);
     this.#arena.memory.bytes.fill(0, address, address + dirty);
@@ -97,23 +97,15 @@ export class SharedHeap implements UserHeap {
     }
   }
 
-  #take(size: number, operation: string, remedy: string): number {
+  #take(size: number, operation: 'alloc' | 'heap'): number {
     const struct = this.#struct;
     struct.length = size;
     struct.alignment = ALIGNMENT;
     const fits = size < 2 ** 32;
-    if (fits && this.#arena.exports.allocBlock(this.#context, this.#parameters) === Errno.OK) {
-      return struct.address;
+    if (!fits || this.#arena.exports.allocBlock(this.#context, this.#parameters) !== Errno.OK) {
+      throw refusedAllocation(size, this.bytesFree, operation, this.#arena);
     }
-    const { memory } = this.#arena;
-    const { state, blocksMax } = structAt(memory, ArenaLayout, this.#arena.address);
-    const hasEntry = structAt(memory, ArenaLayout, state).blockFree !== 0;
-    if (hasEntry) throw tooLittleMemory(size, this.bytesFree, operation, remedy);
-    throw new RefusalError(
-      'ENOMEM',
-      `${operation}: the device has ${blocksMax} allocations, the most there are; ` +
-        'free some, or take many small ones from one heap (pd.heap)',
-    );
+    return struct.address;
   }
 
   /**

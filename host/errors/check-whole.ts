@@ -1,9 +1,11 @@
 /** The rules that most numbers and flags of the API have. */
 import { MisuseError } from './errors.js';
 
-/** A value of a wrong type: '64' is shown as "64", 64n as 64n. */
+const SHOWN_MAX = 64;
+
+/** A value of a wrong type: '64' is shown as "64", 64n as 64n, a long text by its beginning. */
 export function shown(value: unknown): string {
-  if (typeof value === 'string') return JSON.stringify(value);
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, SHOWN_MAX));
   // Its own toString may be absent, or throw.
   if (typeof value === 'object' && value !== null) return Object.prototype.toString.call(value);
   return typeof value === 'bigint' ? `${value}n` : String(value);

@@ -4,6 +4,7 @@
  */
 import { isIPv4, isIPv6 } from './ip-address.js';
 import { checkBytes } from '../errors/check-bytes.js';
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** A 16-byte global identifier, immutable. */
@@ -43,7 +44,7 @@ export class Gid {
     }
     const address = typeof text === 'string' ? text.split('%', 1)[0]! : '';
     if (!isIPv6(address)) {
-      throw new MisuseError('address', `must be an IPv4 or IPv6 address, got "${String(text)}"`);
+      throw new MisuseError('address', `must be an IPv4 or IPv6 address, got ${shown(text)}`);
     }
     return new Gid(parseIpv6(address));
   }

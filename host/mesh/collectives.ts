@@ -10,6 +10,7 @@
 import { checkArray, checkKeys } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { ControlKind, NO_DATA, buildControl, groupOf, keyOf, type Control } from './control.js';
 import { MeshError, closedError } from './mesh-error.js';
@@ -144,7 +145,7 @@ export class Collectives {
     const type = typeIndexOf(array);
     if (!OPERATIONS.includes(op)) {
       const known = OPERATIONS.join(', ');
-      throw new MisuseError('op', `allReduce: must be one of ${known}, got ${String(op)}`);
+      throw new MisuseError('op', `allReduce: must be one of ${known}, got ${shown(op)}`);
     }
     const result = copyOf(array);
     return this.#queue('allReduce', options, async (call) => {

@@ -1,5 +1,5 @@
 /** `nvme connect -t rdma` and `nvme discover -t rdma`, for programs. */
-import { mustBe } from '../errors/check-whole.js';
+import { mustBe, shown } from '../errors/check-whole.js';
 import { checkKeys } from '../base/options.js';
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { openTowards } from '../cm/connection-device.js';
@@ -112,7 +112,7 @@ export async function connectNvme(
   const { ctrlLossMillis = CTRL_LOSS_MILLIS, reconnectDelayMillis = 1000 } = options;
   const { numMr = Math.min(OWN_MRS, queueDepth), weight = 1, lendMrs = 0 } = options;
   if (typeof nqn !== 'string' || !nqn.startsWith('nqn.')) {
-    throw new MisuseError('nqn', `must name a subsystem, got "${String(nqn)}"`);
+    throw new MisuseError('nqn', `must name a subsystem, got ${shown(nqn)}`);
   }
   const ranges: readonly [string, number, number, number][] = [
     ['queueDepth', queueDepth, 1, 1023],

@@ -1,6 +1,6 @@
 /** Options of DH-HMAC-CHAP, for targets and hosts, and their checks. */
 import { checkKeys, checkObject } from '../base/options.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DHCHAP_GROUPS, type DhchapGroup } from './dhchap-group.js';
 import {
@@ -81,7 +81,7 @@ export function checkHostDhchap(options: NvmeHostDhchap): CheckedSecrets {
   checkKeys('connectNvme, dhchap', options, HOST_KEYS);
   const { required = true } = options;
   if (typeof required !== 'boolean') {
-    throw new MisuseError('dhchap.required', `must be true or false, got ${String(required)}`);
+    throw new MisuseError('dhchap.required', `must be true or false, got ${shown(required)}`);
   }
   return checkSecrets('dhchap', options);
 }

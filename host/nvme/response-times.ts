@@ -2,6 +2,7 @@
  * How long media take (seed 002 names four of them): models for a target's `delayMicros`, so that a
  * load meets a disk where there is memory. The same seed gives the same times.
  */
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { StoreRequest } from './store.js';
 
@@ -27,7 +28,7 @@ const HYBRID_HITS = 0.8;
 /** Throws MisuseError for an unknown medium. */
 export function nvmeResponseTimes(medium: NvmeMedium, seed = 1): (request: StoreRequest) => number {
   if (medium !== 'hybrid' && !Object.hasOwn(MEDIA, medium)) {
-    throw new MisuseError('medium', `must be ram, ssd, disk or hybrid, got ${String(medium)}`);
+    throw new MisuseError('medium', `must be ram, ssd, disk or hybrid, got ${shown(medium)}`);
   }
   let state = Math.imul(seed, 0x9e3779b9) | 1;
   const chance = (): number => {

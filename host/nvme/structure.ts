@@ -2,6 +2,7 @@
  * Structures of NVM Express as tables of fields, little-endian: one table reads and builds. What a
  * table does not name is reserved: 0 when it is built, and ignored when it is read.
  */
+import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 export interface NumberField {
@@ -135,7 +136,7 @@ function writeField(into: Uint8Array, name: string, field: Field, value: unknown
       if (!Number.isInteger(value) || (value as number) < 0 || (value as number) > most) {
         throw new MisuseError(
           name,
-          `must be a whole number from 0 to ${most}, got ${String(value)}`,
+          `must be a whole number from 0 to ${most}, got ${shown(value)}`,
         );
       }
       writeNumber(into, field.at, field.bytes, value as number);
@@ -143,7 +144,7 @@ function writeField(into: Uint8Array, name: string, field: Field, value: unknown
     }
     case 'bigint':
       if (typeof value !== 'bigint' || value < 0n || value >= 1n << 64n) {
-        throw new MisuseError(name, `must be a bigint of 64 bits, got ${String(value)}`);
+        throw new MisuseError(name, `must be a bigint of 64 bits, got ${shown(value)}`);
       }
       writeWide(into, field.at, value);
       return;

@@ -3,7 +3,7 @@
  * at every flush (open-region.ts; in a browser open-region.browser.ts).
  */
 import type { Device } from '../device/device.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { openRegion } from './open-region.js';
@@ -67,7 +67,7 @@ export class PersistentMemory {
   ): Promise<PersistentMemory> {
     const { bytes } = options;
     if (typeof path !== 'string' || path === '')
-      throw new MisuseError('path', `must name a file, got "${String(path)}"`);
+      throw new MisuseError('path', `must name a file, got ${shown(path)}`);
     if (bytes !== undefined) checkWhole('bytes', bytes, 1, BYTES_MAX);
     if (device.shared) {
       const sentence = 'openPmem: a device that several processes share has no persistent memory';

@@ -4,7 +4,7 @@ import { openTowards } from '../cm/connection-device.js';
 import { checkAuth, copyAuth, type AuthOptions, type AuthRule } from '../cm/auth-option.js';
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
-import { checkFunction, checkWhole, mustBe } from '../errors/check-whole.js';
+import { checkFunction, checkWhole, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { localAddressTowards } from '../link/interface.js';
@@ -275,7 +275,7 @@ export class RdsNode {
     checkKeys('addDevice', options, 'isReserve');
     const { isReserve = false } = options;
     if (typeof isReserve !== 'boolean') {
-      throw new MisuseError('isReserve', `addDevice: must be a boolean, got ${String(isReserve)}`);
+      throw new MisuseError('isReserve', `addDevice: must be a boolean, got ${shown(isReserve)}`);
     }
     context.checkOpen();
     const known = nodes.get(context.device);

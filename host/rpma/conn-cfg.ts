@@ -1,7 +1,7 @@
 /** `rpma_conn_cfg`: queue sizes and completion channels of a connection. */
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { checkMember } from '../errors/check-member.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { MAX_CQE, MAX_QP_WR } from '../verbs/limits.js';
 import { DEFAULT_TIMEOUT_MS } from './constants.js';
@@ -98,7 +98,7 @@ export class ConnCfg {
    */
   setDoubledFlushIcrc(isDoubled: boolean | undefined): void {
     if (isDoubled !== undefined && typeof isDoubled !== 'boolean') {
-      const rule = `must be true, false or undefined, got ${String(isDoubled)}`;
+      const rule = `must be true, false or undefined, got ${shown(isDoubled)}`;
       throw new MisuseError('isDoubled', rule);
     }
     this.#doubledFlushIcrc = isDoubled;

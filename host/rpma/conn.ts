@@ -1,6 +1,6 @@
 /** `rpma_conn`: a connection, and the operations on the other side's memory. */
 import { checkMember } from '../errors/check-member.js';
-import { mustBe } from '../errors/check-whole.js';
+import { mustBe, shown } from '../errors/check-whole.js';
 import { WrOpcode } from '#build/abi.js';
 import type { CmId } from '../cm/cm-id.js';
 import { connectErrorOf, type ConnectError } from '../cm/connect-error.js';
@@ -163,10 +163,7 @@ export class Conn {
 
   set flushMethod(method: FlushMethod) {
     if (method !== 'native' && method !== 'appliance') {
-      throw new MisuseError(
-        'flushMethod',
-        `must be 'native' or 'appliance', got ${String(method)}`,
-      );
+      throw new MisuseError('flushMethod', `must be 'native' or 'appliance', got ${shown(method)}`);
     }
     this.#method = method;
   }

@@ -1,7 +1,7 @@
 /** `shmem_init`: finds the job, the PEs of this machine and those of other machines. */
 import { hostname } from 'node:os';
 import { checkKeys } from '../base/options.js';
-import { checkWhole } from '../errors/check-whole.js';
+import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { reservedBytes } from './agreement.js';
 import { endWithLauncher, reportUncaught, watchEnded } from './ended-pes.js';
@@ -154,7 +154,7 @@ function jobFrom({ id, rank, size, localSize = size }: ShmemJobOptions): Job {
   checkWhole('job.rank', rank, 0, size - 1);
   checkWhole('job.localSize', localSize, 1, size);
   if (typeof id !== 'string' || id === '')
-    throw new MisuseError('job.id', `must be a name, got "${String(id)}"`);
+    throw new MisuseError('job.id', `must be a name, got ${shown(id)}`);
   return { id: clean(id), rank, size, localSize };
 }
 

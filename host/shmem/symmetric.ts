@@ -1,5 +1,5 @@
 /** Symmetric objects: typed arrays in the memory that each PE has at the same offset. */
-import { mustBe } from '../errors/check-whole.js';
+import { mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** Elements of any width. */
@@ -148,7 +148,7 @@ export function compare<Value extends number | bigint>(
     case ShmemCmp.LE:
       return left <= right;
     default:
-      throw new MisuseError('cmp', `must be a ShmemCmp, got ${String(cmp)}`);
+      throw new MisuseError('cmp', `must be a ShmemCmp, got ${shown(cmp)}`);
   }
 }
 

@@ -1,6 +1,7 @@
 /** Connections in Node: libdatachannel, by node-datachannel, an optional package. */
 import type { DataChannel, PeerConnection, RelayType } from 'node-datachannel';
 import { checkKeys } from '../../base/options.js';
+import { shown } from '../../errors/check-whole.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import type { ChannelReceiver, DatagramChannel } from '../channel/datagram-channel.js';
 import type { Gid } from '../endpoint.js';
@@ -107,7 +108,7 @@ export function nodeServers(server: string | IceServer): (string | NodeIceServer
   return [urls].flat().map((url) => {
     const [, scheme, ipv6, host, port, transport] = ICE_URL.exec(String(url)) ?? [];
     if (scheme === undefined) {
-      const rule = `must be stun:, turn: or turns: with a host, got ${String(url)}`;
+      const rule = `must be stun:, turn: or turns: with a host, got ${shown(url)}`;
       throw new MisuseError('iceServers', rule);
     }
     const isTls = scheme.toLowerCase() === 'turns';

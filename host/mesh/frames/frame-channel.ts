@@ -19,7 +19,7 @@ import {
 } from '../../cm/connect.js';
 import { parseUrl, type RdmaUrl } from '../../cm/url.js';
 import { checkBytes } from '../../errors/check-bytes.js';
-import { checkWhole } from '../../errors/check-whole.js';
+import { checkWhole, shown } from '../../errors/check-whole.js';
 import { MisuseError } from '../../errors/errors.js';
 import { RemoteError, protocolError, timeoutError } from '../../remote/remote-error.js';
 import type { Context } from '../../verbs/context.js';
@@ -115,7 +115,7 @@ export function checkFrameOptions(operation: string, options: FrameOptions): Che
   checkWhole('parity', checked.parity, 0, 256);
   checkMillis('giveUpMillis', checked.giveUpMillis, 1);
   if (!['ordered', 'latest'].includes(checked.delivery)) {
-    const rule = `${operation}: must be ordered or latest, got ${String(checked.delivery)}`;
+    const rule = `${operation}: must be ordered or latest, got ${shown(checked.delivery)}`;
     throw new MisuseError('delivery', rule);
   }
   return checked;

@@ -1,5 +1,5 @@
 /** Addresses in the calls of a socket. */
-import { checkWhole } from '../../errors/check-whole.js';
+import { checkWhole, shown } from '../../errors/check-whole.js';
 import { MisuseError } from '../../errors/errors.js';
 import { Endpoint, Gid } from '../../link/endpoint.js';
 import { ROCE_PORT } from '../../link/link.js';
@@ -21,7 +21,7 @@ export function parseGid(address: string): Gid {
   try {
     return Gid.parse(address);
   } catch {
-    throw new MisuseError('address', `must be an IPv4 or IPv6 address, got ${String(address)}`);
+    throw new MisuseError('address', `must be an IPv4 or IPv6 address, got ${shown(address)}`);
   }
 }
 

@@ -87,10 +87,10 @@ test('setDoubledFlushIcrc chooses the ICRC of FLUSH requests; by default our own
 test('an invalid method or ICRC option is misuse, and the error names the value', () => {
   const cfg = rpma.connCfgNew();
   for (const wrong of [0, 'yes', null]) {
+    const got = `got ${JSON.stringify(wrong)}`;
     assert.throws(
       () => cfg.setDoubledFlushIcrc(wrong as never),
-      (error: unknown) =>
-        error instanceof MisuseError && error.message.includes(`got ${String(wrong)}`),
+      (error: unknown) => error instanceof MisuseError && error.message.includes(got),
     );
   }
   assert.is(cfg.getDoubledFlushIcrc(), undefined);
