@@ -72,11 +72,7 @@ test('errors of regions name the argument of the call: share, memory or regions'
   const mesh = joinMesh({ url, memory: 5 as never });
   await misuse(mesh, 'memory', new RegExp(`joinMesh takes an object, got 5; ${remedy}`));
   await misuse(joinMesh({ url, memory: { a: 0 } }), 'memory.a', /whole number from 1/);
-  await misuse(
-    connect(ANY, { share: 5 as never }),
-    'share',
-    /connect takes an object, got 5/,
-  );
+  await misuse(connect(ANY, { share: 5 as never }), 'share', /connect takes an object, got 5/);
   await misuse(connect(ANY, { share: { a: 0 } }), 'share.a', /whole number from 1/);
   await misuse(share(ANY, 5 as never), 'regions', /share takes an object, got 5; pass/);
   const text = /joinMesh and .* take text of 1 to 128 characters, valid, got 5$/;
