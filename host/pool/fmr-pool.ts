@@ -11,7 +11,7 @@ import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { FastMemoryRegion } from '../verbs/regions/fast-memory-region.js';
 import type { FmrDesc } from './fmr-desc.js';
-import type { CheckedParams, FmrPoolStats } from './params.js';
+import { checkPositive, type CheckedParams, type FmrPoolStats } from './params.js';
 import type { UserDemand } from './pool-demand.js';
 import type { PoolMember } from './pool-member.js';
 import type { UserPlace } from './pool-table.js';
@@ -61,9 +61,8 @@ export class FmrPool {
     this.#check();
     const { weight = 1, name = '' } = options;
     checkWhole('numMr', numMr, 0, this.params.mrsMax);
-    if (!(weight > 0 && weight < Infinity)) {
-      throw mustBe('weight', 'a number above 0', weight);
-    }
+    checkPositive('weight', weight);
+    if (typeof name !== 'string') throw mustBe('name', 'a string', name);
     const { reclaim } = options;
     if (reclaim !== undefined && reclaim !== 'idle' && typeof reclaim !== 'function') {
       throw mustBe('reclaim', "a function or 'idle'", reclaim);
@@ -141,7 +140,7 @@ export class FmrPool {
     if (this.#destroyed) throw new MisuseError('pool', 'is destroyed already');
     const { size } = this.users;
     if (size > 0) {
-      throw new RefusalError('EBUSY', `destroy: the pool has ${size} users; destroy them first`);
+      throw new RefusalError('EBUSY', `destroy: the pool has users (${size}); destroy them first`);
     }
     const { regions, observers } = this.#member;
     if (!this.context.device.closed && observers.size > 1) {

@@ -81,6 +81,12 @@ export interface Workload {
   readonly requestBytes?: number;
 }
 
+/** Throws MisuseError unless `value` is a number above 0, and finite. */
+export function checkPositive(name: string, value: number): void {
+  if (Number.isFinite(value) && value > 0) return;
+  throw mustBe(name, 'a number above 0', value);
+}
+
 /**
  * Regions that keep a link busy, by Little's law: requests per second times the time of each. The
  * number of connections does not matter.
@@ -93,9 +99,7 @@ export function regionsFor(workload: Workload): number {
     responseMicros,
     requestBytes,
   })) {
-    if (!(value > 0 && value < Infinity)) {
-      throw mustBe(name, 'a number above 0', value);
-    }
+    checkPositive(name, value);
   }
   return Math.max(1, Math.ceil((linkBytesPerSecond / requestBytes) * (responseMicros / 1e6)));
 }

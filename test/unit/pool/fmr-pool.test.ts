@@ -526,7 +526,12 @@ test('numbers out of range are misuse', () =>
       expectCode(() => createFmrPool(context, undefined, params), 'misuse', JSON.stringify(bad));
     }
     expectCode(() => pool.createUser(-1), 'misuse');
-    expectCode(() => pool.createUser(1, { weight: 0 }), 'misuse');
+    for (const weight of [0, NaN, Infinity, true, '3', 3n, Symbol('3'), null]) {
+      expectCode(() => pool.createUser(1, { weight: weight as never }), 'misuse');
+    }
+    for (const name of [5, null, ['a']]) {
+      expectCode(() => pool.createUser(1, { name: name as never }), 'misuse');
+    }
     expectCode(() => pool.createUser(1, { reclaim: 5 as never }), 'misuse');
     expectCode(() => pool.revoke(undefined as never), 'misuse');
     expectCode(() => pool.addMr({} as never), 'misuse');
