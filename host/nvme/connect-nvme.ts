@@ -1,13 +1,14 @@
 /** `nvme connect -t rdma` and `nvme discover -t rdma`, for programs. */
-import { mustBe, shown } from '../errors/check-whole.js';
-import { checkKeys } from '../base/options.js';
+import { checkMember } from '../errors/check-member.js';
+import { checkFunction, mustBe, shown } from '../errors/check-whole.js';
+import { checkKeys, checkObject } from '../base/options.js';
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { openTowards } from '../cm/connection-device.js';
 import { lookUp } from '../cm/address-info.js';
 import { MisuseError } from '../errors/errors.js';
 import { createFmrPool, fmrPools } from '../pool/create-fmr-pool.js';
 import type { FmrPool } from '../pool/fmr-pool.js';
-import type { FmrPoolParams } from '../pool/params.js';
+import { checkPositive, type FmrPoolParams } from '../pool/params.js';
 import type { Context } from '../verbs/context.js';
 import type { UdpOpenOptions } from '../verbs/open-device.js';
 import { Completions } from './completions.js';
@@ -128,6 +129,12 @@ export async function connectNvme(
     if (!isWhole || value < least || value > most) {
       throw mustBe(name, `a whole number from ${least} to ${most}`, value);
     }
+  }
+  checkPositive('weight', weight);
+  checkFunction('onEvent', options.onEvent);
+  if (options.pool !== undefined) checkMember('pool', options.pool, 'createUser', 'an FmrPool');
+  if (options.poolParams !== undefined) {
+    checkObject('connectNvme', options.poolParams, 'poolParams');
   }
   const dhchap =
     options.dhchap === undefined

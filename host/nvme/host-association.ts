@@ -470,7 +470,11 @@ function explainRefusal(error: unknown): unknown {
   const { recfmt, sts } = RdmaRejectData.read(error.privateData);
   const found = Object.entries(NvmeRdmaStatus).find(([, value]) => value === sts);
   if (recfmt !== 0 || !found) return error;
-  return new RefusalError('ECONNREFUSED', `connect: the target refuses: ${found[0]}`, {
+  const remedy =
+    found[1] === NvmeRdmaStatus.NO_RESOURCES
+      ? '; close other volumes, or raise queuesPerSource and queuesMax of the target'
+      : '';
+  return new RefusalError('ECONNREFUSED', `connect: the target refuses: ${found[0]}${remedy}`, {
     cause: error,
   });
 }

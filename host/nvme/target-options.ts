@@ -2,7 +2,7 @@
 import { checkArray, checkKeys } from '../base/options.js';
 import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
 import { checkMember } from '../errors/check-member.js';
-import { checkWhole, mustBe, shown } from '../errors/check-whole.js';
+import { checkFunction, checkWhole, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DISCOVERY_NQN } from './constants.js';
 import type { NvmeTargetDhchap } from './dhchap-options.js';
@@ -120,7 +120,14 @@ export function checkTargetOptions(options: NvmeTargetOptions): void {
   if (nqn !== undefined && !/^nqn\.[!-~]{1,218}$/.test(nqn)) {
     throw new MisuseError('nqn', `must be a name as in nqn.2014-08.org.nvmexpress, got "${nqn}"`);
   }
-  if (options.hosts !== undefined) checkArray('hosts', options.hosts, 'NQNs');
+  if (options.hosts !== undefined) {
+    checkArray('hosts', options.hosts, 'NQNs');
+    for (const host of options.hosts) {
+      if (typeof host !== 'string') throw mustBe('hosts', 'an array of NQNs', host);
+    }
+  }
+  checkFunction('delayMicros', options.delayMicros);
+  checkFunction('onEvent', options.onEvent);
   if (options.hosts && options.dhchap) {
     throw new MisuseError(
       'hosts',

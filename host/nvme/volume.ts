@@ -16,7 +16,7 @@ import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { Completions } from './completions.js';
 import type { CommandName, Completion } from './command.js';
-import { NvmeStatus } from './constants.js';
+import { DO_NOT_RETRY, NvmeStatus } from './constants.js';
 import { Association, type AssociationOptions } from './host-association.js';
 import { HostQueue, type HostQueueCounters, type Io } from './host-queue.js';
 import { NvmeError } from './nvme-error.js';
@@ -69,6 +69,9 @@ export interface NvmeVolumeStats extends HostQueueCounters {
 const MDTS_PAGE = 4096;
 const WATCH_MICROS = 500_000;
 /** Blocks of a command, at most. */
+const LBA_END = 1n << 64n;
+/** Commands of `writeZeroes` under way. */
+const ZERO_PARTS = 16;
 const NLB_MAX = 65536;
 /** Of one Dataset Management: ranges, and bytes of each. */
 const RANGES_MAX = 256;
@@ -185,16 +188,23 @@ export class NvmeVolume {
     this.#isDirty = true;
   }
 
-  /** Zeros from `lba` on. Rejects as `read`. */
+  /** Zeros from `lba` on. Rejects as `read`; parts of more than 65,536 blocks may be zero then. */
   async writeZeroes(lba: bigint | number, blocks: number): Promise<void> {
-    const first = this.#checkRange(lba, blocks);
-    const parts: Promise<Completion>[] = [];
-    for (let done = 0; done < blocks; done += NLB_MAX) {
-      const nlb = Math.min(NLB_MAX, blocks - done) - 1;
-      parts.push(this.#submit('WRITE_ZEROES', { slba: first + BigInt(done), nlb, fua: 0 }));
+    let first = this.#checkRange('WRITE_ZEROES', lba, blocks);
+    const end = first + BigInt(blocks);
+    while (first < end) {
+      const parts: Promise<Completion>[] = [];
+      // A target may refuse the first part of millions: the others are not sent.
+      for (; first < end && parts.length < ZERO_PARTS; first += BigInt(NLB_MAX)) {
+        const nlb = Math.min(NLB_MAX, Number(end - first)) - 1;
+        parts.push(this.#submit('WRITE_ZEROES', { slba: first, nlb, fua: 0 }));
+      }
+      try {
+        await Promise.all(parts);
+      } finally {
+        this.#isDirty = true;
+      }
     }
-    await Promise.all(parts);
-    this.#isDirty = true;
   }
 
   /**
@@ -213,7 +223,7 @@ export class NvmeVolume {
       throw new MisuseError('blocks', `must be at most ${BLOCKS_MAX} in a range`);
     }
     const checked = ranges.map(
-      ({ lba, blocks }) => [this.#checkRange(lba, blocks), blocks] as const,
+      ({ lba, blocks }) => [this.#checkRange('DATASET_MANAGEMENT', lba, blocks), blocks] as const,
     );
     const list = this.context.alloc(ranges.length * RANGE_BYTES);
     for (const [index, [first, blocks]] of checked.entries()) {
@@ -276,14 +286,18 @@ export class NvmeVolume {
     throw new RefusalError('EIO', `flush: ${sentence}; write them again`);
   }
 
-  #checkRange(lba: bigint | number, blocks: number): bigint {
+  #checkRange(name: CommandName, lba: bigint | number, blocks: number): bigint {
     const isWhole = typeof lba === 'bigint' || Number.isSafeInteger(lba);
     const first = isWhole ? BigInt(lba) : -1n;
-    if (first < 0n) {
-      throw mustBe('lba', 'a whole number from 0 on', lba);
+    if (first < 0n || first >= LBA_END) {
+      throw mustBe('lba', 'a whole number from 0 to 2^64 - 1', lba);
     }
-    if (!Number.isInteger(blocks) || blocks < 1) {
-      throw mustBe('blocks', 'a whole number from 1 on', blocks);
+    if (!Number.isSafeInteger(blocks) || blocks < 1) {
+      throw mustBe('blocks', 'a whole number from 1 to 2^53 - 1', blocks);
+    }
+    // Addresses of 64 bits would go on at block 0.
+    if (first + BigInt(blocks) > LBA_END) {
+      throw new NvmeError(name, NvmeStatus.LBA_OUT_OF_RANGE | DO_NOT_RETRY);
     }
     return first;
   }
@@ -304,7 +318,7 @@ export class NvmeVolume {
     if (buffer.buffer !== this.context.device.arena.memory.buffer) {
       throw new MisuseError('buffer', 'must be memory of the device (context.alloc)');
     }
-    const first = this.#checkRange(lba, buffer.length / blockBytes);
+    const first = this.#checkRange(name, lba, buffer.length / blockBytes);
     const command = (at: number): Promise<Completion> => {
       const part = buffer.subarray(at, at + maxTransferBytes);
       const slba = first + BigInt(at / blockBytes);

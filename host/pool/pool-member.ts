@@ -181,7 +181,7 @@ export class PoolMember {
     const { table } = this;
     const wanted = numMr + this.params.mrsMin;
     const { free } = table;
-    if (free < wanted) this.make(wanted - free);
+    const made = free < wanted ? this.make(wanted - free) : 0;
     const own: FmrDesc[] = [];
     while (own.length < numMr) {
       const desc = this.regions.seen(table.take(place.index + 1, NO_BUCKET, ITS_OWN));
@@ -191,6 +191,8 @@ export class PoolMember {
     if (own.length === numMr) return own;
     for (const { index } of own) table.give(place.index + 1, NO_BUCKET, index);
     table.removeUser(place);
+    // Other pools and registrations of the device need them.
+    this.regions.free(made);
     const sentence = `createUser: ${numMr} regions are wanted, ${own.length} are free`;
     throw new RefusalError(
       'ENOMEM',

@@ -166,8 +166,46 @@ test('a command that the target refuses completes with its status, and the queue
     await volume.close();
   }));
 
+test('no address of a block beyond 64 bits reaches another block', () =>
+  inNvmeWorld({}, async ({ host, connect }) => {
+    const volume = await connect();
+    const block = host.alloc(512).fill(7);
+    const zeros = host.alloc(512);
+    await volume.write(0, block);
+    await volume.write(5, block);
+    for (const lba of [1n << 64n, (1n << 64n) + 5n, 1n << 70n]) {
+      await misuse(volume.write(lba, zeros));
+      await misuse(volume.read(lba, zeros));
+      await misuse(volume.writeZeroes(lba, 1));
+      await misuse(volume.deallocate([{ lba, blocks: 1 }]));
+    }
+    // Its second command would begin at block 0.
+    await expectRejected(volume.writeZeroes((1n << 64n) - 65536n, 65541), 'EINVAL');
+    await expectRejected(volume.deallocate([{ lba: (1n << 64n) - 1n, blocks: 2 }]), 'EINVAL');
+    for (const lba of [0, 5]) {
+      await volume.read(lba, zeros);
+      assert.equal(zeros, block, `block ${lba}`);
+    }
+    await volume.close();
+  }));
+
+test('zeros for far more blocks than there are are refused at once, without a queue behind', () =>
+  inNvmeWorld({}, async ({ host, connect }) => {
+    const volume = await connect();
+    const { submitted } = volume.stats;
+    await expectRejected(volume.writeZeroes(0, 2 ** 53 - 1), 'EINVAL');
+    assert.ok(volume.stats.submitted - submitted <= 16, String(volume.stats.submitted));
+    assert.is(volume.stats.queued, 0);
+    await volume.read(0, host.alloc(512));
+    await volume.close();
+  }));
+
 test('misuse is refused before anything is sent', () =>
   inNvmeWorld({}, async ({ host, connect }) => {
+    await misuse(connect({ weight: 1n as never }));
+    await misuse(connect({ pool: {} as never }));
+    await misuse(connect({ poolParams: 5 as never }));
+    await misuse(connect({ onEvent: 5 as never }));
     await misuse(connect({ nqn: 'disk' }));
     await misuse(connect({ queueDepth: 0 }));
     await misuse(connect({ queueDepth: 1024 }));

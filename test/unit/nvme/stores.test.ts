@@ -314,10 +314,13 @@ test('the options of a target are checked', () =>
       { queueDepthMax: 1025 },
       { inCapsuleBytes: 100 },
       { dataBytes: 4096 },
+      { delayMicros: 5 },
+      { onEvent: 'x' },
+      { hosts: [5] },
     ];
     for (const options of wrong) {
       try {
-        await NvmeTarget.open(context, { store, ...options });
+        await NvmeTarget.open(context, { store, ...(options as object) });
         throw new Error('no misuse');
       } catch (error) {
         assert.ok(error instanceof MisuseError, `${String(error)} of ${JSON.stringify(options)}`);

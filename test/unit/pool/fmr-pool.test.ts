@@ -128,6 +128,20 @@ test('2,048 regions: 113 for each connection serve 18, 32 each and 256 in a pool
     4096,
   ));
 
+test('a user that the device has no room for leaves the regions to others', () =>
+  withPool(
+    { mrsMax: 1024, mrsMin: 16 },
+    ({ context, pool }) => {
+      pool.createUser(0);
+      const { total } = pool.stats;
+      expectCode(() => pool.createUser(1000), 'ENOMEM');
+      assert.is(pool.stats.total, total);
+      const mrs = Array.from({ length: 200 }, () => context.allocMr(4096));
+      for (const mr of mrs) mr.dereg();
+    },
+    256,
+  ));
+
 test('below the low-water mark the pool grows, and it shrinks when it is idle', () =>
   withPool(
     { mrsMax: 256, mrsMin: 16, lowWater: 8, growBlock: 16, idleMicros: 20_000, shrinkBlock: 8 },
