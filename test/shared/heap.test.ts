@@ -141,6 +141,30 @@ test('allocations beyond the table of the device are refused, and say so', async
   await context.close();
 });
 
+test('a root that another one replaces is never read as the other', async () => {
+  const { context, pd } = await openShared();
+  const { device, roots } = context;
+  roots.put('one', { pd, address: 1, length: 1, key: 1 });
+  const locked = device.locked.bind(device);
+  let [depth, isReplaced] = [0, false];
+  // As soon as the lock is free, as another process may.
+  device.locked = (work) => {
+    depth++;
+    const result = locked(work);
+    if (--depth > 0 || isReplaced) return result;
+    isReplaced = true;
+    roots.remove('one');
+    roots.put('two', { pd, address: 2, length: 2, key: 2 });
+    return result;
+  };
+  const found = roots.find('one');
+  device.locked = locked;
+  assert.is(found?.address, 1);
+  assert.is(roots.find('one'), undefined);
+  assert.is(roots.find('two')?.address, 2);
+  await context.close();
+});
+
 test('a heap without a root is refused, and leaves neither memory nor a key', async () => {
   await using context = await openDevice({
     name: freshName(),

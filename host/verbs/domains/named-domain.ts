@@ -51,13 +51,13 @@ export class NamedDomain {
   users(): DomainUser[] {
     this.#lookForDead();
     const { device } = this.#context;
-    const owner = this.#entry()?.key ?? 0;
-    return device.locked(() =>
-      slotsOf(this.#context, this.pd.handle).map((slot) => {
+    return device.locked(() => {
+      const owner = this.#entry()?.key ?? 0;
+      return slotsOf(this.#context, this.pd.handle).map((slot) => {
         const { pid } = slotStruct(this.#context, slot);
         return { slot, pid, isOwner: ownerWord(this.#context, slot) === owner };
-      }),
-    );
+      });
+    });
   }
 
   /** The owner; undefined: it has ended, or left the domain, without passing on. */
@@ -67,8 +67,9 @@ export class NamedDomain {
 
   /** Is this process the owner? */
   get isOwner(): boolean {
-    const entry = this.#entry();
-    return entry !== undefined && entry.key === ownerWord(this.#context, this.#context.device.slot);
+    this.#context.checkOpen();
+    const { device } = this.#context;
+    return device.locked(() => this.#entry()?.key === ownerWord(this.#context, device.slot));
   }
 
   /**

@@ -103,8 +103,11 @@ export class Roots implements RootTable {
 
   /** Root of this name; undefined: the name is not stored. Throws MisuseError. */
   find(name: string): Root | undefined {
-    const found = this.entry(name, RootKind.HANDLE);
-    return found && this.#read(found, name);
+    return this.#context.device.locked(() => {
+      const found = this.entry(name, RootKind.HANDLE);
+      // With the lock: another process may put another root into the entry.
+      return found && this.#read(found, name);
+    });
   }
 
   /**

@@ -454,10 +454,13 @@ function pressureOf(pd: DomainInternals): PressureOptions {
   const { userHeap } = context.device.arena;
   const isShared = userHeap instanceof SharedHeap;
   const members = membersOf(context);
-  const tables = context.roots
-    .entriesOf(RootKind.HEAP, pd.handle)
-    .filter((one) => isLiveHeap(pd, one))
-    .map((one) => tableOf(context, one));
+  // With the lock: entries change.
+  const tables = context.device.locked(() =>
+    context.roots
+      .entriesOf(RootKind.HEAP, pd.handle)
+      .filter((one) => isLiveHeap(pd, one))
+      .map((one) => tableOf(context, one)),
+  );
   // Objects of dead processes become free first.
   const commit = (): void => undefined;
   for (const table of tables) new SlabHeap({ table, members, commit }).sweepDead(true);
