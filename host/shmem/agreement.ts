@@ -9,7 +9,9 @@
  * adopted: if an earlier one decided before it died, that is the decided one.
  *
  * Failures must be accurate: a PE that a peer takes for dead is dead. The kernel reports those of
- * this machine; of others, one that does not answer for 4 s counts as dead (remote-peer.ts).
+ * this machine; of others, one that does not answer for 4 s counts as dead (remote-peer.ts). A
+ * PE that finds a failure writes it into the memory of all others, also of the failed one, which
+ * may have been stopped: PEs of its machine would wait for it. It takes part in nothing any more.
  */
 import { RECORDS_OFFSET, TEAMS_MAX } from './offsets.js';
 
@@ -51,9 +53,14 @@ export function recordOffset(pes: number, number: number): number {
   return RECORDS_OFFSET + number * recordWords(pes) * 4;
 }
 
+/** A byte for each PE of the job: others write it when they have found that PE to have failed. */
+export function failedOffset(pes: number): number {
+  return Math.ceil(recordOffset(pes, TEAMS_MAX) / 64) * 64;
+}
+
 /** The application's memory begins there. */
 export function reservedBytes(pes: number): number {
-  return Math.ceil(recordOffset(pes, TEAMS_MAX) / 64) * 64;
+  return failedOffset(pes) + Math.ceil(pes / 64) * 64;
 }
 
 export interface Decision {

@@ -28,6 +28,10 @@ export interface Peer {
   quiet(): void;
   /** Finds out whether the PE still answers. */
   look(): void;
+  /** Writes 1 into a byte, without an error if the PE has failed. */
+  mark(offset: number): void;
+  /** The PE has failed, as another one has found: requests throw from now on. */
+  lose(): void;
 }
 
 type Words = Readonly<Record<string, AtomicArray>>;
@@ -68,6 +72,12 @@ export class LocalPeer implements Peer {
   quiet(): void {}
 
   look(): void {}
+
+  mark(offset: number): void {
+    Atomics.store(this.#bytes, offset, 1);
+  }
+
+  lose(): void {}
 }
 
 /** Views of all memory of a device. */

@@ -20,10 +20,14 @@ import type { AtomicArray } from './symmetric.js';
 const DEPTH = 128;
 /** Memory for bytes on their way: a put that finds no place waits for those before. */
 const SCRATCH_BYTES = 2 ** 20;
+/** In front of them: the answer of an atomic operation, and the source of `mark`. */
+const MARK_AT = 8;
+const SCRATCH_START = 64;
 /** 537 ms: a PE that does not answer for 4 s has failed. */
 const TIMEOUT = 17;
 /** A PE that this one does not write to is probed so often, at a word that is for that. */
 const PROBE_MILLIS = 1000;
+/** Of probes and marks: their loss is no loss of the program. */
 const PROBE_ID = 1n;
 const ACCESS =
   AccessFlag.LOCAL_WRITE |
@@ -49,12 +53,13 @@ export class RemotePeer implements Peer {
   readonly #scratch: MemoryRegion;
   readonly #failed: (rank: number) => void;
   #address: RemoteAddress | undefined;
-  #used = 8;
+  #used = SCRATCH_START;
   #pending = 0;
   #sentMillis = 0;
   #why: string | undefined;
-  /** Requests have failed since the last `quiet`. */
+  /** Requests have failed; `quiet` has thrown for them. */
   #hasLost = false;
+  #isReported = false;
 
   /** `failed` is called once, when the PE does not answer any more. */
   constructor(
@@ -69,6 +74,7 @@ export class RemotePeer implements Peer {
     const cap = { maxSendWr: DEPTH, maxRecvWr: 1 };
     this.#qp = pd.createQp({ sendCq: this.#cq, recvCq: this.#cq, cap });
     this.#scratch = pd.regMr(context.alloc(SCRATCH_BYTES), AccessFlag.LOCAL_WRITE);
+    this.#scratch.buffer[MARK_AT] = 1;
     this.#qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ACCESS });
   }
 
@@ -136,12 +142,25 @@ export class RemotePeer implements Peer {
     this.#post(WrOpcode.RDMA_WRITE, PROBE_OFFSET, 0, 4, PROBE_ID);
   }
 
+  mark(offset: number): void {
+    this.#poll();
+    if (this.#why !== undefined) return;
+    this.#post(WrOpcode.RDMA_WRITE, offset, MARK_AT, 1, PROBE_ID);
+  }
+
+  lose(): void {
+    if (this.#why !== undefined) return;
+    this.#why = 'as another PE has found';
+    this.#hasLost = this.#pending > 0;
+  }
+
   quiet(): void {
-    while (this.#pending > 0) this.#poll();
-    this.#used = 8;
-    if (!this.#hasLost) return;
+    // Requests under way to a PE that has failed get no answer for seconds.
+    while (this.#pending > 0 && this.#why === undefined) this.#poll();
+    this.#used = SCRATCH_START;
+    if (!this.#hasLost || this.#isReported) return;
     // Once: a program that goes on without that PE writes to others.
-    this.#hasLost = false;
+    this.#isReported = true;
     this.#check();
   }
 

@@ -387,6 +387,7 @@ export class ShmemTeam {
     const world = this.#world;
     this.#checkUsable();
     world.findFailed();
+    world.checkMember(collective.operation);
     let team: ShmemTeam | undefined;
     const look = (): boolean => {
       this.#agreement.arrive({ used: this.#usedNumbers, turnMax: world.turnMax });
@@ -395,6 +396,8 @@ export class ShmemTeam {
       const { number, turn, members } = decision;
       if (number === NO_NUMBER) throw noTeam(collective.operation);
       const ranks = members.map((pe) => this.#ranks[pe]!);
+      // It may have been stopped since the others decided.
+      world.checkMember(collective.operation);
       team = new ShmemTeam(world, ranks, number, this.#teams, turn);
       return true;
     };

@@ -5,7 +5,7 @@ import { loadPosix } from '../link/posix.js';
 import { checkWait, type WaitLimits } from '../base/wait-limits.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Heap } from '../engine/heap.js';
-import { reservedBytes } from './agreement.js';
+import { failedOffset, reservedBytes } from './agreement.js';
 import { LocalPeer, wordsOf, type Peer } from './peer.js';
 import type { NodeMemory } from './node-memory.js';
 import type { SymmetricRange } from './symmetric.js';
@@ -57,6 +57,8 @@ export class World {
   /** The same of the word that counts its waits for words that others write. */
   readonly #watching: readonly number[];
   readonly #onFailure: (rank: number) => void;
+  /** Bytes of this PE's memory that others write (agreement.ts). */
+  readonly #marks: Uint8Array;
   readonly #isAlone: boolean;
   readonly #yield: () => void;
   readonly #spins: number;
@@ -92,6 +94,7 @@ export class World {
     });
     const base = this.peers[rank]!.base!;
     this.range = { buffer, base, size: bytes };
+    this.#marks = new Uint8Array(buffer, base + failedOffset(size), size);
     this.heap = new Heap(new Uint8Array(buffer), base + reservedBytes(size), base + bytes);
   }
 
@@ -135,8 +138,25 @@ export class World {
     this.local.forEach((rank, index) => {
       if (!this.failed.has(rank) && this.node.hasFailed(index)) this.fail(rank);
     });
-    if (!this.#isAlone) for (const peer of this.peers) peer.look();
+    if (this.#isAlone) return this.failed;
+    for (const peer of this.peers) peer.look();
+    for (let rank = 0; rank < this.size; rank++) {
+      if (Atomics.load(this.#marks, rank) === 0) continue;
+      if (rank !== this.rank) this.fail(rank);
+      // The others answer nothing more, and may have ended.
+      else for (const peer of this.peers) peer.lose();
+    }
     return this.failed;
+  }
+
+  /** Throws RefusalError ECONNRESET if the others go on without this PE. */
+  checkMember(operation: string): void {
+    if (Atomics.load(this.#marks, this.rank) === 0) return;
+    const text = `${operation}: the other PEs have taken this one for failed`;
+    throw new RefusalError(
+      'ECONNRESET',
+      `${text}, as it did not answer for seconds; end it, and start the job anew`,
+    );
   }
 
   /** A PE of this machine that has finalized takes part in nothing any more. */
@@ -148,7 +168,20 @@ export class World {
   fail(rank: number): void {
     if (this.failed.has(rank)) return;
     this.failed.add(rank);
-    if (!this.isEnding) this.#onFailure(rank);
+    this.peers[rank]!.lose();
+    if (this.isEnding) return;
+    if (!this.#isAlone) this.#tellOthers(rank);
+    this.#onFailure(rank);
+  }
+
+  /** Also the PE itself, if it can be reached: it may have been stopped, and goes on. */
+  #tellOthers(failed: number): void {
+    const offset = failedOffset(this.size) + failed;
+    for (let rank = 0; rank < this.size; rank++) {
+      if (rank === this.rank || (rank !== failed && this.failed.has(rank))) continue;
+      this.peers[rank]!.mark(offset);
+      this.wake(rank);
+    }
   }
 
   /** After an operation that did not sleep: the event loop makes a turn, if not lately. */
@@ -195,6 +228,7 @@ export class World {
     const look = (): boolean => {
       if (test()) return true;
       const failed = this.findFailed();
+      this.checkMember(what);
       const dead = members.find((rank) => failed.has(rank));
       // A PE may have written its last word between the test and its death.
       if (dead !== undefined && test()) return true;

@@ -1,4 +1,5 @@
 /** OpenSHMEM by four real processes: on one machine, and as on two by RDMA. */
+import { once } from 'node:events';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { sample } from '../support/sample.js';
@@ -95,6 +96,27 @@ for (const [kind, title, ...lines] of SURVIVORS) {
     }
   });
 }
+
+test('a PE that is stopped for seconds is failed for all, also for itself: 2 machines', async () => {
+  const redis = await FakeRedis.open();
+  const job = new ShmemJob('shmem-stopped.js', SIZE, (rank) => ({
+    VERBENA_SHMEM_NODE: `machine-${rank >> 1}`,
+    VERBENA_SHMEM_REDIS: redis.url,
+  }));
+  try {
+    await Promise.all(job.children.map((child, pe) => pe === 2 || once(child, 'exit')));
+    job.children[2]!.kill('SIGCONT');
+    const ends = await job.ends;
+    ends.forEach(({ code, lines, errors }, pe) => {
+      assert.is(code, 0, `PE ${pe}: ${errors}`);
+      if (pe !== 2) return assert.equal(lines, ['sum 4 of 3'], `PE ${pe}: ${errors}`);
+      assert.match(lines[0]!, /the other PEs have taken this one for failed/);
+      assert.is(lines[1], 'survivors ECONNRESET');
+    });
+  } finally {
+    redis.close();
+  }
+});
 
 /** When PE 2 dies: as the others learn of the death of PE 1, and after it. */
 const GAPS = sample([0, 12], [0, 3, 6, 9, 12, 15, 18, 21, 30, 60]);

@@ -17,6 +17,7 @@ const PROGRAMS = {
   'shmem-idle.js': new URL('./shmem-idle.js', import.meta.url),
   'shmem-load.js': new URL('./shmem-load.js', import.meta.url),
   'shmem-pe.js': new URL('./shmem-pe.js', import.meta.url),
+  'shmem-stopped.js': new URL('./shmem-stopped.js', import.meta.url),
   'shmem-survivor.js': new URL('./shmem-survivor.js', import.meta.url),
 };
 
