@@ -55,6 +55,8 @@ export class RemotePeer implements Peer {
   #address: RemoteAddress | undefined;
   #used = SCRATCH_START;
   #pending = 0;
+  /** Of those, requests of the program. */
+  #written = 0;
   #sentMillis = 0;
   #why: string | undefined;
   /** Requests have failed; `quiet` has thrown for them. */
@@ -151,7 +153,7 @@ export class RemotePeer implements Peer {
   lose(): void {
     if (this.#why !== undefined) return;
     this.#why = 'as another PE has found';
-    this.#hasLost = this.#pending > 0;
+    this.#hasLost = this.#written > 0;
   }
 
   quiet(): void {
@@ -233,6 +235,7 @@ export class RemotePeer implements Peer {
     this.#qp.postSend(request);
     this.#sentMillis = performance.now();
     this.#pending++;
+    if (request.wrId !== PROBE_ID) this.#written++;
   }
 
   /** A range of the scratch memory that no request uses. */
@@ -247,8 +250,10 @@ export class RemotePeer implements Peer {
   #poll(): void {
     for (const { status, wrId } of this.#cq.poll(DEPTH)) {
       this.#pending--;
+      const isOfProgram = wrId !== PROBE_ID;
+      if (isOfProgram) this.#written--;
       if (status === 0) continue;
-      if (wrId !== PROBE_ID) this.#hasLost = true;
+      this.#hasLost ||= isOfProgram;
       if (this.#why !== undefined) continue;
       this.#why = WcStatusName[status] ?? `status ${status}`;
       this.#failed(this.#rank);

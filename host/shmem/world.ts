@@ -168,10 +168,9 @@ export class World {
   fail(rank: number): void {
     if (this.failed.has(rank)) return;
     this.failed.add(rank);
+    if (!this.#isAlone && !this.isEnding) this.#tellOthers(rank);
     this.peers[rank]!.lose();
-    if (this.isEnding) return;
-    if (!this.#isAlone) this.#tellOthers(rank);
-    this.#onFailure(rank);
+    if (!this.isEnding) this.#onFailure(rank);
   }
 
   /** Also the PE itself, if it can be reached: it may have been stopped, and goes on. */
