@@ -70,6 +70,8 @@ export interface Claims {
   giveBackPort(port: number): void;
   /** A send needs this port: the owner binds it if a process holds it without having bound it. */
   seek(port: number): void;
+  /** The same for all ports: a new peer learns of them. */
+  seekAll(): void;
 }
 
 /** The node's owner in another process, which executes the calls of sockets. */

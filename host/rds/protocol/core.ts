@@ -464,6 +464,7 @@ export class RdsCore implements PathNode {
   }
 
   boundPorts(): number[] {
+    this.claims?.seekAll();
     return [...this.#ports.keys()];
   }
 

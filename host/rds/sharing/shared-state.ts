@@ -226,6 +226,10 @@ export class SharedState {
     if (owner !== 0 && owner !== this.shared.slot + 1) this.onSought(owner - 1, port);
   }
 
+  seekAll(): void {
+    this.#ports.forEach((owner, port) => owner !== 0 && this.seek(port));
+  }
+
   portsOf(slot: number): number[] {
     const ports: number[] = [];
     this.#ports.forEach((owner, port) => {
