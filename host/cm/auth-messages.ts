@@ -211,8 +211,15 @@ export function rejectionOf(
   message: Message<'REQ'>,
   reason: number,
   session: AuthSession | undefined,
+  pathMtuMost: number,
 ): Uint8Array {
-  const fields = { remoteCommId: message.localCommId, messageRejected: AboutMessage.REQ, reason };
+  const fields = {
+    ...{ remoteCommId: message.localCommId, messageRejected: AboutMessage.REQ, reason },
+    ...(reason === RejectReason.INVALID_MTU && {
+      rejectInfoLength: 1,
+      rejectInfo: Uint8Array.of(pathMtuMost),
+    }),
+  };
   const mad = buildMad('REJ', message.transactionId, fields);
   return session ? session.seal('REJ', mad) : mad;
 }

@@ -31,6 +31,7 @@ import {
 import { keepWatch, lookFor, makeWatch } from './keep-alive.js';
 import { Manager } from './manager.js';
 import type { FieldsOf, Message } from './mad.js';
+import { asksForLess } from './path-mtus.js';
 import {
   attributesOf,
   bringDown,
@@ -224,15 +225,14 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       });
     } else {
       const options = { ...DEFAULT_OPTIONS, ...this.options };
-      const pathMtu = this.#manager.pathMtus.most(now, peer.gid, options.pathMtu);
+      const pathMtu = core.pathMtus.most(now, peer.gid, options.pathMtu);
       const fields: FieldsOf<'REQ'> = {
         ...requestFields(this, param, peer, { ...options, pathMtu }),
         serviceId,
         privateData,
         startingPsn: this.#startingPsn,
       };
-      this.#connection = core.connect(now, peer, this, fields, this.authRule);
-      this.#asked = fields;
+      this.#ask(fields);
     }
     this.#state = 'CONNECT';
     this.#manager.arm();
@@ -439,6 +439,12 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       case 'resolved':
         return this.#resolved(event.reply);
       case 'rejected':
+        if (
+          asksForLess(this.#manager, this.#connection!, this.#asked, event, (less) =>
+            this.#ask(less),
+          )
+        )
+          return;
         return this.#end(CmEventType.REJECTED, event.reason, event.privateData);
       case 'unreachable':
         return this.#end(CmEventType.UNREACHABLE, -ETIMEDOUT);
@@ -463,6 +469,12 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   #seedRoundTrip(): void {
     const { askedMicros } = this.#connection!;
     if (askedMicros !== 0) this.qp?.seedRoundTrip(this.#manager.now - askedMicros);
+  }
+
+  #ask(fields: FieldsOf<'REQ'>): void {
+    const { core, now } = this.#manager;
+    this.#connection = core.connect(now, this.#peer!, this, fields, this.authRule);
+    this.#asked = fields;
   }
 
   /** The peer accepts. */

@@ -57,8 +57,9 @@ export type ConnectionEvent =
   | { readonly kind: 'ready' }
   | {
       readonly kind: 'rejected';
-      /** A RejectReason. */
+      /** A RejectReason, and what the peer adds to it. */
       readonly reason: number;
+      readonly rejectInfo?: Uint8Array;
       readonly privateData: Uint8Array;
     }
   /** No answer arrived. */

@@ -12,6 +12,7 @@ import { askForNonce } from './auth-messages.js';
 import type { AuthRule } from './auth-option.js';
 import { Connection, HALF_OPEN, checkState, idsOf, type CmState } from './connection.js';
 import type { ConnectionEvent, ConnectionOwner, Listener, ListenerOwner } from './connection.js';
+import { PathMtus } from './path-mtus.js';
 import type { CmProtocol, CookieSecrets } from './protocol.js';
 import { Deadlines, timeoutMicros } from './deadlines.js';
 import { AboutMessage, RejectReason } from './enums.js';
@@ -74,6 +75,7 @@ export class CmCore implements CmProtocol {
   /** Of cookies; undefined until one is computed. */
   cookieSecrets: CookieSecrets | undefined;
   pathMtuMax: number;
+  readonly pathMtus = new PathMtus();
   readonly counters = noCounts();
   /** By our communication id. */
   readonly connections = new Map<number, Connection>();

@@ -141,11 +141,15 @@ function receiveRequest(
   }
   const found = sessionOf(core, now, message, source, datagram);
   const session = typeof found === 'number' ? undefined : found;
+  // Only our own kind asks for less; to others a limit might be worse than what it is for.
+  const pathMtuMost = isOwnKind
+    ? core.pathMtus.most(now, peer.gid, core.pathMtuMax)
+    : core.pathMtuMax;
   const refuse = (reason: number): void => {
     core.counters.refused++;
-    core.sendMad(rejectionOf(message, reason, session), peer);
+    core.sendMad(rejectionOf(message, reason, session, pathMtuMost), peer);
   };
-  const reason = whyNot(core, message) || (typeof found === 'number' ? found : 0);
+  const reason = whyNot(core, message, pathMtuMost) || (typeof found === 'number' ? found : 0);
   if (reason !== 0) {
     refuse(reason);
     return;
@@ -215,13 +219,13 @@ function tellListener(
 }
 
 /** A RejectReason, or 0. */
-function whyNot(core: CmProtocol, message: Message<'REQ'>): number {
+function whyNot(core: CmProtocol, message: Message<'REQ'>, pathMtuMost: number): number {
   const service = message.transportService;
   if (service !== TransportService.RC && service !== TransportService.UC) {
     return RejectReason.INVALID_TRANSPORT_TYPE;
   }
   if (!core.listeners.has(message.serviceId)) return RejectReason.INVALID_SERVICE_ID;
-  if (message.pathMtu < Mtu.MTU_256 || message.pathMtu > core.pathMtuMax)
+  if (message.pathMtu < Mtu.MTU_256 || message.pathMtu > pathMtuMost)
     return RejectReason.INVALID_MTU;
   // rdma_cm is the consumer that its header's faults are defined by.
   if (!parseIpCm(message.privateData)) return RejectReason.CONSUMER_DEFINED;
@@ -275,7 +279,11 @@ function receiveReply(
   if (other) {
     doubt(core, now, other);
     core.reject(now, connection, RejectReason.STALE_CONN);
-    core.tell(connection, rejected(RejectReason.STALE_CONN));
+    core.tell(connection, {
+      kind: 'rejected',
+      reason: RejectReason.STALE_CONN,
+      privateData: new Uint8Array(0),
+    });
     return;
   }
   connection.queuePairKey = queuePairKey;
@@ -320,13 +328,6 @@ function receiveReady(
   answerAlone(core, 'REJ', message, source, about);
 }
 
-function rejected(
-  reason: number,
-  privateData: Uint8Array = new Uint8Array(0),
-): { kind: 'rejected'; reason: number; privateData: Uint8Array } {
-  return { kind: 'rejected', reason, privateData };
-}
-
 function answerInterval(exponent: number): number {
   return Math.min(Math.max(timeoutMicros(exponent), ANSWER_MICROS_MIN), ANSWER_MICROS_MAX);
 }
@@ -344,7 +345,7 @@ function receiveReject(
     case 'REP_SENT':
     case 'REP_RCVD':
       core.enterTimeWait(now, connection);
-      core.tell(connection, rejected(message.reason, message.privateData));
+      core.tell(connection, { ...message, kind: 'rejected' });
       return;
     case 'ESTABLISHED':
     case 'DREQ_SENT':

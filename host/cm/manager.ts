@@ -17,7 +17,6 @@ import { adopt } from './adoption.js';
 import { CmCore } from './core.js';
 import { disconnectAll, peerGone } from './endings.js';
 import { GeneralServices } from './general-services.js';
-import { PathMtus } from './path-mtus.js';
 import type { CmCounters } from './limits.js';
 
 /** An id as the manager sees it: receives the events of a device. */
@@ -61,8 +60,6 @@ export class Manager {
     managers.set(context.device, manager);
     return manager;
   }
-
-  readonly pathMtus = new PathMtus();
 
   private constructor(readonly context: Context) {
     const { shared } = context.device;
@@ -191,7 +188,7 @@ export class Manager {
 
   #asyncEvent({ eventType, element }: AsyncEventRecord): void {
     if (eventType === AsyncEvent.PATH_MTU_ERR)
-      this.pathMtus.tooLarge(this.now, element as QueuePair);
+      this.core.pathMtus.tooLarge(this.now, element as QueuePair);
     if (eventType !== AsyncEvent.COMM_EST) return;
     // As messages: not in the middle of a verb.
     queueMicrotask(() => {

@@ -6,3 +6,5 @@ export class PathMtus {
     return wanted;
   }
 }
+
+export function asksForLess(): void {}

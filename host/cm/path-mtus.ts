@@ -5,6 +5,9 @@
  */
 import { Mtu } from '#build/abi.js';
 import type { Gid } from '../link/endpoint.js';
+import type { Connection } from './connection.js';
+import { RejectReason } from './enums.js';
+import type { FieldsOf } from './mad.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 
 /** As long as Linux remembers path MTUs of IP (net.ipv4.route.mtu_expires). */
@@ -27,7 +30,12 @@ export class PathMtus {
     if (!peerGid || pathMtu === undefined) return;
     // 1024 fits the MTU of Ethernet. What is between is rare, and each try costs a connection.
     const mtu = pathMtu > Mtu.MTU_1024 ? Mtu.MTU_1024 : Math.max(pathMtu - 1, Mtu.MTU_256);
-    const key = peerGid.toString();
+    this.limit(now, peerGid, mtu);
+  }
+
+  /** Of connections to this peer. */
+  limit(now: number, peer: Gid, mtu: number): void {
+    const key = peer.toString();
     this.#limits.delete(key);
     this.#limits.set(key, { mtu, untilMicros: now + KEPT_MICROS });
     if (this.#limits.size <= PEERS_MAX) return;
@@ -43,4 +51,36 @@ export class PathMtus {
     this.#limits.delete(peer.toString());
     return wanted;
   }
+}
+
+interface Refusal {
+  readonly reason: number;
+  readonly rejectInfo?: Uint8Array;
+}
+
+/** Of the connection manager. */
+interface Books {
+  readonly pathMtus: PathMtus;
+  destroy(now: number, connection: Connection): void;
+}
+
+/**
+ * The peer rejects a REQ for its path MTU and names the largest one (additional reject
+ * information): it has noticed what we cannot, that its packets do not arrive here. Sends the REQ
+ * again with that one. False: it was rejected for another reason.
+ */
+export function asksForLess(
+  { core, now }: { readonly core: Books; readonly now: number },
+  connection: Connection,
+  asked: FieldsOf<'REQ'> | undefined,
+  { reason, rejectInfo }: Refusal,
+  ask: (fields: FieldsOf<'REQ'>) => void,
+): boolean {
+  const pathMtu = rejectInfo?.[0] ?? 0;
+  if (reason !== RejectReason.INVALID_MTU || !asked) return false;
+  if (pathMtu < Mtu.MTU_256 || pathMtu >= asked.pathMtu) return false;
+  core.pathMtus.limit(now, connection.peer.gid, pathMtu);
+  core.destroy(now, connection);
+  ask({ ...asked, pathMtu });
+  return true;
 }

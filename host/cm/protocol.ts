@@ -7,6 +7,7 @@ import type { CmState, Connection, ConnectionEvent, Listener } from './connectio
 import type { HalfOpen, Sender } from './half-open.js';
 import type { CmCounters, CmLimits } from './limits.js';
 import type { FieldsOf, MessageName } from './mad.js';
+import type { PathMtus } from './path-mtus.js';
 
 /** Secrets of cookies (cookies.ts): of this span of time, and of the one before. */
 export interface CookieSecrets {
@@ -22,6 +23,7 @@ export interface CmProtocol {
   /** The device's address. */
   readonly gid: Gid;
   readonly pathMtuMax: number;
+  readonly pathMtus: PathMtus;
   /** Of nonces that are computed (auth-messages.ts); undefined until one is. */
   authSecret: Uint8Array | undefined;
   /** Of cookies; undefined until one is computed. */

@@ -7,6 +7,7 @@ import {
   ConnectError,
   Gid,
   MisuseError,
+  Mtu,
   PortSpace,
   QpState,
   RDMA_UDP_QKEY,
@@ -490,6 +491,19 @@ test('a handshake whose REQ was sent twice gives no sample of the round trip (Ka
   const passive = (await listener.getRequest())!.accept({ qp: small });
   assert.is(seedOf(await active), 0);
   assert.ok(seedOf(await passive) > 0);
+});
+
+test('a peer that does not receive long packets names a path MTU, and the next REQ has it', async (world) => {
+  const manager = Manager.of(world.b);
+  for (const expected of [Mtu.MTU_4096, Mtu.MTU_1024, Mtu.MTU_512, Mtu.MTU_256, Mtu.MTU_256]) {
+    const both = await pairUp(world);
+    const used = both.map(({ qp }) => qp.query().pathMtu);
+    assert.equal(used, [expected, expected]);
+    // The passive side has noticed it; the active side is disconnected only.
+    manager.core.pathMtus.tooLarge(manager.now, both[1].qp);
+    for (const each of both) await each.close();
+  }
+  assert.is(manager.core.counters.refused, 3);
 });
 
 test.run();
