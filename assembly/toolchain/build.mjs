@@ -8,6 +8,7 @@ import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { copyAsBind } from './copy-as-bind.mjs';
+import { shortenNames } from './shorten-names.mjs';
 
 const ASC = fileURLToPath(new URL('../../node_modules/assemblyscript/bin/asc.js', import.meta.url));
 process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
@@ -81,6 +82,9 @@ const queue = targets.filter(
   (each) => (wanted.length === 0 || wanted.includes(each.target)) && !isFresh(each, newest),
 );
 async function worker() {
-  for (let next = queue.shift(); next; next = queue.shift()) await compile(next);
+  for (let next = queue.shift(); next; next = queue.shift()) {
+    await compile(next);
+    if (next.target.startsWith('engine')) shortenNames(next.outputs[0]);
+  }
 }
 await Promise.all([worker(), worker()]);
