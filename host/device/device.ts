@@ -315,8 +315,7 @@ export class Device {
       share !== undefined ||
       (options.sharedArrayBuffer ?? false);
     if (shared && typeof SharedArrayBuffer === 'undefined') {
-      const sentence =
-        'sharedArrayBuffer: there is no SharedArrayBuffer; a page has it when it is served with ';
+      const sentence = 'sharedArrayBuffer: this page has none; serve it with ';
       throw new RefusalError('EOPNOTSUPP', sentence + 'COOP same-origin and COEP require-corp');
     }
     await fetchEngine(shared, cacheModel !== undefined);

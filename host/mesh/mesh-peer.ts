@@ -168,7 +168,7 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   }
 
   #lose(): void {
-    const remedy = 'its process was stopped, suspended or killed, or the network is gone';
+    const remedy = 'its process stands still or is gone, or the network is';
     this.#lost = timeoutError(`peer ${this.id}`, this.#limitMillis, remedy);
     void this.remote.fail(this.#lost);
   }

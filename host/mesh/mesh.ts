@@ -395,7 +395,7 @@ function roomOf({ url, room, signalling }: MeshOptions<Regions>): SignallingRoom
   if (signalling === undefined) return new RoomSignalling(url!, room === undefined ? 'mesh' : room);
   checkMember('signalling', signalling, 'join', 'a SignallingRoom');
   if (room === undefined) return signalling;
-  throw new MisuseError('room', 'joinMesh: signalling has a room of its own; leave it out');
+  throw new MisuseError('room', 'joinMesh: needs url; leave it out');
 }
 
 /** Throws MisuseError. */

@@ -135,8 +135,7 @@ export class FastMemoryRegion implements PooledRegion {
     if (this.#invalidator === queuePair && this.isBeingInvalidated) return;
     throw new RefusalError(
       'EBUSY',
-      'REG_MR: the region is registered; wait for the completion of its LOCAL_INV, or call ' +
-        'pool.revoke if its connection is dead',
+      'REG_MR: the region is registered; wait for the completion of its LOCAL_INV, or pool.revoke it',
     );
   }
 

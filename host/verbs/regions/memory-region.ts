@@ -237,7 +237,7 @@ export class MemoryRegion {
     if (!awaitRelease(() => arena.exports.mrReregistered(engine.context, parameters))) {
       throw new ReregMrError(
         'EBUSY',
-        `${verb}: the region is changed; another thread is still using the old memory; call again`,
+        `${verb}: another thread is still using the region's old memory; call again`,
         ReregMrErrCode.DO_FORK_OLD,
       );
     }
