@@ -4,20 +4,24 @@ import { allocProtectionDomain } from '../region/protection-domain';
 import { Context, PathState } from '../transport/shared/context';
 import {
   collapsePath,
+  doubleLateness,
   fitsBuffer,
   growPath,
   holdForCongestionWindow,
   joinPath,
+  lateness,
   leastRoundTrip,
   leavePath,
   noteFlight,
+  noteHasty,
   noteLosses,
   noteRoundTrip,
   resumePath,
+  usualRoundTripMost,
   windowPackets,
 } from '../transport/shared/path-control';
 import { QueuePair, pathOf } from '../transport/shared/queue-pair';
-import { noteGap, noteRepeated } from '../transport/requester/in-flight';
+import { noteGap, noteRepeated, noteSentFrom } from '../transport/requester/in-flight';
 import { freshArena } from './arena';
 import { freshContext, freshQueuePair } from './context';
 import { begin, end, same } from './tap';
@@ -38,6 +42,7 @@ export function checkPaths(): void {
   checkTrain(arena, pd);
   checkPlateau(arena, pd);
   checkLossTime(arena, pd);
+  checkOldMarks(arena, pd);
 }
 
 function join(context: Context, pd: u32): QueuePair {
@@ -204,6 +209,52 @@ function checkLossTime(arena: Arena, pd: u32): void {
     qp.psnUnacked = 2;
     noteGap(context, qp);
     same(qp.lostMicros, <u32>context.now, 'still', context.now);
+  }
+  end();
+}
+
+function checkOldMarks(arena: Arena, pd: u32): void {
+  begin('a cut, a late packet and a needless repetition of an hour ago do not hide new ones');
+  // 32 bits of microseconds are 71 minutes.
+  for (let minutes: u64 = 1; minutes < 142; minutes += 5) {
+    const context = freshContext(arena);
+    const qp = join(context, pd);
+    const state = stateOf(qp);
+    noteRoundTrip(context, qp, 20_000);
+    fly(context, qp, 40);
+    for (let turn: u32 = 0; turn < 2; turn++) {
+      const sent = <u32>context.now;
+      context.now += 30_000;
+      state.window = 100 * 256;
+      state.queuedRounds = 1;
+      noteLosses(context, qp, 1, sent);
+      same(u64(state.window < 100 * 256), 1, 'the loss cuts the window', minutes);
+      const window = state.window;
+      noteLosses(context, qp, 1, sent);
+      same(state.window, window, 'another of that time does not', minutes);
+      const late = lateness(qp);
+      doubleLateness(context, qp, sent, 25);
+      same(u64(lateness(qp) > late), 1, 'later', minutes);
+      const later = lateness(qp);
+      doubleLateness(context, qp, sent, 25);
+      same(lateness(qp), later, 'and no later', minutes);
+      const most = usualRoundTripMost(qp);
+      noteHasty(context, qp, sent);
+      same(u64(usualRoundTripMost(qp) > most), 1, 'longer round trips', minutes);
+      const longer = usualRoundTripMost(qp);
+      noteHasty(context, qp, sent);
+      same(usualRoundTripMost(qp), longer, 'and no longer', minutes);
+      context.now += minutes * 60_000_000;
+      state.variationMicros = 5000;
+    }
+    // The last loss is as old, and packets were in flight all the time.
+    qp.psnNext = qp.psnUnacked + 2;
+    noteSentFrom(context, qp, qp.psnUnacked, qp.psnUnacked);
+    noteGap(context, qp);
+    context.now += minutes * 60_000_000;
+    noteRepeated(context, qp, qp.psnUnacked);
+    noteGap(context, qp);
+    same(qp.lostMicros, (<u32>context.now) & ~1, 'the last loss', minutes);
   }
   end();
 }

@@ -1,17 +1,24 @@
 /** Checks of requester/retransmit-timer.ts: how long a requester waits for an answer. */
 import { Arena } from '../memory/arena';
 import { allocProtectionDomain } from '../region/protection-domain';
-import { noteRepeated } from '../transport/requester/in-flight';
+import { endProbe, startProbe } from '../transport/requester/congestion-window';
+import { noteArrivedBefore, noteRepeated, noteSentFrom } from '../transport/requester/in-flight';
 import {
   answeredAlone,
   armRetransmit,
   nextDelay,
   noteSecondAnswer,
   repeatEarly,
+  timeoutOf,
   untilAnswer,
 } from '../transport/requester/retransmit-timer';
 import { Context } from '../transport/shared/context';
-import { joinPath, noteRoundTrip } from '../transport/shared/path-control';
+import {
+  joinPath,
+  noteRoundTrip,
+  usualRoundTrip,
+  usualRoundTripMost,
+} from '../transport/shared/path-control';
 import { QueuePair, pathOf, timerOf } from '../transport/shared/queue-pair';
 import { psnAdd } from '../wire/psn';
 import { freshArena } from './arena';
@@ -26,6 +33,9 @@ const SHORT_SLACK: u32 = 1000;
 const LONG_SLACK: u32 = 20_000;
 const TIMEOUT: u64 = 500_000;
 const PSN: u32 = 0xfffffe;
+/** How long a process stood still; and how late a timer may be without that. */
+const STOPPED: u64 = 9_000_000;
+const LATE: u64 = 100_000;
 
 export function checkRetransmitTimer(): void {
   const arena = freshArena(16);
@@ -33,6 +43,8 @@ export function checkRetransmitTimer(): void {
   checkDelays(arena, pd);
   checkAnswers(arena, pd);
   checkRepetitions(arena, pd);
+  checkStandstill(arena, pd);
+  checkSilence(arena, pd);
 }
 
 /** A queue pair with one packet in flight, on a path whose round trip is known. */
@@ -120,5 +132,73 @@ function checkRepetitions(arena: Arena, pd: u32): void {
   qp.psnUnacked = PSN;
   context.now += TIMEOUT;
   same(u64(repeatEarly(context, qp)), 0, 'the timeout');
+  end();
+}
+
+/** `micros` after the packet in flight was sent, and without a timer that fired, it is answered. */
+function answerAfter(context: Context, qp: QueuePair, micros: u64): void {
+  noteSentFrom(context, qp, PSN, PSN);
+  startProbe(context, qp, PSN);
+  armRetransmit(context, qp);
+  context.now += micros;
+  endProbe(context, qp, qp.psnNext);
+  noteArrivedBefore(context, qp, qp.psnNext);
+}
+
+function checkStandstill(arena: Arena, pd: u32): void {
+  begin('the time for which this process stood still is no part of a round trip');
+  const delay: u64 = MOST + LONG_SLACK;
+  for (let counted: u32 = 0; counted < 2; counted++) {
+    for (let stopped: u32 = 0; stopped < 2; stopped++) {
+      const context = freshContext(arena);
+      const qp = flying(context, pd, TIMEOUT);
+      // Without times of its packets a queue pair measures one packet at a time.
+      if (counted) qp.flightMax = 0;
+      const timeout = timerOf(qp).deadline - context.now;
+      same(timeout, delay, 'timer', counted);
+      answerAfter(context, qp, timeout + LATE + stopped);
+      const sample = <u32>(timeout + LATE);
+      const wanted = stopped ? ROUND_TRIP : ROUND_TRIP + (sample >> 3) - (ROUND_TRIP >> 3);
+      same(usualRoundTrip(qp), wanted, 'round trip', (counted << 4) | stopped);
+      same(qp.roundTripMicros, stopped ? 0 : sample, 'of the queue pair', (counted << 4) | stopped);
+    }
+  }
+  const context = freshContext(arena);
+  const qp = flying(context, pd, TIMEOUT);
+  qp.psnNext = psnAdd(PSN, 2);
+  noteSentFrom(context, qp, PSN, PSN);
+  armRetransmit(context, qp);
+  context.now += STOPPED;
+  noteArrivedBefore(context, qp, psnAdd(PSN, 1));
+  qp.psnArrived = psnAdd(PSN, 1);
+  // The first answer arms the timer again.
+  armRetransmit(context, qp);
+  noteArrivedBefore(context, qp, psnAdd(PSN, 2));
+  same(usualRoundTripMost(qp), MOST, 'after two answers at once');
+  same(timeoutOf(qp), TIMEOUT, 'the timeout');
+  end();
+}
+
+function checkSilence(arena: Arena, pd: u32): void {
+  begin('a peer that stood still lengthens the timeouts of its queue pairs once, and by little');
+  const context = freshContext(arena);
+  const first = flying(context, pd, TIMEOUT);
+  const second = flying(context, pd, TIMEOUT);
+  for (let turn: u32 = 0; turn < 2; turn++) {
+    const qp = turn ? second : first;
+    noteSentFrom(context, qp, PSN, PSN);
+    // The timer fires once, at half of the time.
+    qp.silentMicros = <u32>(context.now + STOPPED / 2);
+    qp.silent = 1;
+    timerOf(qp).deadline = context.now + STOPPED;
+  }
+  const before = usualRoundTrip(first);
+  context.now += STOPPED;
+  noteArrivedBefore(context, first, psnAdd(PSN, 1));
+  const most: u32 = 600_000;
+  same(usualRoundTrip(first), before + (most >> 3) - (before >> 3), 'one sample, of 600 ms');
+  const timeout = timeoutOf(first);
+  noteArrivedBefore(context, second, psnAdd(PSN, 1));
+  same(timeoutOf(second), timeout, 'none of the second queue pair');
   end();
 }

@@ -6,7 +6,7 @@ import { Mtu } from '../../host/index.js';
 import { sample } from '../support/sample.js';
 import { simulateFlows } from './flow-seeds.js';
 import { jain, runFlows, type FlowOptions, type FlowResult } from './flows.js';
-import { simulatePathMtu } from './path-mtu-seeds.js';
+import { simulateLongPath, simulatePathMtu } from './path-mtu-seeds.js';
 import { STREAMS, recordedLine, streamLine } from './recorded-runs.js';
 import type { Line } from './switch.js';
 
@@ -148,6 +148,14 @@ test('late packets do not hide that a path MTU dropped', async () => {
 test(`path MTUs of ${MTU_SEEDS} seeds`, async () => {
   for (let seed = 1; seed <= MTU_SEEDS; seed++) {
     await simulatePathMtu(seed).catch((error: Error) =>
+      assert.unreachable(`${seed}: ${error.message}`),
+    );
+  }
+});
+
+test(`round trips longer than the timeout, of ${MTU_SEEDS} seeds`, async () => {
+  for (let seed = 1; seed <= MTU_SEEDS; seed++) {
+    await simulateLongPath(seed).catch((error: Error) =>
       assert.unreachable(`${seed}: ${error.message}`),
     );
   }

@@ -49,6 +49,8 @@ export interface FlowOptions {
   readonly pathMtu?: Mtu;
   /** From when on packets of more bytes, from BTH to ICRC, vanish. */
   readonly packetMax?: readonly [seconds: number, bytes: number];
+  /** When the round trip changes, and to how many milliseconds. */
+  readonly reroute?: readonly [seconds: number, rtt: number];
 }
 
 export interface FlowResult {
@@ -211,6 +213,10 @@ function planFaults(queue: EventQueue, network: Switch, start: number, options: 
   if (options.packetMax) {
     const [at, bytes] = options.packetMax;
     queue.plan(start + at * 1e6, () => void (network.packetMax = bytes));
+  }
+  if (options.reroute) {
+    const [at, rtt] = options.reroute;
+    queue.plan(start + at * 1e6, () => void (network.rtt = rtt));
   }
 }
 

@@ -87,6 +87,31 @@ export function pathMtuOptionsOf(seed: number): FlowOptions {
   };
 }
 
+/** Round trips longer than the timeout of a queue pair, from the start or from a moment on. */
+const LONG_MILLIS = [250, 3000] as const;
+const REROUTE_SECONDS = 2;
+const LONG_DROP_SECONDS = 12;
+const LONG_SECONDS = 80;
+const LONG_MEGABITS = 10;
+
+/** The network of a seed with a long path. */
+export function longPathOptionsOf(seed: number): FlowOptions {
+  const random = new Random(seed).split('long path');
+  const { packetMax, outage: _, ...options } = pathMtuOptionsOf(seed);
+  const rtt = logUniform(random, ...LONG_MILLIS);
+  const isRerouted = random.chance(0.5);
+  const line = {
+    ...options.line,
+    rate: Math.min(options.line.rate, LONG_MEGABITS),
+    ...(!isRerouted && { rtt }),
+  };
+  return {
+    ...{ ...options, line, seconds: LONG_SECONDS },
+    ...(packetMax && { packetMax: [LONG_DROP_SECONDS, packetMax[1]] }),
+    ...(isRerouted && { reroute: [REROUTE_SECONDS, rtt] }),
+  };
+}
+
 /** Does nothing but the path MTU keep packets back? */
 function isCalm({ line, outage }: FlowOptions): boolean {
   const { loss, bursts, stalls, flood } = line;
@@ -127,5 +152,36 @@ export async function simulatePathMtu(seed: number): Promise<FlowResult> {
   const options = pathMtuOptionsOf(seed);
   const result = await runFlows(options);
   auditPathMtu(options, result);
+  return result;
+}
+
+/** Throws Violation when something does not hold of a long path. */
+export function auditLongPath(options: FlowOptions, result: FlowResult): void {
+  const { line, packetMax, queuePairs } = options;
+  const { ends } = result;
+  const dropped = packetMax?.[0] ?? Infinity;
+  // Of long packets a flood leaves none where the link loses a fifth of the others, too.
+  const isAlike = line.flood !== undefined && line.loss >= 0.2;
+  const wrong = ends.find(
+    ({ seconds, vendorErr, silence }) =>
+      !isAlike && seconds < dropped && vendorErr !== 0 && silence < LIFE_SECONDS,
+  );
+  if (wrong) throw new Violation(`a path MTU was blamed after ${wrong.silence} s`);
+  if (!isCalm(options)) return;
+  const early = ends.find(({ seconds }) => seconds < dropped);
+  if (early) throw new Violation(`a queue pair ended after ${early.seconds} s without cause`);
+  if (packetMax) {
+    if (ends.length < queuePairs) throw new Violation(`${queuePairs - ends.length} did not end`);
+    const unnamed = ends.find(({ vendorErr }) => vendorErr === 0);
+    if (unnamed) throw new Violation(`${unnamed.status} names no path MTU`);
+  } else if (result.later.some((mbps) => mbps === 0)) {
+    throw new Violation('a queue pair stands still');
+  }
+}
+
+export async function simulateLongPath(seed: number): Promise<FlowResult> {
+  const options = longPathOptionsOf(seed);
+  const result = await runFlows(options);
+  auditLongPath(options, result);
   return result;
 }

@@ -104,6 +104,8 @@ export class Switch {
   isDown = false;
   /** Bytes of a packet, from BTH to ICRC: longer ones vanish. */
   packetMax = Infinity;
+  /** Milliseconds both ways together. */
+  rtt: number;
   readonly #random: Random;
   readonly #endpoints: readonly Endpoint[];
   readonly #links: SwitchedLink[] = [];
@@ -118,6 +120,7 @@ export class Switch {
   constructor(queue: EventQueue, line: Line, endpoints: readonly Endpoint[], random: Random) {
     this.queue = queue;
     this.line = line;
+    this.rtt = line.rtt;
     this.#endpoints = endpoints;
     this.#random = random;
     const { flood, bursts, stalls } = line;
@@ -175,7 +178,7 @@ export class Switch {
       copy[BTH_FECN_BYTE]! |= BTH_FECN;
     }
     this.#packets[slot] = { bytes: copy, from, to };
-    queue.put(port.busyUntil + line.rtt * 500 + late, EventKind.PACKET, slot);
+    queue.put(port.busyUntil + this.rtt * 500 + late, EventKind.PACKET, slot);
   }
 
   #hasRoom({ busyUntil }: Port, now: number, bytes: number): boolean {

@@ -3,7 +3,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { simulateFlows } from './flow-seeds.js';
 import { optionsOf } from './options.js';
 import { simulateLayouts } from './layouts.js';
-import { simulatePathMtu } from './path-mtu-seeds.js';
+import { simulateLongPath, simulatePathMtu } from './path-mtu-seeds.js';
 import { simulate } from './world.js';
 
 /** Devices and their traffic, memory layouts, or streams through a network. */
@@ -33,7 +33,14 @@ async function run(seed: number): Promise<SeedResult> {
     if (kind === 'net') {
       const { packets } = await simulateFlows(seed);
       const more = (await simulatePathMtu(seed)).packets;
-      return { seed, packets: packets + more, completions: 0, excused: false, failure: undefined };
+      const long = (await simulateLongPath(seed)).packets;
+      return {
+        seed,
+        packets: packets + more + long,
+        completions: 0,
+        excused: false,
+        failure: undefined,
+      };
     }
     if (kind === 'layouts') {
       await simulateLayouts(seed);

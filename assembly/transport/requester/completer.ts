@@ -46,6 +46,7 @@ import {
 import {
   answeredAlone,
   armRetransmit,
+  endSilence,
   hastenTimer,
   nextDelay,
   noteSecondAnswer,
@@ -190,9 +191,10 @@ export function moveUnacked(context: Context, qp: QueuePair, psn: u32): void {
     growCongestionWindow(context, qp, noteArrivedBefore(context, qp, psn));
     qp.psnArrived = psn;
   }
+  if (qp.silent) endSilence(context, qp);
   if (isBeyond(qp, psn, qp.psnExecuted)) qp.psnExecuted = psn;
   qp.psnUnacked = psn;
-  passesPath(qp);
+  passesPath(context, qp);
   qp.retryLeft = qp.retryLimit;
   qp.rnrRetryLeft = qp.rnrRetryLimit;
   qp.nakHandled = 0;
@@ -323,7 +325,7 @@ export function receiveAcknowledge(
 }
 
 function receiveRnrNak(context: Context, qp: QueuePair, psn: u32, code: u32): void {
-  passesPath(qp);
+  passesPath(context, qp);
   context.counters.rcvdRnrErr++;
   const reached = completeBefore(context, qp, psn);
   settle(context, qp);
@@ -468,7 +470,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
     return;
   }
   qp.silentMicros = <u32>context.now;
-  qp.silentMeasured = 0;
+  qp.silent = 1;
   // Of a FLUSH it is mostly the answer that is late, not what was sent behind it that is lost.
   const selective = oldestFlushes(qp) || (qp.reorderPeer != 0 && !oldestAwaitsData(qp));
   const alone = answeredAlone(qp);

@@ -15,7 +15,8 @@ import {
   noteRoundTrip,
   pathOpen,
 } from '../shared/path-control';
-import { QueuePair, packetsInFlight, sendRequestAt } from '../shared/queue-pair';
+import { QueuePair, packetsInFlight, sendRequestAt, timerOf } from '../shared/queue-pair';
+import { isOverdue } from '../shared/timer-wheel';
 import { SendRequest, SendState } from '../shared/work-request';
 
 /** Where one loss means that everything behind it is sent again. */
@@ -131,6 +132,8 @@ export function endProbe(context: Context, qp: QueuePair, psn: u32): void {
   // 0 micros stand as 1 (`startProbe`): the answer may arrive before that.
   const sample = <u32>max<i32>(<u32>context.now - qp.probeMicros, 1);
   qp.probeMicros = 0;
+  // This process stood still: that is no part of a round trip.
+  if (isOverdue(timerOf(qp), context.now)) return;
   qp.roundTripMicros =
     qp.roundTripMicros == 0
       ? sample

@@ -15,13 +15,15 @@ import {
   noteHasty,
   lateness,
   leastRoundTrip,
+  noteDoubtfulRoundTrip,
   noteLateness,
   noteLosses,
   noteRoundTrip,
   usualRoundTrip,
   usualRoundTripLeast,
 } from '../shared/path-control';
-import { QueuePair, chunkAt } from '../shared/queue-pair';
+import { QueuePair, chunkAt, timerOf } from '../shared/queue-pair';
+import { isOverdue } from '../shared/timer-wheel';
 import { chunkFrom, chunkOf, isMissing, isUnanswered, leftOf } from './read-chunks';
 
 const REPEATED: u32 = 1;
@@ -46,6 +48,7 @@ export function noteSentFrom(context: Context, qp: QueuePair, first: u32, fresh:
     qp.arrivedMicros = micros - 2;
     qp.lostMicros = micros - 2;
     qp.silentMicros = micros - 2;
+    if (first == fresh) qp.silent = 0;
   }
   const count = psnDistance(first, qp.psnNext);
   const again = psnCompare(first, fresh) < 0 ? psnDistance(first, fresh) : 0;
@@ -114,17 +117,22 @@ function noteOvertaken(context: Context, qp: QueuePair, psn: u32): void {
 
 /**
  * The packet has just been acknowledged. Of one that was sent twice it is not known which has
- * arrived (Karn). If the timer has fired since, one sample counts for each time.
+ * arrived (Karn). If the timer has fired since, one sample counts for each time; if it could not,
+ * since this process stood still, none does.
  */
 function sampleRoundTrip(context: Context, qp: QueuePair, psn: u32): void {
   const time = load<u32>(timeAt(qp, psn));
   if (time & REPEATED) return;
+  if (isOverdue(timerOf(qp), context.now)) {
+    qp.silentMicros = <u32>context.now;
+    qp.silent = 0;
+  }
   const sample = max<u32>(<u32>context.now - time, 1);
   const passed = <u32>context.now - qp.silentMicros;
   if (passed >= sample) noteRoundTrip(context, qp, sample);
-  else if (!qp.silentMeasured) {
-    qp.silentMeasured = 1;
-    noteRoundTrip(context, qp, doubtfulSample(qp, sample, passed));
+  else if (qp.silent) {
+    qp.silent = 0;
+    noteDoubtfulRoundTrip(context, qp, time, doubtfulSample(qp, sample, passed));
   }
 }
 
@@ -360,7 +368,7 @@ function markLosses(context: Context, qp: QueuePair, span: u32): u32 {
       const psn = psnAdd(qp.psnArrived, away);
       if (!isLost(context, qp, psn)) continue;
       markLost(qp, psn);
-      noteLostTime(qp, psn);
+      noteLostTime(context, qp, psn);
       if (lost == 0 || !isWithRequest(qp, psn)) lost++;
     }
   }
@@ -377,13 +385,15 @@ function isWithRequest(qp: QueuePair, psn: u32): bool {
 
 /** The oldest packet is lost, as the peer has reported. */
 export function noteGap(context: Context, qp: QueuePair): void {
-  if (qp.flightMax != 0) noteLostTime(qp, qp.psnUnacked);
+  if (qp.flightMax != 0) noteLostTime(context, qp, qp.psnUnacked);
   else qp.lostMicros = <u32>context.now - qp.roundTripMicros;
 }
 
-function noteLostTime(qp: QueuePair, psn: u32): void {
+/** The last of the lost packets, by their ages: the one before may be an hour old. */
+function noteLostTime(context: Context, qp: QueuePair, psn: u32): void {
+  const now = <u32>context.now;
   const micros = load<u32>(timeAt(qp, psn)) & ~REPEATED;
-  if (<i32>(micros - qp.lostMicros) > 0) qp.lostMicros = micros;
+  if (now - micros < now - qp.lostMicros) qp.lostMicros = micros;
 }
 
 /**

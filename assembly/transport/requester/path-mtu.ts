@@ -69,7 +69,10 @@ const TRIAL_MICROS: u32 = 16_000;
 const TRIAL_PART: u32 = 4;
 
 /** Everything before a packet is acknowledged: both signs are gone. */
-export function passesPath(qp: QueuePair): void {
+export function passesPath(context: Context, qp: QueuePair): void {
+  // No round trip is longer than this silence was.
+  if (PATH_MTU_TRIALS && qp.mtuSigns != 0)
+    qp.shortLate = context.now + <u64>(<u32>context.now - qp.shortMicros);
   qp.refusedMicros = 0;
   qp.mtuSigns = 0;
   qp.mtuTrials = 0;
@@ -136,6 +139,7 @@ export function noteTimeout(context: Context, qp: QueuePair): void {
 function suspectPath(context: Context, qp: QueuePair, aside: u32): void {
   if (longOldest(qp) == null || !canProbe(context, qp)) return;
   qp.asidePending |= <u8>aside;
+  if ((qp.mtuSigns & (<u8>Sign.SHORT_ASKED)) == 0) qp.shortMicros = qp.progressMicros;
   qp.mtuSigns |= <u8>Sign.SHORT_ASKED;
   schedule(context, qp);
 }
@@ -143,6 +147,8 @@ function suspectPath(context: Context, qp: QueuePair, aside: u32): void {
 /** A duplicate acknowledgement: the answer to a probe, if one was sent. */
 export function noteShortAnswer(context: Context, qp: QueuePair): void {
   if (!PATH_MTU_TRIALS || (qp.mtuSigns & (<u8>Sign.SHORT_ASKED)) == 0) return;
+  // It may answer what was sent in an earlier silence.
+  if (context.now < qp.shortLate) return;
   let answered = <u8>(Sign.SHORT_ANSWERED | Sign.TRIAL_ANSWERED);
   // The peer may answer the repetition of a READ as well, before it sends the responses.
   if (readsInFlight(qp) == 0) answered |= (qp.mtuSigns & (<u8>Sign.TRIAL_ANSWERED)) << 3;

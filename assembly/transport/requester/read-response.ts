@@ -22,12 +22,13 @@ import {
 import { growCongestionWindow } from './congestion-window';
 import { noteSecondAnswer } from './retransmit-timer';
 import { fitsRings, noteAhead } from './in-flight';
+import { noteHasty } from '../shared/path-control';
 import { chunkOf, isAhead, notePlaced } from './read-chunks';
 
 /** Is a response with data about what is in flight? Counts it, and takes its MSN. */
 function isAnswer(context: Context, qp: QueuePair, psn: u32, msn: u32): bool {
   if (!inFlight(qp, psn)) {
-    noteSecondAnswer(qp, psn);
+    if (noteSecondAnswer(qp, psn)) noteHasty(context, qp, qp.silentMicros);
     context.counters.dropGhost++;
     return false;
   }

@@ -4,7 +4,7 @@
  */
 import { psnAdd } from '../../wire/psn';
 import { Context } from '../shared/context';
-import { usualRoundTrip, usualRoundTripMost } from '../shared/path-control';
+import { noteDoubtfulRoundTrip, usualRoundTrip, usualRoundTripMost } from '../shared/path-control';
 import { QueuePair, timerOf } from '../shared/queue-pair';
 import { armTimer } from '../shared/timer-wheel';
 import { sinceSent, untilLost } from './in-flight';
@@ -92,6 +92,19 @@ export function timeoutOf(qp: QueuePair): u64 {
   return max<u64>(qp.timeoutMicros, 2 * <u64>usualRoundTripMost(qp));
 }
 
+/**
+ * The oldest packet was answered after a timeout. It was sent again, so no round trip is measured
+ * (Karn), but none can be shorter than the time since then: a path whose round trips are longer
+ * than the timeout would never be known. (Of early repetitions `noteHasty` tells.)
+ */
+export function endSilence(context: Context, qp: QueuePair): void {
+  // In a round of trials it was sent again since the timer fired.
+  if (qp.mtuTrials != 0 || qp.retryLeft == qp.retryLimit) return;
+  const passed = <u32>context.now - qp.silentMicros;
+  if (passed > max<u32>(usualRoundTrip(qp), REPEAT_SLACK_MICROS))
+    noteDoubtfulRoundTrip(context, qp, qp.silentMicros, passed);
+}
+
 /** As long as the timeout leaves time to ask again before it. */
 function delayedAckSlack(qp: QueuePair): u64 {
   return min<u64>(DELAYED_ACK_SLACK_MICROS, qp.timeoutMicros / 2);
@@ -125,8 +138,9 @@ export function repeatEarly(context: Context, qp: QueuePair): bool {
  * A second answer to a packet. If the packet was retransmitted for lack of an answer, both
  * times were heard: nothing was lost, the peer was slow.
  */
-export function noteSecondAnswer(qp: QueuePair, psn: u32): void {
-  if (qp.repeatedEarly == 0 || qp.repeatedEarly - 1 != psn) return;
+export function noteSecondAnswer(qp: QueuePair, psn: u32): bool {
+  if (qp.repeatedEarly == 0 || qp.repeatedEarly - 1 != psn) return false;
   qp.repeatedEarly = 0;
   qp.lossy = 0;
+  return true;
 }

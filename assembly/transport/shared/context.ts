@@ -330,6 +330,8 @@ export class PathState {
   seedMicros: u32;
   /** When the variation was last doubled, since an early repetition was needless. */
   hastyMicros: u32;
+  /** When a round trip last counted in which the timer fired. */
+  doubtMicros: u32;
   /** The last path MTU that was proven too large, and when (`notePathMtu`); 0: none. */
   provenMtu: u32;
   /** Queue pairs with this path; those with packets in flight, and all of these packets. */
@@ -347,8 +349,8 @@ export class PathState {
   heldLast: usize;
 }
 /** The struct above, then a timer. */
-export const PATH_TIMER: u32 = 216;
-export const PATH_STATE_SIZE: u32 = 248;
+export const PATH_TIMER: u32 = 224;
+export const PATH_STATE_SIZE: u32 = 256;
 /** Entries, a power of two; a hash of the GID selects where the peer's is looked for. */
 export const PATH_STATES: u32 = 256;
 

@@ -39,7 +39,7 @@ const SHORT_QUEUE_MICROS: u32 = 16;
 const LINK_LOSS_MAX: f64 = 0.025;
 /** Share of losses of a short path at which a cut leaves no least window. */
 const CROWDED_LOSS: f64 = 0.02;
-/** Four times this is the longest that a needless repetition makes a timer. */
+/** Needless repetitions make a timer at most four times this, and eight round trips, longer. */
 const VARIATION_MICROS_MAX: u32 = 250_000;
 /** Packets of a short path that take several ways may be late by twice this time. */
 const LATE_MICROS: u32 = 1000;
@@ -69,8 +69,8 @@ const KEPT: f64 = 0.7;
 /** Growth of Reno at that share: 3 * (1 - 0.7) / (1 + 0.7) packets for each round trip. */
 const RENO: f64 = 0.53;
 
-/** Longer ones are hardly round trips of a network: the peer's application took its time. */
-const SEED_MICROS_MAX: u32 = 600_000;
+/** Longer ones are hardly round trips of a network: the peer took its time, or stood still. */
+const TRIP_MICROS_MAX: u32 = 600_000;
 /** Weight of a round trip in the share of marked packets (DCTCP's g). */
 const MARK_WEIGHT: f64 = 1 / 16;
 /** Shorter round trips count as this long: notifications are not sent more often. */
@@ -370,6 +370,33 @@ export function noteRoundTrip(context: Context, qp: QueuePair, micros: u32): voi
 }
 
 /**
+ * A round trip in which the timer fired: `micros` at most, of a packet that was sent at
+ * `sentMicros`. One counts for all queue pairs: of a peer that stood still each of them has one.
+ */
+export function noteDoubtfulRoundTrip(
+  context: Context,
+  qp: QueuePair,
+  sentMicros: u32,
+  micros: u32,
+): void {
+  const state = stateOf(qp);
+  if (state == null) return;
+  const now = <u32>context.now;
+  if (state.doubtMicros != 0 && isBefore(now, sentMicros, state.doubtMicros)) return;
+  state.doubtMicros = max<u32>(now, 1);
+  noteRoundTrip(
+    context,
+    qp,
+    min<u32>(micros, max<u32>(2 * state.roundTripMicros, TRIP_MICROS_MAX)),
+  );
+}
+
+/** By their ages: `mark` may be older than half of what 32 bits of microseconds count. */
+function isBefore(now: u32, micros: u32, mark: u32): bool {
+  return now - micros > now - mark;
+}
+
+/**
  * Least time that a queue adds to a round trip. On a short path other senders may never let the
  * queue get empty: there a queue is what makes round trips longer by half of what it ever does.
  */
@@ -446,7 +473,7 @@ export function noteLateness(context: Context, qp: QueuePair, micros: u32): void
 export function doubleLateness(context: Context, qp: QueuePair, sentMicros: u32, least: u32): void {
   const state = stateOf(qp);
   if (state == null) return;
-  const isKnown = state.lateMicros != 0 && <i32>(sentMicros - state.lateSince) < 0;
+  const isKnown = state.lateMicros != 0 && isBefore(<u32>context.now, sentMicros, state.lateSince);
   if (!isKnown) noteLateness(context, qp, max<u32>(2 * state.lateMicros, least));
 }
 
@@ -458,10 +485,12 @@ export function doubleLateness(context: Context, qp: QueuePair, sentMicros: u32,
 export function noteHasty(context: Context, qp: QueuePair, sentMicros: u32): void {
   const state = stateOf(qp);
   if (state == null || state.roundTripMicros == 0) return;
-  if (state.hastyMicros != 0 && <i32>(sentMicros - state.hastyMicros) < 0) return;
-  state.hastyMicros = max<u32>(<u32>context.now, 1);
+  const now = <u32>context.now;
+  if (state.hastyMicros != 0 && isBefore(now, sentMicros, state.hastyMicros)) return;
+  state.hastyMicros = max<u32>(now, 1);
   const doubled = 2 * max<u32>(state.variationMicros, state.roundTripMicros >> 2);
-  state.variationMicros = min<u32>(doubled, VARIATION_MICROS_MAX);
+  const most = VARIATION_MICROS_MAX + 2 * state.roundTripMicros;
+  state.variationMicros = min<u32>(doubled, max<u32>(most, state.variationMicros));
 }
 
 /** The smoothed round trip in microseconds; 0: none is known. */
@@ -476,7 +505,7 @@ export function usualRoundTrip(qp: QueuePair): u32 {
  */
 export function seedRoundTrip(qp: QueuePair, micros: u32): void {
   const state = stateOf(qp);
-  if (state == null || micros == 0 || micros > SEED_MICROS_MAX) return;
+  if (state == null || micros == 0 || micros > TRIP_MICROS_MAX) return;
   state.seedMicros = state.seedMicros == 0 ? micros : min<u32>(micros, state.seedMicros);
 }
 
@@ -611,7 +640,7 @@ export function noteLosses(context: Context, qp: QueuePair, packets: u32, sentMi
   // A link with a window of its own has slowed down by itself.
   if (context.paced) return;
   // A loss of a packet sent before the last cut says nothing about the window since.
-  if (state.cutMicros != 0 && <i32>(sentMicros - state.cutMicros) <= 0) return;
+  if (state.cutMicros != 0 && !isBefore(<u32>context.now, state.cutMicros, sentMicros)) return;
   if (!hasQueue(state)) {
     state.linkLossShare += share;
     if (state.linkLossShare <= LINK_LOSS_MAX) return;

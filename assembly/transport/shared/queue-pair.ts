@@ -39,8 +39,8 @@ export class QueuePair extends ResponderState {
 }
 
 /** The struct above, then a timer and a path. */
-export const QUEUE_PAIR_TIMER: u32 = 536;
-export const QUEUE_PAIR_PATH: u32 = 568;
+export const QUEUE_PAIR_TIMER: u32 = 544;
+export const QUEUE_PAIR_PATH: u32 = 576;
 export const QUEUE_PAIR_SIZE: u32 = 704;
 
 /** Kind of the message that the responder is receiving. */

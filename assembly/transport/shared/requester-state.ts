@@ -5,6 +5,8 @@ import { QueuePairBase } from './queue-pair-base';
 export class RequesterState extends QueuePairBase {
   /** First index that was not copied from the ring. */
   sendFetched: u32;
+  /** Until then a short answer may be one to an earlier silence (path-mtu.ts). */
+  shortLate: u64;
   /** The request whose packets are sent now. */
   sendNext: u32;
   /** The oldest request that is not complete. */
@@ -60,15 +62,17 @@ export class RequesterState extends QueuePairBase {
   arrivedRoundTrip: u32;
   /** When the latest of the packets that are lost was sent. */
   lostMicros: u32;
-  /** When the timer last fired after a silence; 1: a round trip across it was measured. */
+  /** When the timer last fired after a silence; 1: no round trip across it was measured yet. */
   silentMicros: u32;
-  silentMeasured: u8;
+  silent: u8;
   /** 1: losses were detected, and no needless retransmission was reported since. */
   lossReported: u8;
   /** Bits of Sign (path-mtu.ts). */
   mtuSigns: u8;
   /** 1: modify chose the local path for the requests of this queue pair (LOCAL-PATH.md). */
   localPath: u8;
+  /** Begin of the silence in which a short packet was sent to be answered. */
+  shortMicros: u32;
   /** A packet to be sent again although it may have arrived, as PSN + 1; 0: none. */
   repairPsn: u32;
   /** The oldest packet that was retransmitted after a timeout, as PSN + 1; 0: no packet. */

@@ -12,6 +12,9 @@ const SLOTS: u32 = 1 << SLOT_BITS;
 /** log2 of a tick's microseconds. */
 const TICK_BITS: u32 = 4;
 
+/** Later than a busy event loop makes a timer. */
+const OVERDUE_MICROS: u64 = 100_000;
+
 /** Part of what it times: a doubly linked node. 32 bytes. */
 @unmanaged
 export class TimerNode {
@@ -141,6 +144,11 @@ export function nextTimerMicros(wheel: TimerWheel): u64 {
     return max<u64>(digit << shift, wheel.tick) << TICK_BITS;
   }
   return 0;
+}
+
+/** Should the timer have fired more than OVERDUE_MICROS ago? Then this process stood still. */
+export function isOverdue(node: TimerNode, now: u64): bool {
+  return node.deadline != 0 && now > node.deadline + OVERDUE_MICROS;
 }
 
 /**
