@@ -2,6 +2,7 @@
 import { checkMember } from '../errors/check-member.js';
 import { checkFunction, mustBe, shown } from '../errors/check-whole.js';
 import { checkKeys, checkObject } from '../base/options.js';
+import { checkLimits } from '../base/wait-limits.js';
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { openTowards } from '../cm/connection-device.js';
 import { lookUp } from '../cm/address-info.js';
@@ -41,6 +42,8 @@ export interface NvmeHostOptions {
   /** As in `connect`: how patient the connection manager is. */
   readonly cmResponseTimeout?: number;
   readonly maxCmRetries?: number;
+  /** Ends the attempt, which rejects with its reason. No effect afterwards. */
+  readonly signal?: AbortSignal;
 }
 
 /** How a volume is connected: which subsystem, from which device, with which pool. */
@@ -88,7 +91,7 @@ export interface NvmeDiscovered {
 const HOST_NQN = 'nqn.2026-01.dev.verbena:host';
 /** The largest transfer of most controllers. */
 const HOST_OPTIONS =
-  'context device udpPort hostNqn hostId auth ackTimeout cmResponseTimeout maxCmRetries';
+  'context device udpPort hostNqn hostId auth ackTimeout cmResponseTimeout maxCmRetries signal';
 const TIMES = 'keepAliveMillis ioTimeoutMillis ctrlLossMillis reconnectDelayMillis';
 const OWN_OPTIONS =
   `nqn nsid dhchap queueDepth pool poolParams numMr weight lendMrs onEvent ${TIMES}` as const;
@@ -102,7 +105,7 @@ const OWN_MRS = 8;
  * Connects a namespace of the target at `host` or `host:port` (4420 otherwise). Rejects with
  * MisuseError; RefusalError ECONNREFUSED, ETIMEDOUT, ENOENT (no such host, no such namespace),
  * ENOMEM, EPROTO, EACCES (`auth`, `dhchap`); NvmeError (ENOENT: no such subsystem; EACCES: this host
- * is not allowed).
+ * is not allowed); the reason of `signal`.
  */
 export async function connectNvme(
   target: string,
@@ -127,7 +130,8 @@ export async function connectNvme(
   for (const [name, value, least, most] of ranges) {
     const isWhole = Number.isInteger(value) || value === Infinity;
     if (!isWhole || value < least || value > most) {
-      throw mustBe(name, `a whole number from ${least} to ${most}`, value);
+      const limit = most === Infinity ? `${least} on, or Infinity` : `${least} to ${most}`;
+      throw mustBe(name, `a whole number from ${limit}`, value);
     }
   }
   checkPositive('weight', weight);
@@ -164,6 +168,7 @@ export async function connectNvme(
         ownContext: options.context === undefined,
         follows: options.context === undefined && options.device?.address === undefined,
       },
+      options.signal,
     );
   } catch (error) {
     if (options.context === undefined) await context.close();
@@ -191,9 +196,13 @@ export async function discoverNvme(
         ...host,
         nqn: DISCOVERY_NQN,
         keepAliveMillis: 0,
+        signal: options.signal,
         onEnd: () => {},
       });
-      const entries = await association.discoveryLog();
+      let entries: Awaited<ReturnType<typeof association.discoveryLog>> = [];
+      await association.connecting(async () => {
+        entries = await association.discoveryLog();
+      });
       await association.shutdown();
       return entries.map(({ subnqn, traddr, trsvcid }) => ({
         nqn: subnqn,
@@ -212,6 +221,8 @@ export async function discoverNvme(
 function hostOf(options: NvmeHostOptions) {
   const { hostNqn = HOST_NQN, udpPort, cmResponseTimeout, maxCmRetries } = options;
   const { hostId = namesOf(hostNqn).uuid, ackTimeout } = options;
+  checkLimits(options.signal ? { signal: options.signal } : {});
+  options.signal?.throwIfAborted();
   const auth = copyAuth(options.auth); // For reconnects.
   if (!hostNqn.startsWith('nqn.'))
     throw new MisuseError('hostNqn', `must begin with nqn., got "${hostNqn}"`);

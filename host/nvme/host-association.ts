@@ -3,6 +3,7 @@
  * section 1.5.2). Commands of the admin queue go one after the other through one buffer.
  */
 import { AccessFlag } from '#build/abi.js';
+import { watchLimits } from '../base/wait-limits.js';
 import type { AuthOptions } from '../cm/auth-option.js';
 import { ConnectError } from '../cm/connect-error.js';
 import { connect, type RdmaConnection } from '../cm/connect.js';
@@ -60,6 +61,8 @@ export interface AssociationOptions {
   readonly dhchap?: (CheckedSecrets & { readonly required: boolean }) | undefined;
   readonly cmResponseTimeout?: number;
   readonly maxCmRetries?: number;
+  /** Ends what `connecting` waits for. */
+  readonly signal?: AbortSignal | undefined;
   /** It is over. */
   readonly onEnd: (reason: string) => void;
   /** Asynchronous event of the target: type, information, log page. */
@@ -119,13 +122,25 @@ export class Association {
     completions: Completions,
     options: AssociationOptions,
   ): Promise<Association> {
+    options.signal?.throwIfAborted();
     const association = new Association(pd, completions, options);
+    await association.connecting(() => association.#establish());
+    return association;
+  }
+
+  /** A part of connecting: when it fails the association ends, and so it does by `signal`. */
+  async connecting(work: () => Promise<void>): Promise<void> {
+    const { signal } = this.#options;
+    const giveUp = (): void => this.end('connecting was aborted');
+    const cleanUp = watchLimits(signal ? { signal } : {}, () => new Error(), giveUp);
     try {
-      await association.#establish();
-      return association;
+      await work();
+      signal?.throwIfAborted();
     } catch (error) {
-      association.end('connecting failed');
-      throw error;
+      this.end('connecting failed');
+      throw signal?.aborted ? signal.reason : error;
+    } finally {
+      cleanUp();
     }
   }
 
@@ -264,7 +279,7 @@ export class Association {
 
   async #connectQueue(queue: HostQueue, qid: number): Promise<void> {
     const { address, port, udpPort, ackTimeout, cmResponseTimeout, maxCmRetries } = this.#options;
-    const { auth } = this.#options;
+    const { auth, signal } = this.#options;
     const { cq } = this.#completions;
     let connection: RdmaConnection;
     try {
@@ -286,6 +301,7 @@ export class Association {
           ...(maxCmRetries !== undefined && { maxCmRetries }),
           ...(udpPort !== undefined && { udpPort }),
           ...(auth !== undefined && { auth }),
+          ...(signal !== undefined && { signal }),
         },
         (qp) => queue.prepare(qp),
       );

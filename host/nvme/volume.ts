@@ -132,6 +132,7 @@ export class NvmeVolume {
     pool: FmrPool,
     { numMr, weight, lendMrs }: RegionShare,
     options: VolumeOptions,
+    signal?: AbortSignal,
   ): Promise<NvmeVolume> {
     const user: FmrPoolUser = pool.createUser(numMr, {
       name: options.association.nqn,
@@ -146,7 +147,7 @@ export class NvmeVolume {
       throw error;
     }
     try {
-      await volume.#establish();
+      await volume.#establish(signal);
     } catch (error) {
       await volume.close();
       throw error;
@@ -372,17 +373,17 @@ export class NvmeVolume {
     if (this.#inHand === 0) for (const resolve of this.#idle.splice(0)) resolve();
   }
 
-  async #establish(): Promise<void> {
+  async #establish(signal?: AbortSignal): Promise<void> {
     const { association: asked, queueDepth, nsid } = this.#options;
     let made: Association | undefined;
     const association = await Association.open(this.#pd, this.#completions, {
-      ...asked,
+      ...{ ...asked, signal },
       // An association that was never established cannot be lost.
       onEnd: (reason) => made && this.#lost(made, reason),
       onEvent: (type, info) => this.#event('reported', `type ${type}, information ${info}`),
     });
     made = association;
-    try {
+    await association.connecting(async () => {
       await association.setQueueCount(1);
       const { identity } = association;
       const found = await association.activeNamespaces();
@@ -419,10 +420,7 @@ export class NvmeVolume {
       if (queue.reason !== undefined) throw new RefusalError('ECONNRESET', queue.reason);
       this.#queue = queue;
       this.#association = association;
-    } catch (error) {
-      association.end('connecting failed');
-      throw error;
-    }
+    });
   }
 
   /** The I/O queue is gone. */

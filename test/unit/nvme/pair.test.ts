@@ -41,6 +41,47 @@ test('a host discovers the subsystem, connects it, and learns what it is', () =>
     assert.equal(story.slice(2, 4), [`connected 0 ${HOST}`, `connected 1 ${HOST}`]);
   }));
 
+test('a signal ends connecting at each step, and nothing afterwards', () =>
+  inNvmeWorld({}, async ({ host, connect, cut, events }) => {
+    for (const step of [0, 1]) {
+      const before = events.filter(({ kind }) => kind === 'connected').length;
+      const controller = new AbortController();
+      const reason = new Error(`given up at step ${step}`);
+      cut(step === 0);
+      const going = connect({ signal: controller.signal });
+      const refused = going.then(
+        () => 'connected',
+        (error: unknown) => error,
+      );
+      const connected = (): number =>
+        events.filter(({ kind }) => kind === 'connected').length - before;
+      while (connected() < step) await sleep(1);
+      cut(true);
+      controller.abort(reason);
+      const began = performance.now();
+      assert.is(await refused, reason);
+      assert.ok(performance.now() - began < 1500);
+      cut(false);
+    }
+    const controller = new AbortController();
+    const volume = await connect({ signal: controller.signal });
+    controller.abort();
+    await volume.read(0, host.alloc(512));
+    await volume.close();
+    const aborted = AbortSignal.abort(new Error('before'));
+    await expectError(() => connect({ signal: aborted }), 'before');
+    await expectError(() => discoverNvme(TARGET, { context: host, signal: aborted }), 'before');
+    await misuse(connect({ signal: 5 as unknown as AbortSignal }));
+  }));
+
+async function expectError(work: () => Promise<unknown>, text: string): Promise<void> {
+  const error: unknown = await work().then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  assert.is((error as Error | undefined)?.message, text);
+}
+
 test('a written block is read back over every data path', () =>
   inNvmeWorld({}, async ({ host, connect, target }) => {
     const volume = await connect();
