@@ -3,7 +3,10 @@ import { readFileSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { ArenaLayout } from '#build/abi.js';
 import { deviceDirectory } from '../../host/device/sharing/device-directory.js';
+import { slotAt } from '../../host/device/sharing/members.js';
+import { structAt } from '../../host/engine/struct.js';
 import { MisuseError, RefusalError, openDevice } from '../../host/index.js';
 import { Member, freshName } from '../support/member.js';
 import { eventually } from '../support/receiver.js';
@@ -40,6 +43,38 @@ test(`${MANY} processes come to a device at once`, async () => {
   } finally {
     for (const member of members) member.kill();
     await Promise.all(members.map(({ ended }) => ended));
+  }
+});
+
+test('a process that comes takes the slot of a dead one, though another died in a call of its engine', async () => {
+  const options = { ...at('127.1.9.6'), processesMax: 3 };
+  const context = await openDevice(options);
+  const { members } = context.device.shared!;
+  // As if this process never had its turn to look for dead ones.
+  members.stop();
+  const dying = await Promise.all([Member.start(), Member.start()]);
+  const coming = await Member.start();
+  const open = (member: Member): Promise<number> =>
+    member.run(async (world, wanted) => {
+      world.context = await world.verbena.openDevice(wanted);
+      return world.context.device.shared!.slot;
+    }, options);
+  try {
+    const slots = [await open(dying[0]!), await open(dying[1]!)];
+    for (const member of dying) member.kill();
+    await Promise.all(dying.map(({ ended }) => ended));
+    const { arena } = context.device;
+    const { contextSlots } = structAt(arena.memory, ArenaLayout, arena.address);
+    // Both were in a call, and neither is to be seen as having left it.
+    for (const slot of slots) slotAt(arena, contextSlots, slot).activity = 1;
+    const began = performance.now();
+    assert.is(await open(coming), Math.min(...slots));
+    assert.ok(performance.now() - began < 5000);
+    assert.equal(members.steering.order, [0, Math.min(...slots)]);
+  } finally {
+    for (const member of [...dying, coming]) member.kill();
+    await coming.ended;
+    await context.close();
   }
 });
 

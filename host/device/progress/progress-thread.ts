@@ -278,6 +278,8 @@ function collectGarbage(): void {
 }
 
 redirectWarnings((message) => tell({ kind: 'warning', message }));
+// Other processes of a device wait while it opens a link.
+await loadPosix();
 tell({ kind: 'started' });
 // One device after the other (idle-threads.ts).
 for (;;) {

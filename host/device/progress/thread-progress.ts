@@ -75,9 +75,15 @@ interface StartedThread {
   terminate(): Promise<void>;
 }
 
-/** A thread that waits for its task: `terminate` it, or open a device with it. */
-export function startThread(): Promise<StartedThread> {
-  return waitingThread();
+/**
+ * A thread that waits for its task: `terminate` it, or open a device with it. Meanwhile this thread
+ * gets what it needs then, and others wait for.
+ */
+export async function startThread(): Promise<StartedThread> {
+  const both = Promise.all([waitingThread(), loadPosix()]);
+  engineModule(true);
+  const [thread] = await both;
+  return thread;
 }
 
 /**

@@ -166,9 +166,11 @@ export class Members {
   begin(since: number): boolean {
     const struct = slotAt(this.#arena, this.#slots, this.slot);
     if (struct.state !== SlotState.FREE) {
-      const order = withoutSlots(this.steering.order, [this.slot]);
-      if (!this.#lock.run(() => this.#reap(this.slot))) return false;
-      this.steering.order = order;
+      // Those that died in a call of their engine hold each other's resources: all of them at once.
+      const dead = [this.slot, ...this.#dead()];
+      const buried = dead.filter((slot) => this.#lock.run(() => this.#reap(slot)));
+      this.steering.order = withoutSlots(this.steering.order, buried);
+      if (!buried.includes(this.slot)) return false;
     }
     struct.pid = process.pid;
     struct.since = since;
