@@ -43,7 +43,7 @@ export interface ReconnectOptions {
   readonly attempts?: number;
   /** Milliseconds before the second attempt; doubles up to `delayMaxMillis`. Default 100. */
   readonly delayMillis?: number;
-  /** Milliseconds, `delayMillis` or more. Default 2000. */
+  /** Milliseconds, `delayMillis` or more. Default 2000, or `delayMillis` if that is longer. */
   readonly delayMaxMillis?: number;
   /**
    * Called when the connection is there again. An error that it throws is an uncaught exception:
