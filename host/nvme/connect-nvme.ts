@@ -199,10 +199,11 @@ export async function discoverNvme(
         signal: options.signal,
         onEnd: () => {},
       });
-      let entries: Awaited<ReturnType<typeof association.discoveryLog>> = [];
-      await association.connecting(async () => {
-        entries = await association.discoveryLog();
+      const connecting = association.connecting();
+      const log = association.discoveryLog().catch((error: unknown) => {
+        throw connecting.failed(error);
       });
+      const entries = await log.finally(() => connecting.over());
       await association.shutdown();
       return entries.map(({ subnqn, traddr, trsvcid }) => ({
         nqn: subnqn,

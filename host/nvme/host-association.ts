@@ -69,6 +69,12 @@ export interface AssociationOptions {
   readonly onEvent?: (type: number, info: number, log: number) => void;
 }
 
+interface Connecting {
+  over(): void;
+  /** Ends the association. Returns what to reject with. */
+  failed(error: unknown): unknown;
+}
+
 const ADMIN_DEPTH = 31;
 const DATA_BYTES = 4096;
 const CONNECT_BYTES = 1024;
@@ -124,24 +130,28 @@ export class Association {
   ): Promise<Association> {
     options.signal?.throwIfAborted();
     const association = new Association(pd, completions, options);
-    await association.connecting(() => association.#establish());
-    return association;
+    const connecting = association.connecting();
+    try {
+      await association.#establish();
+      return association;
+    } catch (error) {
+      throw connecting.failed(error);
+    } finally {
+      connecting.over();
+    }
   }
 
-  /** A part of connecting: when it fails the association ends, and so it does by `signal`. */
-  async connecting(work: () => Promise<void>): Promise<void> {
+  /** A part of connecting begins: when it fails the association ends, and so it does by `signal`. */
+  connecting(): Connecting {
     const { signal } = this.#options;
     const giveUp = (): void => this.end('connecting was aborted');
-    const cleanUp = watchLimits(signal ? { signal } : {}, () => new Error(), giveUp);
-    try {
-      await work();
-      signal?.throwIfAborted();
-    } catch (error) {
-      this.end('connecting failed');
-      throw signal?.aborted ? signal.reason : error;
-    } finally {
-      cleanUp();
-    }
+    return {
+      over: watchLimits(signal ? { signal } : {}, () => new Error(), giveUp),
+      failed: (error) => {
+        this.end('connecting failed');
+        return signal?.aborted ? signal.reason : error;
+      },
+    };
   }
 
   /** A connected I/O queue. Rejects as `open`. */

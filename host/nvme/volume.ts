@@ -383,7 +383,8 @@ export class NvmeVolume {
       onEvent: (type, info) => this.#event('reported', `type ${type}, information ${info}`),
     });
     made = association;
-    await association.connecting(async () => {
+    const connecting = association.connecting();
+    try {
       await association.setQueueCount(1);
       const { identity } = association;
       const found = await association.activeNamespaces();
@@ -420,7 +421,11 @@ export class NvmeVolume {
       if (queue.reason !== undefined) throw new RefusalError('ECONNRESET', queue.reason);
       this.#queue = queue;
       this.#association = association;
-    });
+    } catch (error) {
+      throw connecting.failed(error);
+    } finally {
+      connecting.over();
+    }
   }
 
   /** The I/O queue is gone. */
