@@ -71,7 +71,7 @@ const TRIAL_PART: u32 = 4;
 /** Everything before a packet is acknowledged: both signs are gone. */
 export function passesPath(context: Context, qp: QueuePair): void {
   // No round trip is longer than this silence was.
-  if (PATH_MTU_TRIALS && qp.mtuSigns != 0)
+  if (PATH_MTU_TRIALS && qp.mtuSigns & (<u8>Sign.SHORT_ASKED))
     qp.shortLate = context.now + <u64>(<u32>context.now - qp.shortMicros);
   qp.refusedMicros = 0;
   qp.mtuSigns = 0;
