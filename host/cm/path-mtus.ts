@@ -77,7 +77,8 @@ export function asksForLess(
   ask: (fields: FieldsOf<'REQ'>) => void,
 ): boolean {
   const pathMtu = rejectInfo?.[0] ?? 0;
-  if (reason !== RejectReason.INVALID_MTU || !asked) return false;
+  // A peer that has accepted, and rejects then, does not change its mind: it breaks the rules.
+  if (reason !== RejectReason.INVALID_MTU || !asked || connection.remoteQpn !== 0) return false;
   if (pathMtu < Mtu.MTU_256 || pathMtu >= asked.pathMtu) return false;
   core.pathMtus.limit(now, connection.peer.gid, pathMtu);
   core.destroy(now, connection);
