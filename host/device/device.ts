@@ -371,14 +371,18 @@ export class Device {
       progress = link
         ? await InlineProgress.open(arena, link, clock, await shared.packetInbox(link))
         : await ThreadProgress.open(arena, { ...thread!, udp }, slot, started);
-      const device = new Device(arena, progress, link, clock, limits, shared);
       const { socketDescriptor, callPort } = link ?? (progress as ThreadProgress);
-      shared.enter(device.engine.context, progress.info.local, socketDescriptor, callPort);
+      // Many that come together wait for each other up to here.
+      shared.attach(progress.info.local, socketDescriptor, callPort);
+      const device = new Device(arena, progress, link, clock, limits, shared);
+      shared.start(device.engine.context);
       return device;
     } catch (error) {
-      await progress?.close();
-      await started?.terminate();
-      shared?.abandon();
+      const stop = async (): Promise<void> => {
+        await progress?.close();
+        await started?.terminate();
+      };
+      await (shared ? shared.abandon(stop) : stop());
       throw error;
     }
   }

@@ -688,13 +688,16 @@ function ipv4Membership(group: Gid, own: Gid): Uint8Array {
   return Buffer.concat([group.bytes.subarray(12), own.bytes.subarray(12)]);
 }
 
+/** One for all calls, which do not overlap: processes of a device look at locks all the time. */
+const flock = Buffer.alloc(FLOCK_BYTES);
+
 /** struct flock: type, whence (from the beginning), offset, length; no pid. */
 function fileLock(type: number, offset: number, length: number): Buffer {
-  const bytes = Buffer.alloc(FLOCK_BYTES);
-  bytes.writeInt16LE(type, 0);
-  bytes.writeBigInt64LE(BigInt(offset), 8);
-  bytes.writeBigInt64LE(BigInt(length), 16);
-  return bytes;
+  flock.fill(0);
+  flock.writeInt16LE(type, 0);
+  flock.writeBigInt64LE(BigInt(offset), 8);
+  flock.writeBigInt64LE(BigInt(length), 16);
+  return flock;
 }
 
 function bytesOf(array: Int32Array | Uint16Array | Uint32Array): Uint8Array {

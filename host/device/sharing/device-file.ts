@@ -316,12 +316,15 @@ function removeDeadFile(posix: Posix, path: string): boolean {
   }
 }
 
+let ownBuild: bigint | undefined;
+
 /** Of the engine that this process runs: all of a device run the same. */
 export function buildHash(): bigint {
-  const hash = createHash('sha256')
+  ownBuild ??= createHash('sha256')
     .update(readFileSync(engineFile(true)))
-    .digest();
-  return hash.readBigUInt64LE(0);
+    .digest()
+    .readBigUInt64LE(0);
+  return ownBuild;
 }
 
 /** Does a living process have that slot? */
@@ -409,8 +412,9 @@ async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
           `${JOIN_MILLIS_MAX / 1000} s; end that process`,
       );
     }
-    await sleep(timerMillis(pause));
-    // Many that wait would take the processor from the one that they wait for.
+    // Many that wait would take the processor from the one that they wait for; and if all looked at
+    // the same moment, the lock would be free for as long as they pause.
+    await sleep(timerMillis(pause * (0.5 + Math.random())));
     pause = Math.min(pause * 2, JOIN_RETRY_MILLIS_MAX);
   }
 }

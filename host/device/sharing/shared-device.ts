@@ -162,7 +162,7 @@ export class SharedDevice {
 
   /**
    * Attaches to the device of that name, or creates it. No other process attaches or detaches until
-   * `enter` or `abandon`. `since`: seconds since 1970. Throws MisuseError for options out of range;
+   * `attach` or `abandon`. `since`: seconds since 1970. Throws MisuseError for options out of range;
    * RefusalError EOPNOTSUPP (no koffi), EACCES, EINVAL (foreign file, or a smaller device than
    * requested), EPROTO (another build), EIO (damaged), ENOSPC (no room for the file), EBUSY (no
    * free slot), ENOENT (no such directory), ENOMEM.
@@ -186,9 +186,11 @@ export class SharedDevice {
     }
     const { directory = deviceDirectory(posix.effectiveUser) } = options;
     if (options.hugePages) requireHugePages(directory);
-    const file = await DeviceFile.open(posix, name, directory);
     const pages = hugePagesIn(directory);
+    // Before others are kept from coming, as all that can be.
     removeDeadFiles(posix, directory);
+    buildHash();
+    const file = await DeviceFile.open(posix, name, directory);
     try {
       const found =
         file.size === 0 ? describe(defaults, options, pages) : read(file, sizes, options);
@@ -246,21 +248,31 @@ export class SharedDevice {
   }
 
   /**
-   * The socket is open and the engine has a context: this process takes part. `wakePort`: as
-   * `Members.enter` takes it.
+   * The socket is open: this process takes part, and others attach and detach again. From here on
+   * only `close` ends it. `wakePort`: as `Members.enter` takes it.
    */
-  enter(context: number, local: Endpoint, socket: number, wakePort: number): void {
+  attach(local: Endpoint, socket: number, wakePort: number): void {
     if (this.#found.isNew) this.#writeHeader(local);
     this.members.enter(socket, wakePort);
-    this.arena.exports = this.#lock.guard(this.arena.exports);
-    this.arena.userHeap = new SharedHeap(this.arena, context, this.#storage);
     this.members.start();
     removeAtExit(this.#file, this.slot);
     this.#file.leave();
   }
 
-  /** It did not come to `enter`. */
-  abandon(): void {
+  /** The engine has a context. */
+  start(context: number): void {
+    this.arena.exports = this.#lock.guard(this.arena.exports);
+    this.arena.userHeap = new SharedHeap(this.arena, context, this.#storage);
+  }
+
+  /** After a refusal: ends it, however far it came. `stop`: as `close` takes it. */
+  async abandon(stop: () => Promise<void>): Promise<void> {
+    if (this.members.active) {
+      // What it cannot return now, the others reclaim.
+      await this.close(stop).catch(() => undefined);
+      return;
+    }
+    await stop();
     abandon(this.#file);
   }
 
