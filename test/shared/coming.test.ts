@@ -46,6 +46,64 @@ test(`${MANY} processes come to a device at once`, async () => {
   }
 });
 
+test('a process whose context finds no memory leaves a device as it was', async () => {
+  const options = { ...at('127.1.9.7'), localMemoryBytes: 4 * 2 ** 20, queuePairsMax: 16 };
+  const tooMany = { ...options, queuePairsMax: 2 ** 15 };
+  const codeOf = (error: unknown): string | undefined => (error as RefusalError).code;
+  const path = join(deviceDirectory(process.getuid!()), `verbena-${options.name}`);
+  assert.is(await openDevice(tooMany).catch(codeOf), 'ENOMEM');
+  assert.throws(() => readFileSync(path), /ENOENT/);
+  const context = await openDevice(options);
+  const { members } = context.device.shared!;
+  const coming = await Member.start();
+  try {
+    assert.is(await openDevice(tooMany).catch(codeOf), 'ENOMEM');
+    assert.equal(members.steering.order, [0]);
+    assert.equal(
+      members.list().map(({ slot }) => slot),
+      [0],
+    );
+    const slot = await coming.run(async (world, wanted) => {
+      world.context = await world.verbena.openDevice(wanted);
+      return world.context.device.shared!.slot;
+    }, options);
+    assert.is(slot, 1);
+    assert.equal(members.steering.order, [0, 1]);
+  } finally {
+    coming.kill();
+    await coming.ended;
+    await context.close();
+  }
+});
+
+test('dead processes are detected though those that look at them first are stopped', async () => {
+  const options = { ...at('127.1.9.8'), localMemoryBytes: 4 * 2 ** 20, queuePairsMax: 16 };
+  const context = await openDevice(options);
+  const { members } = context.device.shared!;
+  const others = await Promise.all(Array.from({ length: 7 }, () => Member.start()));
+  try {
+    for (const member of others)
+      await member.run(async (world, wanted) => {
+        world.context = await world.verbena.openDevice(wanted);
+      }, options);
+    // Slots 1 to 4 look at slot 5; slot 7 is the one before the last that this process looks at.
+    for (const member of others.slice(0, 4)) member.kill('SIGSTOP');
+    for (const slot of [5, 7]) others[slot - 1]!.kill();
+    await Promise.all([others[4]!.ended, others[6]!.ended]);
+    const began = performance.now();
+    await eventually(() => members.list().length === 6);
+    assert.ok(performance.now() - began < 3000);
+    assert.equal(
+      members.steering.order.sort((a, b) => a - b),
+      [0, 1, 2, 3, 4, 6],
+    );
+  } finally {
+    for (const member of others) member.kill();
+    await Promise.all(others.map(({ ended }) => ended));
+    await context.close();
+  }
+});
+
 test('a process that comes takes the slot of a dead one, though another died in a call of its engine', async () => {
   const options = { ...at('127.1.9.6'), processesMax: 3 };
   const context = await openDevice(options);

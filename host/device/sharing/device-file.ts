@@ -5,7 +5,7 @@
  * byte per slot, far behind the file's end. Two more bytes are the lock of the arena's tables and
  * the lock for attaching and detaching.
  */
-import { createHash } from 'node:crypto';
+import { createHash, randomInt } from 'node:crypto';
 import {
   closeSync,
   constants,
@@ -414,7 +414,7 @@ async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
     }
     // Many that wait would take the processor from the one that they wait for; and if all looked at
     // the same moment, the lock would be free for as long as they pause.
-    await sleep(timerMillis(pause * (0.5 + Math.random())));
+    await sleep(timerMillis(randomInt(pause / 2, pause * 1.5)));
     pause = Math.min(pause * 2, JOIN_RETRY_MILLIS_MAX);
   }
 }

@@ -18,10 +18,10 @@ import { SteeringTable, steeringProgram, withoutSlots } from './steering.js';
 
 /** Longest time until a process without pending waits detects the death of a neighbour. */
 const LOOK_MILLIS = 100;
-/** So many others that follow it are a process's neighbours: it looks at them each time. */
+/** A process's neighbours, at which it looks each time: these that follow it. */
 const NEIGHBOURS = 4;
-/** In so many times once at all: those before a dead process may be stopped. */
-const LOOKS_OF_ALL = 10;
+/** The last of these is at all processes: those before a dead one may be stopped. */
+const LOOKS_PER_ROUND = 10;
 
 /** A process that takes part in a device. */
 export interface Member {
@@ -119,7 +119,7 @@ export class Members {
   /** Looks after the others from now on. */
   start(): void {
     this.#timer = setInterval(() => {
-      this.look(++this.#looks % LOOKS_OF_ALL === 0 ? undefined : NEIGHBOURS);
+      this.look(++this.#looks % LOOKS_PER_ROUND === 0 ? undefined : NEIGHBOURS);
       this.adopt?.();
     }, LOOK_MILLIS);
     this.#timer.unref();
@@ -131,8 +131,8 @@ export class Members {
   }
 
   /**
-   * Reclaims the resources of dead processes. `most`: if none of so many that follow this one is
-   * dead, none is. After a refusal of the system the next call retries.
+   * Reclaims the resources of dead processes. `most`: of all if one of that many that follow this
+   * one is dead. After a refusal of the system the next call retries.
    */
   look(most?: number): void {
     if (this.#socket < 0) return;
@@ -193,7 +193,7 @@ export class Members {
     this.#lock.run(() => this.#reap(this.slot));
   }
 
-  /** Of all others, or of so many that follow this one. */
+  /** Of all others, or of `most` that follow this one. */
   #dead(most = Infinity): number[] {
     const dead: number[] = [];
     // Ten times a second in each process: without an object for each slot.

@@ -268,7 +268,7 @@ export class SharedDevice {
   /** After a refusal: ends it, however far it came. `stop`: as `close` takes it. */
   async abandon(stop: () => Promise<void>): Promise<void> {
     if (this.members.active) {
-      // What it cannot return now, the others reclaim.
+      // The others reclaim what it cannot return now.
       await this.close(stop).catch(() => undefined);
       return;
     }
