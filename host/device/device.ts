@@ -17,7 +17,6 @@ import { checkWhole, mustBe } from '../errors/check-whole.js';
 import { checkObject } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
-import type { UdpBatchLink } from '../link/udp/udp-batch.js';
 import type { UdpOptions } from '../link/udp/udp-options.js';
 import { RealClock, type Clock } from './clock.js';
 import { Durables } from './durable/durables.js';
@@ -27,7 +26,8 @@ import type { DeviceEvents, Progress, RunningEngine } from './progress/progress.
 import type { Spin } from './progress/spin.js';
 import { ReorderMemory } from './reorder-memory.js';
 import { eventPort } from './sharing/context-wakes.js';
-import { SharedDevice, type SharedOptions } from './sharing/shared-device.js';
+import { openShared, type PolledOptions } from './sharing/open-shared.js';
+import type { SharedDevice, SharedOptions } from './sharing/shared-device.js';
 import { ThreadProgress, eventCalls, startThread } from './progress/thread-progress.js';
 import {
   ThreadShares,
@@ -50,12 +50,6 @@ export interface ThreadOptions {
   readonly programDescriptor?: number | undefined;
   /** The thread, if it is starting already: that takes as long as to compile the engine. */
   readonly starting?: ReturnType<typeof startThread>;
-}
-
-/** A link of a device that several processes share: where it is, is known when it is opened. */
-export interface PolledOptions {
-  readonly udp: UdpOptions;
-  readonly makeLink: (udp: UdpOptions) => UdpBatchLink;
 }
 
 /** Limits are taken at open; at the limit a verb is refused with ENOMEM. */
@@ -305,7 +299,13 @@ export class Device {
     if (options.processShare) {
       await fetchEngine(true);
       const processShare = { ...options.processShare, back };
-      return Device.openShared({ ...options, processShare }, limits, clock);
+      return openShared(
+        { ...options, processShare },
+        limits,
+        clock,
+        ({ arena, progress, link, shared }) =>
+          new Device(arena, progress, link, clock, limits, shared),
+      );
     }
     const { threadsMax = 1, threadShare: share } = options;
     const shared =
@@ -345,44 +345,6 @@ export class Device {
       return new Device(arena, progress, link, clock, limits, undefined, share, tables);
     } catch (error) {
       await progress.close();
-      throw error;
-    }
-  }
-
-  /** As one of several processes. */
-  private static async openShared(
-    options: DeviceOptions & Required<Pick<DeviceOptions, 'processShare'>>,
-    limits: DeviceLimits,
-    clock: Clock,
-  ): Promise<Device> {
-    const since = Math.floor(Number((clock.wallclockNanos?.(clock.now()) ?? 0n) / 1_000_000_000n));
-    const { memoryBytes, regionsMax, protectionDomainsMax, poolUsersMax } = options;
-    const sizes = { memoryBytes, regionsMax, protectionDomainsMax, poolUsersMax };
-    const { thread, polled } = options;
-    // Before others are kept from coming: it takes longer than all the rest.
-    const started = thread && (await startThread());
-    let shared: SharedDevice | undefined;
-    let progress: ThreadProgress | InlineProgress | undefined;
-    try {
-      shared = await SharedDevice.open(options.processShare, sizes, limits, since);
-      const { arena, slot } = shared;
-      const udp = await shared.choose((thread ?? polled)!.udp, options.processShare);
-      const link = polled?.makeLink(udp);
-      progress = link
-        ? await InlineProgress.open(arena, link, clock, await shared.packetInbox(link))
-        : await ThreadProgress.open(arena, { ...thread!, udp }, slot, started);
-      const { socketDescriptor, callPort } = link ?? (progress as ThreadProgress);
-      // Many that come together wait for each other up to here.
-      shared.attach(progress.info.local, socketDescriptor, callPort);
-      const device = new Device(arena, progress, link, clock, limits, shared);
-      shared.start(device.engine.context);
-      return device;
-    } catch (error) {
-      const stop = async (): Promise<void> => {
-        await progress?.close();
-        await started?.terminate();
-      };
-      await (shared ? shared.abandon(stop) : stop());
       throw error;
     }
   }

@@ -18,7 +18,7 @@ export const After = {
   /** A client with it. */
   RECONNECT: 'reconnect connects again: repeat the call',
   /** A client of a server, which cannot connect to it. */
-  SERVE: 'the client connects again',
+  SERVE: 'the client must connect',
   /** A member of a mesh, which connects by itself. */
   JOIN: 'a member that comes back is another peer: use that of onJoin',
   /** Either side, or its device, has closed it. */

@@ -54,7 +54,7 @@ const GARBAGE_BYTES_MAX = 2 ** 28;
 /** Attempts to take the turn before a waiting answer is left to the next turn. */
 const TAKE_ATTEMPTS = 1000;
 
-interface ThreadProgressOptions {
+export interface ThreadProgressOptions {
   readonly udp: UdpOptions;
   readonly spinMicros: number;
   /** Does the thread keep the process from ending? Default true. */
