@@ -95,7 +95,10 @@ export class PersistentMemory {
    * Resolves when this process's writes to the range (default: the region) are durable. Throws
    * MisuseError; rejects with the system's error, and with the same error from then on.
    */
-  flush(offset = 0, length = this.buffer.length - offset): Promise<void> {
+  flush(
+    offset = 0,
+    length = Number.isInteger(offset) ? this.buffer.length - offset : 0,
+  ): Promise<void> {
     const isWithin =
       Number.isInteger(offset) &&
       Number.isInteger(length) &&
@@ -105,7 +108,7 @@ export class PersistentMemory {
     if (!isWithin) {
       throw new MisuseError(
         'offset',
-        `${offset} + ${length} bytes exceed the region's ${this.buffer.length}`,
+        `${shown(offset)} + ${shown(length)} bytes exceed the region's ${this.buffer.length}`,
       );
     }
     return this.#store.flush([{ offset, length }]);

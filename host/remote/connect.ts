@@ -120,6 +120,7 @@ function checkOptions(given: RemoteOptions): RemoteOptions {
 }
 
 function checkReconnect(reconnect: ReconnectOptions): void {
+  checkObject('connect', reconnect, 'reconnect');
   checkKeys('reconnect', reconnect, 'attempts delayMillis delayMaxMillis onReconnect');
   const { attempts, delayMillis, delayMaxMillis, onReconnect } = reconnect;
   checkFunction('onReconnect', onReconnect);

@@ -243,7 +243,7 @@ export class RemoteRegion implements RemoteKey {
    */
   async flush(
     offset = 0,
-    length = this.length - offset,
+    length = Number.isInteger(offset) ? this.length - offset : 0,
     options: RequestOptions = NO_LIMITS,
   ): Promise<void> {
     this.#check('flush', FLUSH, offset, length, options);

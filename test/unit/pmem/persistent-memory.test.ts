@@ -137,6 +137,11 @@ test('a range outside of the region is misuse', () =>
       ]) {
         assert.throws(() => pmem.flush(offset, length), /exceed/);
       }
+      for (const offset of [0n, Symbol('a'), {}])
+        assert.throws(
+          () => pmem.flush(offset as never),
+          (error: unknown) => error instanceof MisuseError,
+        );
       await pmem.flush(4096, 0);
     });
   }));

@@ -163,6 +163,8 @@ test('arguments are checked at the call: the error names the operation, the rule
     await misuse(table!.fetchAdd(0, 1n << 64n), /addend/);
     await misuse(table!.compareAndSwap(0, -1n, 0n), /expected/);
     await misuse(table!.flush(0, 5000), /flush/);
+    await misuse(table!.flush(0n as never), /flush: must be a whole number, got 0n/);
+    await misuse(table!.flush(Symbol('a') as never), /got Symbol\(a\)/);
     await misuse(table!.write(0, 'text' as never), /encode text with TextEncoder/);
     await misuse(table!.readInto(0, [1, 2] as never), /got an array; pass a typed array/);
     await misuse(table!.write(0, bytes, { timout: 1 } as never), /is timeout meant/);
