@@ -122,7 +122,10 @@ export class Connection implements Due {
   message: Uint8Array | undefined;
   /** Answer to a duplicate message. */
   answer: Uint8Array | undefined;
-  /** When `message` was sent, if it was sent once (Karn) and the peer asked for no more time. */
+  /**
+   * When `message` was sent first, unless the peer asked for more time. Sent again it bounds the round
+   * trip from above all the same, and a path of seconds would not be known otherwise.
+   */
   askedMicros = 0;
   intervalMicros = 0;
   retriesLeft = 0;

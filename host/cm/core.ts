@@ -495,7 +495,6 @@ export class CmCore implements CmProtocol {
     const limit = state === 'REP_SENT' ? connection.halfOpenMicros : Infinity;
     if (message && connection.retriesLeft > 0 && now < limit) {
       connection.retriesLeft--;
-      connection.askedMicros = 0;
       this.counters.retransmitted++;
       this.deadlines.set(connection, Math.min(now + connection.intervalMicros, limit));
       this.sendMad(message, connection.peer);

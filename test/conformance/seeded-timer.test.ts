@@ -45,10 +45,23 @@ test('a timeout shorter than the seed is longer than the round trip', async () =
 
 test('the shortest of several handshakes counts, and none that took an application’s time', () =>
   onWire({ attributes: { timeout: SHORT } }, (wire) => {
-    for (const millis of [0, 601, 30, 500]) wire.qp.seedRoundTrip(millis * 1000);
+    for (const millis of [0, 3001, 30, 500]) wire.qp.seedRoundTrip(millis * 1000);
     const millis = untilRepeated(wire);
     assert.ok(millis >= 120 && millis < 125, `${millis} ms`);
   }));
+
+test('a path of two seconds is known by its handshake: nothing is sent again before', async () => {
+  for (const [micros, least, most] of [
+    [2_000_000, 4000, 4100],
+    [3_000_001, 60, 75],
+  ] as const) {
+    await onWire({ ...OWN_KIND, attributes: { timeout: SHORT } }, (wire) => {
+      wire.qp.seedRoundTrip(micros);
+      const millis = untilRepeated(wire);
+      assert.ok(millis >= least && millis < most, `${millis} ms`);
+    });
+  }
+});
 
 test('a repetition that was needless makes the next one later, though it measures nothing', () =>
   onWire({ ...OWN_KIND, attributes: { timeout: LONG } }, (wire) => {

@@ -71,6 +71,8 @@ const RENO: f64 = 0.53;
 
 /** Longer ones are hardly round trips of a network: the peer took its time, or stood still. */
 const TRIP_MICROS_MAX: u32 = 600_000;
+/** The same of a handshake, which a peer's connection manager answers, or asks for more time. */
+const SEED_MICROS_MAX: u32 = 3_000_000;
 /** Weight of a round trip in the share of marked packets (DCTCP's g). */
 const MARK_WEIGHT: f64 = 1 / 16;
 /** Shorter round trips count as this long: notifications are not sent more often. */
@@ -505,7 +507,7 @@ export function usualRoundTrip(qp: QueuePair): u32 {
  */
 export function seedRoundTrip(qp: QueuePair, micros: u32): void {
   const state = stateOf(qp);
-  if (state == null || micros == 0 || micros > TRIP_MICROS_MAX) return;
+  if (state == null || micros == 0 || micros > SEED_MICROS_MAX) return;
   state.seedMicros = state.seedMicros == 0 ? micros : min<u32>(micros, state.seedMicros);
 }
 
