@@ -26,6 +26,8 @@ const LOCAL_MESSAGES_MAX = 32;
 
 /** Address 0 stays empty, so that it can mean "none"; tests count branches below this one. */
 const ARENA_ADDRESS = 8192;
+/** Of WebAssembly memory. */
+const PAGE = 65536;
 
 export interface ArenaOptions {
   /** All memory of the device: tables, queues, user memory. */
@@ -206,5 +208,7 @@ function allocate(options: ArenaOptions): EngineMemory {
 function checkTables(memoryBytes: number, need: number): void {
   if (need < memoryBytes) return;
   const text = `memoryBytes: ${memoryBytes} is less than the device's tables need`;
-  throw new RefusalError('ENOMEM', `${text}; raise it above ${need} bytes`);
+  // Tables of the local path grow with the memory, by less than an eighth of what is added.
+  const enough = Math.ceil((need * 9) / 8 / PAGE) * PAGE;
+  throw new RefusalError('ENOMEM', `${text}; raise it to ${enough} bytes`);
 }

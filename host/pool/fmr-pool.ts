@@ -221,7 +221,11 @@ export class FmrPool {
   #unfit(mr: FastMemoryRegion): string | undefined {
     if (mr.context.siblings !== this.context.siblings)
       return 'the region is of another device; use its pool';
-    if (mr.pd !== this.pd) return 'the region is of another protection domain; use its pool';
+    if (mr.pd !== this.pd) {
+      return this.pd
+        ? 'the region is of another protection domain; use its pool'
+        : 'the pool has no protection domain; take regions of context.allocMr()';
+    }
     if (mr.holder !== undefined) return 'the region is in a pool already; remove it there first';
     const { maxLength } = this.params;
     if (mr.maxLength >= maxLength) return undefined;
@@ -365,6 +369,7 @@ export class FmrPoolUser {
   putMr(desc: FmrDesc): void {
     checkObject('putMr', desc, 'desc');
     if (desc.holder !== this) {
+      if (!('home' in desc)) throw mustBe('desc', 'what getMr returned', desc);
       const holder = desc.holder ? 'another user holds the region' : 'the region was put before';
       throw new RefusalError('EINVAL', `putMr: ${holder}; put each region once, by its holder`);
     }

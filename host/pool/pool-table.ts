@@ -236,7 +236,10 @@ export class PoolTable {
         const { mrsMax, mrsMin } = this.params;
         const left = Math.max(0, mrsMax - mrsMin - this.struct.own);
         const sentence = `createUser: ${numMr} regions are wanted; of ${mrsMax}, ${mrsMin} are for`;
-        throw new RefusalError('ENOMEM', `${sentence} bursts, and users may have ${left} more`);
+        throw new RefusalError(
+          'ENOMEM',
+          `${sentence} bursts, and users may have ${left} more; raise mrsMax`,
+        );
       }
       if (errno !== Errno.OK) {
         throw new RefusalError(

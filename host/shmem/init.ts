@@ -46,7 +46,7 @@ export interface ShmemOptions {
   readonly onPeFailed?: (pe: number) => void;
 }
 
-/** PEs that this process is, or was: a process calls `init` once (OpenSHMEM 1.5, 9.1.1). */
+/** PEs that this process is, or was: `init` is called once for a job (OpenSHMEM 1.5, 9.1.1). */
 const pes = new Set<string>();
 
 const SIZE = 16 * 2 ** 20;
@@ -115,7 +115,7 @@ async function open(
   await endWithLauncher(env.VERBENA_SHMEM_LAUNCHER);
   const ended = watchEnded(env.VERBENA_SHMEM_ENDED);
   const node = await NodeMemory.open({
-    name: clean(`shmem-${job.id}-${exchange ? place : 0}`).slice(-60),
+    name: clean(`shmem-${job.id}-${exchange ? place : 0}`),
     index: local.indexOf(rank),
     count: local.length,
     first: local[0]!,
@@ -155,7 +155,7 @@ function jobFrom({ id, rank, size, localSize = size }: ShmemJobOptions): Job {
   checkWhole('job.localSize', localSize, 1, size);
   if (typeof id !== 'string' || id === '')
     throw new MisuseError('job.id', `must be a name, got ${shown(id)}`);
-  return { id: clean(id), rank, size, localSize };
+  return { id, rank, size, localSize };
 }
 
 function warn(pe: number): void {

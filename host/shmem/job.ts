@@ -2,6 +2,7 @@
  * Which processing elements (PEs) a job has and which one this process is: from `verbena shmem
  * run`, Open MPI's mpirun, PMI (MPICH, PMIx) or SLURM's srun, by their environment.
  */
+import { createHash } from 'node:crypto';
 import { MisuseError } from '../errors/errors.js';
 
 export interface Job {
@@ -23,6 +24,10 @@ interface Launcher {
   readonly localSize: readonly string[];
   readonly job: readonly string[];
 }
+
+/** Characters of a device's name that a job takes, and those of a hash in it. */
+const NAME_MAX = 60;
+const HASH_DIGITS = 12;
 
 /** In this order: mpirun inside of a SLURM job sets its own, too. */
 const LAUNCHERS: readonly Launcher[] = [
@@ -87,10 +92,13 @@ export function jobOf(environment: Environment): Job {
   const explicit = environment.VERBENA_SHMEM_JOB;
   const parts = launcher.job.map((name) => environment[name]).filter((one) => one !== undefined);
   const id = explicit ?? (parts.length > 0 ? parts.join('.') : `${process.ppid}`);
-  return { id: clean(id), rank, size, localSize: read(launcher.localSize, 1) };
+  return { id, rank, size, localSize: read(launcher.localSize, 1) };
 }
 
-/** As the name of a device must be. */
+/** As the name of a device must be; another one for each id. */
 export function clean(id: string): string {
-  return id.replace(/[^A-Za-z0-9._-]/g, '-').slice(-40);
+  const name = id.replace(/[^A-Za-z0-9._-]/g, '-');
+  if (name === id && name.length <= NAME_MAX) return name;
+  const hash = createHash('sha256').update(id).digest('hex').slice(0, HASH_DIGITS);
+  return `${name.slice(0, NAME_MAX - HASH_DIGITS - 1)}-${hash}`;
 }

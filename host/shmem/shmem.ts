@@ -227,7 +227,7 @@ export class Shmem {
       offsetOf(this.#world.range, dest, 'dest');
       throw new MisuseError('dest', `must have at least the ${length} bytes of the source`);
     }
-    const base = this.#bases[pe];
+    const base = this.#baseOf(pe);
     if (base === undefined) this.#peer(pe).put(offset, bytesOf(source));
     else {
       this.#store(base + offset, source);
@@ -242,7 +242,7 @@ export class Shmem {
 
   /** `shmem_p`: one element. */
   p<Elements extends SymmetricArray>(dest: Elements, value: Element<Elements>, pe: number): void {
-    const base = this.#bases[pe];
+    const base = this.#baseOf(pe);
     const offset = offsetOf(this.#world.range, dest, 'dest');
     checkElement('value', dest, value);
     if (dest.length === 0)
@@ -623,9 +623,10 @@ export class Shmem {
   #swapLock(lock: BigInt64Array, condition: bigint, value: bigint): bigint {
     checkLock(lock);
     const offset = this.#atomicOffset(lock, 'lock');
-    const before = this.#peer(0).compareSwap(lock, offset, condition, value);
-    this.#world.wakeWatcher(0);
-    return before as bigint;
+    const before = this.#peer(0).compareSwap(lock, offset, condition, value) as bigint;
+    // Not for a look that changed nothing: the wait of this PE, which looks, would never sleep.
+    if (before === condition) this.#world.wakeWatcher(0);
+    return before;
   }
 
   #atomicOffset(words: AtomicArray, name: string, least = 1): number {
@@ -663,10 +664,16 @@ export class Shmem {
     return this.#world.untilWritten(operation, look, limits);
   }
 
+  /** Undefined: `#peer` says why. Names of properties may be strings. */
+  #baseOf(pe: number): number | undefined {
+    return typeof pe === 'number' ? this.#bases[pe] : undefined;
+  }
+
   #peer(pe: number): Peer {
     this.#world.checkOpen();
     const peer = this.#world.peers[pe];
-    if (peer) return peer;
+    // A name of a property may be a string.
+    if (peer && typeof pe === 'number') return peer;
     throw mustBe('pe', `a number from 0 to ${this.nPes - 1}`, pe);
   }
 

@@ -511,7 +511,7 @@ export class ShmemTeam {
 
   #rank(pe: number, name = 'pe'): number {
     const rank = this.#ranks[pe] ?? NO_PE;
-    if (rank === NO_PE) {
+    if (rank === NO_PE || typeof pe !== 'number') {
       throw mustBe(name, `a number from 0 to ${this.nPes - 1}`, pe);
     }
     return rank;

@@ -105,7 +105,7 @@ export class World {
 
   /** Throws MisuseError after `finalize`. */
   checkOpen(): void {
-    if (this.isClosed) throw new MisuseError('shmem', 'is finalized; a process has one job');
+    if (this.isClosed) throw new MisuseError('shmem', 'is finalized, and its job has ended');
   }
 
   /**
@@ -243,7 +243,10 @@ export class World {
       throw new RefusalError('ECONNRESET', `${what}: PE ${dead} has failed; ${remedy}`);
     };
     const late = (): Error =>
-      new RefusalError('ETIMEDOUT', `${what}: not within ${timeout} ms; is a peer stopped?`);
+      new RefusalError(
+        'ETIMEDOUT',
+        `${what}: not within ${timeout} ms; raise timeout, or continue a PE that is stopped`,
+      );
     const { waits } = this.node.context.device;
     await waits.until(look, limits ?? {}, late, this.#isAlone ? undefined : REMOTE_LOOK_MILLIS);
   }

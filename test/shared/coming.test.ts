@@ -51,7 +51,8 @@ test('a process whose context finds no memory leaves a device as it was', async 
   const tooMany = { ...options, queuePairsMax: 2 ** 15 };
   const codeOf = (error: unknown): string | undefined => (error as RefusalError).code;
   const path = join(deviceDirectory(process.getuid!()), `verbena-${options.name}`);
-  assert.is(await openDevice(tooMany).catch(codeOf), 'ENOMEM');
+  const text = await openDevice(tooMany).catch((error: Error) => error.message);
+  assert.match(text as string, /^openDevice: localMemoryBytes are too few for this process's/);
   assert.throws(() => readFileSync(path), /ENOENT/);
   const context = await openDevice(options);
   const { members } = context.device.shared!;
@@ -73,6 +74,29 @@ test('a process whose context finds no memory leaves a device as it was', async 
     coming.kill();
     await coming.ended;
     await context.close();
+  }
+});
+
+test('the storage of a closed device is the system’s again at once', async () => {
+  const options = at('127.1.9.9');
+  const mapped = (): boolean => readFileSync('/proc/self/maps', 'utf8').includes(options.name);
+  const context = await openDevice(options);
+  const bytes = context.alloc(4096).fill(7);
+  assert.ok(mapped());
+  await context.close();
+  assert.not(mapped());
+  assert.ok(bytes.every((byte) => byte === 0));
+  const tooMany = { ...options, localMemoryBytes: 4 * 2 ** 20, queuePairsMax: 2 ** 15 };
+  await openDevice(tooMany).catch(() => undefined);
+  assert.not(mapped());
+});
+
+test('memory that is too small for a device is refused with what is enough', async () => {
+  for (const memoryBytes of [65536, 2 ** 20, 3 * 2 ** 20]) {
+    const options = { ...at('127.1.9.10'), memoryBytes };
+    const text = await openDevice(options).catch((error: Error) => error.message);
+    const [, enough] = /; raise it to (\d+) bytes/.exec(text as string)!;
+    await (await openDevice({ ...options, memoryBytes: Number(enough) })).close();
   }
 });
 

@@ -71,8 +71,9 @@ export async function shmemRun(
   );
   let interrupted: NodeJS.Signals | undefined;
   const forward = (signal: NodeJS.Signals): void => {
+    // A second one means it: a PE may ignore the first.
+    children.forEach((one) => one.kill(interrupted ? 'SIGKILL' : signal));
     interrupted = signal;
-    children.forEach((one) => one.kill(signal));
   };
   for (const signal of FORWARDED) process.on(signal, forward);
   let status: number | undefined;

@@ -57,6 +57,10 @@ export class DeviceFile {
   readonly #fd: number;
   #joined = true;
   #closed = false;
+  /** The buffer as well: its address is ours as long as it lives. */
+  #mapped:
+    | { readonly buffer: ArrayBufferLike; readonly address: number; readonly bytes: number }
+    | undefined;
 
   private constructor(path: string, posix: Posix, fd: number) {
     this.path = path;
@@ -160,15 +164,23 @@ export class DeviceFile {
   }
 
   /**
-   * Maps the whole file over memory that begins at this address of the process. `stored`: bytes that
-   * this process has allocated. Throws RefusalError ENOMEM: no huge pages are free, or the address
+   * Maps the whole file over memory from `offset` on, until `close`. `stored`: bytes that this process
+   * has allocated. Throws RefusalError ENOMEM: no huge pages are free, or the address
    * is not a multiple of their size.
    */
-  map(address: number, bytes: number, stored: number, pages?: HugePages): void {
+  map(
+    buffer: ArrayBufferLike,
+    offset: number,
+    bytes: number,
+    stored: number,
+    pages?: HugePages,
+  ): void {
+    const address = this.posix.addressOf(buffer) + offset;
     // Opened once more: a mapping keeps its descriptor's locks as long as it lasts itself.
     const fd = openSync(`/proc/self/fd/${this.#openFile}`, constants.O_RDWR);
     try {
       this.posix.mapFile(fd, address, bytes);
+      this.#mapped = { buffer, address, bytes };
       if (pages?.isAdvised) {
         this.posix.adviseHugePages(address, bytes);
         // They were allocated without a mapping that is advised. An older kernel collapses later.
@@ -254,11 +266,18 @@ export class DeviceFile {
     unlinkSync(this.path);
   }
 
-  /** All locks end. */
+  /**
+   * All locks end, and the mapping: its storage is the system's again at once, and not when the
+   * buffer is collected. What was mapped reads as zeros.
+   */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    closeSync(this.#fd);
+    try {
+      if (this.#mapped) this.posix.unmapFile(this.#mapped.address, this.#mapped.bytes);
+    } finally {
+      closeSync(this.#fd);
+    }
   }
 
   #lock(offset: number): boolean {

@@ -1,5 +1,6 @@
 /** Opens a device that several processes share, as one of them. */
 import type { ArenaMemory } from '../../engine/arena.js';
+import { RefusalError } from '../../errors/errors.js';
 import type { UdpBatchLink } from '../../link/udp/udp-batch.js';
 import type { UdpOptions } from '../../link/udp/udp-options.js';
 import type { Clock } from '../clock.js';
@@ -70,7 +71,19 @@ export async function openShared<Made extends { readonly engine: RunningEngine }
       await progress?.close();
       await started?.terminate();
     };
-    await (shared ? shared.abandon(stop) : stop());
-    throw error;
+    if (!shared) {
+      await stop();
+      throw error;
+    }
+    await shared.abandon(stop);
+    throw localMemoryError(error);
   }
+}
+
+/** Memory of this process alone is short: what it lacks was to be for its engine and link. */
+function localMemoryError(error: unknown): unknown {
+  if (!(error instanceof RefusalError) || error.code !== 'ENOMEM') return error;
+  const rule = "localMemoryBytes are too few for this process's engine and link";
+  const remedy = 'raise them where the device is created, or lower queuePairsMax and other limits';
+  return new RefusalError('ENOMEM', `openDevice: ${rule}; ${remedy}`, { cause: error });
 }

@@ -21,7 +21,7 @@ import { systemRefusal } from '../../errors/system-refusal.js';
 import { Endpoint, Gid } from '../../link/endpoint.js';
 import { explainBind, checkUdpOptions } from '../../link/udp/local-address.js';
 import { ROCE_PORT } from '../../link/link.js';
-import { loadPosix, type Posix } from '../../link/posix.js';
+import { loadPosix } from '../../link/posix.js';
 import * as sys from '../../link/posix.js';
 import type { UdpBatchLink } from '../../link/udp/udp-batch.js';
 import type { UdpOptions } from '../../link/udp/udp-options.js';
@@ -153,9 +153,11 @@ export class SharedDevice {
       look: () => this.members.look(),
       explainHeld: () => {
         const slot = (memory.words[word >>> 2]! & 0xffff) - 1;
-        return `${this.members.describe(slot)} holds the tables of the device: is it stopped?`;
+        const held = `holds the tables of ${name}, without an end for seconds`;
+        return `${this.members.describe(slot)} ${held}; continue or end it`;
       },
-      explainBusy: () => `${this.members.inCall()} does not leave the memory: is it stopped?`,
+      explainBusy: () =>
+        `${this.members.inCall()} does not leave the memory of ${name}; continue or end it`,
     });
     this.members = new Members({ file, lock: this.#lock, arena: this.arena, slot: this.slot });
   }
@@ -195,7 +197,7 @@ export class SharedDevice {
       const found =
         file.size === 0 ? describe(defaults, options, pages) : read(file, sizes, options);
       if (found.isNew) file.allocate(found.sharedBytes, found.committedBytes);
-      const memory = makeMemory(posix, file, found, options.back, pages);
+      const memory = makeMemory(file, found, options.back, pages);
       const shared = new SharedDevice(file, name, memory, found);
       for (let attempt = 0; attempt < BEGIN_ATTEMPTS; attempt++) {
         if (shared.members.begin(since)) return shared;
@@ -466,7 +468,6 @@ function hugePagesIn(directory: string): HugePages | undefined {
 
 /** Memory of our own, and the file behind it. */
 function makeMemory(
-  posix: Posix,
   file: DeviceFile,
   { sharedAddress, sharedBytes, committedBytes }: Found,
   back: BackMemory | undefined,
@@ -480,7 +481,7 @@ function makeMemory(
     const sentence = `openDevice: the system gives no ${bytes} bytes of WebAssembly memory; lower memoryBytes`;
     throw new RefusalError('ENOMEM', sentence, { cause: error });
   }
-  file.map(posix.addressOf(memory.buffer) + sharedAddress, sharedBytes, committedBytes, pages);
+  file.map(memory.buffer, sharedAddress, sharedBytes, committedBytes, pages);
   return memory;
 }
 

@@ -7,6 +7,7 @@
  */
 import { ArenaLayout, WORD_WAIT_SIZE, WordWaitLayout } from '#build/abi.js';
 import { timerMillis } from '../../base/timer.js';
+import { nextTurn } from '../../link/next-turn.js';
 import { checkLimits, watchLimits, type WaitLimits } from '../../base/wait-limits.js';
 import type { ArenaMemory } from '../../engine/arena.js';
 import { structAt } from '../../engine/struct.js';
@@ -112,6 +113,8 @@ export class WordWaits {
     const waiting = this.#isShared && Atomics.waitAsync(this.#words, notice, seen, millis);
     if (!waiting) await pause;
     else if (waiting.async) await Promise.race([waiting.value, pause]);
+    // The number has changed already; timers and signals have their turn all the same.
+    else await new Promise<void>(nextTurn);
     clearTimeout(timer);
   }
 

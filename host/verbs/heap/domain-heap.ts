@@ -136,12 +136,21 @@ export class DomainHeap {
         this.#slabs.awaitLock();
       }
     };
+    let isAsking = false;
     const room = (spans: number): Shortage | undefined => {
       const shortage = tryRoom(spans);
       if (shortage === undefined || shortage === 'reserve') return shortage;
       context.device.waits.wakeAll();
-      if (!onPressure) return shortage;
-      onPressure({ name, bytes: spans * SPAN_BYTES });
+      // The callback may allocate as well, and is not called for its own lack.
+      if (!onPressure || isAsking) return shortage;
+      isAsking = true;
+      try {
+        onPressure({ name, bytes: spans * SPAN_BYTES });
+      } finally {
+        isAsking = false;
+      }
+      // It may have ended the domain.
+      this.#checkOpen();
       return tryRoom(spans);
     };
     this.#slabs = new SlabHeap({ table, members, commit, room });

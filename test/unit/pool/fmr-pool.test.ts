@@ -109,6 +109,7 @@ test('a release of a region that the caller does not hold is refused without eff
     assert.is(a.stats.inUse, 1);
     a.putMr(desc);
     expectCode(() => a.putMr(desc), 'EINVAL');
+    assert.throws(() => a.putMr({} as never), /^desc: must be what getMr returned/);
     assert.is(a.stats.inUse, 0);
     assert.is(a.getMr(), desc, 'once in its hands again');
     assert.is(a.getMr()!.home, undefined, 'and the next one is another');

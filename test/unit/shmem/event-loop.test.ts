@@ -39,6 +39,17 @@ if (posix) {
       const words = await shmem.array(Int32Array, 1);
       assert.ok(await timerRuns(() => shmem.waitUntil(words, ShmemCmp.EQ, 0)));
     }));
+
+  test('parts of a PE that want the same lock wait for each other, and for their timeout', () =>
+    withPe(async (shmem) => {
+      const lock = await shmem.array(BigInt64Array, 1);
+      await shmem.setLock(lock);
+      const late = await shmem.setLock(lock, { timeout: 30 }).catch((error: Error) => error);
+      assert.match((late as Error).message, /^setLock: not within 30 ms; raise timeout/);
+      setTimeout(() => shmem.clearLock(lock), 5);
+      await shmem.setLock(lock, { timeout: LOOP_MILLIS });
+      shmem.clearLock(lock);
+    }));
 }
 
 test.run();

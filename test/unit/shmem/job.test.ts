@@ -3,7 +3,7 @@ import { createServer, type Socket } from 'node:net';
 import { once } from 'node:events';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { jobOf } from '../../../host/shmem/job.js';
+import { clean, jobOf } from '../../../host/shmem/job.js';
 import { RedisClient } from '../../../host/shmem/redis.js';
 
 test('rank, size and job come from the environment of each launcher', () => {
@@ -13,7 +13,7 @@ test('rank, size and job come from the environment of each launcher', () => {
     VERBENA_SHMEM_LOCAL_SIZE: '4',
     VERBENA_SHMEM_JOB: 'a/b',
   };
-  assert.equal(jobOf(own), { id: 'a-b', rank: 1, size: 4, localSize: 4 });
+  assert.equal(jobOf(own), { id: 'a/b', rank: 1, size: 4, localSize: 4 });
   const mpi = {
     OMPI_COMM_WORLD_RANK: '3',
     OMPI_COMM_WORLD_SIZE: '8',
@@ -26,6 +26,15 @@ test('rank, size and job come from the environment of each launcher', () => {
   assert.equal(jobOf(slurm), { id: '9.0', rank: 2, size: 3, localSize: undefined });
   const pmi = { PMI_RANK: '0', PMI_SIZE: '2', PMI_ID: '5' };
   assert.equal(jobOf(pmi), { id: '5', rank: 0, size: 2, localSize: undefined });
+});
+
+test('each job has a name of its own, which a device can have', () => {
+  const long = 'x'.repeat(200);
+  const ids = ['a-b', 'a/b', 'a b', `${long}1`, `${long}2`, `1${long}`, 'prterun-host-7@1', ''];
+  const names = ids.map(clean);
+  assert.is(new Set(names).size, ids.length);
+  for (const name of names.slice(0, -1)) assert.match(name, /^[A-Za-z0-9._-]{1,64}$/);
+  assert.is(names[0], 'a-b');
 });
 
 test('an environment without a launcher, or with wrong numbers, is refused', () => {

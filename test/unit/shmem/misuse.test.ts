@@ -201,6 +201,14 @@ if (posix) {
       assert.is(shmem.testAny(none, ShmemCmp.EQ, 5), -1);
       await shmem.waitUntilAll(none, ShmemCmp.EQ, 5);
       assert.is(shmem.testAll(none, ShmemCmp.EQ, 5), true);
+      for (const pe of ['0', [0], 0n, ''] as never[]) {
+        const rule = /^(pe|root): must be a number from 0 to 0, got/;
+        const words = await shmem.array(Int32Array, 1);
+        await refused(() => shmem.put(words, words, pe), rule);
+        await refused(() => shmem.get(words, words, pe), rule);
+        await refused(() => shmem.atomicAdd(words, 1, pe), rule);
+        await refused(() => shmem.world.broadcast(words, words, pe), rule);
+      }
       await refused(() => shmem.setLock(new BigInt64Array(1)), /^lock: must be symmetric/);
       await refused(() => shmem.testLock(new BigInt64Array(1)), /^lock: must be symmetric/);
       const lock = await shmem.array(BigInt64Array, 1);

@@ -51,6 +51,46 @@ test('lengths, addresses and words that are no whole numbers are refused', () =>
     heap.free(address);
   }));
 
+test('a callback that ends its heap ends the allocation that called it', () =>
+  withHeap((_, context) => {
+    const pd = context.allocPd();
+    pd.limitHeaps(2 ** 20);
+    const full = pd.heap({ name: 'full', reserve: 2 ** 20 });
+    for (let count = 0; count < 16; count++) full.malloc(65536);
+    const taken: Uint8Array[] = [];
+    const onPressure = (): void => {
+      pd.dealloc();
+      while (taken.length < 10) taken.push(context.alloc(65536).fill(0xaa));
+    };
+    const heap = pd.heap({ name: 'b', reserve: 2 ** 20, onPressure });
+    assert.throws(() => heap.malloc(65536), /heap: is closed, or its domain has ended/);
+    assert.ok(taken.every((bytes) => bytes.every((byte) => byte === 0xaa)));
+  }));
+
+test('a callback that allocates from its heap is not called for that, but again later', () =>
+  withHeap((_, context) => {
+    const pd = context.allocPd();
+    pd.limitHeaps(2 ** 20);
+    const full = pd.heap({ name: 'full', reserve: 2 ** 20 });
+    for (let count = 0; count < 16; count++) full.malloc(65536);
+    const codes: (string | undefined)[] = [];
+    const onPressure = (): void => {
+      try {
+        heap.malloc(65536);
+      } catch (error) {
+        codes.push((error as { code?: string }).code);
+      }
+    };
+    const heap = pd.heap({ name: 'b', reserve: 2 ** 20, onPressure });
+    for (let count = 1; count <= 2; count++) {
+      assert.throws(() => heap.malloc(65536), /are free of its|exceed what the heaps/);
+      assert.equal(
+        codes,
+        Array.from({ length: count }, () => 'ENOMEM'),
+      );
+    }
+  }));
+
 test('a root whose flag is no boolean is refused', () =>
   withHeap((_, context) => {
     const pd = context.allocPd();
