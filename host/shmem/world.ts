@@ -19,6 +19,13 @@ const SPINS_CROWDED = 20;
 const YIELDS = 40;
 /** How often a wait looks whose word a PE of another machine may write. */
 const REMOTE_LOOK_MILLIS = 1;
+/** PEs of other machines take a PE that was stopped so long for failed (remote-peer.ts). */
+const STOPPED_MILLIS = 4000;
+/** Its processor time is less than this part of that time; milliseconds between two looks at it. */
+const STOPPED_PART = 0.1;
+const SAMPLE_MILLIS = 100;
+/** Within this time after that it learns that its connections have ended. */
+const LEARNS_MILLIS = 15_000;
 /** Collectives that never sleep let timers and signals of the program wait no longer. */
 const EVENTS_MILLIS = 10;
 
@@ -63,6 +70,10 @@ export class World {
   readonly #yield: () => void;
   readonly #spins: number;
   #eventsMillis = 0;
+  /** When this PE was seen last, its processor time then, and when it went on after a stop. */
+  #sampledMillis = performance.now();
+  #spentMillis = 0;
+  #continuedMillis = -Infinity;
 
   private constructor(options: WorldOptions, yieldProcessor: () => void) {
     const { rank, size, node, local, remote, onFailure } = options;
@@ -139,6 +150,7 @@ export class World {
       if (!this.failed.has(rank) && this.node.hasFailed(index)) this.fail(rank);
     });
     if (this.#isAlone) return this.failed;
+    this.#noteStop();
     for (const peer of this.peers) peer.look();
     for (let rank = 0; rank < this.size; rank++) {
       if (Atomics.load(this.#marks, rank) === 0) continue;
@@ -165,8 +177,30 @@ export class World {
     return index !== undefined && this.node.isDone(index);
   }
 
+  /**
+   * Was this process stopped? A program that computes takes processor time, and its device's thread
+   * answers meanwhile.
+   */
+  #noteStop(): void {
+    const now = performance.now();
+    const passed = now - this.#sampledMillis;
+    if (passed < SAMPLE_MILLIS) return;
+    const { user, system } = process.cpuUsage();
+    const spent = (user + system) / 1000;
+    const isStop = passed > STOPPED_MILLIS && spent - this.#spentMillis < passed * STOPPED_PART;
+    if (isStop) this.#continuedMillis = now;
+    this.#sampledMillis = now;
+    this.#spentMillis = spent;
+  }
+
   fail(rank: number): void {
     if (this.failed.has(rank)) return;
+    const hasStopped = performance.now() - this.#continuedMillis < LEARNS_MILLIS;
+    if (hasStopped && !this.isEnding && !this.#indexOf.has(rank)) {
+      // It is this PE that has failed for that one, which goes on, and cannot say so any more.
+      Atomics.store(this.#marks, this.rank, 1);
+      return;
+    }
     this.failed.add(rank);
     if (!this.#isAlone && !this.isEnding) this.#tellOthers(rank);
     this.peers[rank]!.lose();

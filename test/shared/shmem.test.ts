@@ -97,10 +97,16 @@ for (const [kind, title, ...lines] of SURVIVORS) {
   });
 }
 
-test('a PE that is stopped for seconds is failed for all, also for itself: 2 machines', async () => {
+for (const perMachine of [2, 1]) {
+  const machines = SIZE / perMachine;
+  test(`a PE that is stopped for seconds is failed for all, also for itself: ${machines} machines`, () =>
+    stopped(perMachine));
+}
+
+async function stopped(perMachine: number): Promise<void> {
   const redis = await FakeRedis.open();
   const job = new ShmemJob('shmem-stopped.js', SIZE, (rank) => ({
-    VERBENA_SHMEM_NODE: `machine-${rank >> 1}`,
+    VERBENA_SHMEM_NODE: `machine-${Math.floor(rank / perMachine)}`,
     VERBENA_SHMEM_REDIS: redis.url,
   }));
   try {
@@ -116,7 +122,7 @@ test('a PE that is stopped for seconds is failed for all, also for itself: 2 mac
   } finally {
     redis.close();
   }
-});
+}
 
 /** When PE 2 dies: as the others learn of the death of PE 1, and after it. */
 const GAPS = sample([0, 12], [0, 3, 6, 9, 12, 15, 18, 21, 30, 60]);
