@@ -314,7 +314,10 @@ export class DomainHeap {
     this.#slabs.assign(this.#addressOf(allocation), true);
   }
 
-  /** The allocation, of any process, is this process's and ends with it. Throws MisuseError. */
+  /**
+   * The allocation, of any process, is this process's and ends with it. Throws MisuseError; RefusalError
+   * ENOMEM (quota).
+   */
   adopt(allocation: number | Uint8Array): void {
     this.#slabs.assign(this.#addressOf(allocation), false);
   }
