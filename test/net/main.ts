@@ -5,6 +5,7 @@
  *
  * Ends with `N passed, M failed`: the bars. Needs root; without, nothing runs, and the code is 1.
  */
+import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { timerMillis } from '../../host/base/timer.js';
 import { median, type Figures } from '../bench/harness.js';
@@ -88,7 +89,13 @@ function print({ scenario, figures, judged, errors, notes }: Outcome): void {
   for (const sentence of new Set([...errors, ...notes])) console.log(`  ${sentence}`);
 }
 
-const missing = missingForNetwork();
+/** The yardstick of most networks: without it their bars would have no figure. */
+function missingYardstick(): string | undefined {
+  const { error } = spawnSync('iperf3', ['--version'], { stdio: 'ignore' });
+  return error && 'needs iperf3: apt-get install iperf3';
+}
+
+const missing = missingForNetwork() ?? missingYardstick();
 if (missing !== undefined) {
   console.error(`npm run net: ${missing}`);
   process.exit(1);
