@@ -143,13 +143,13 @@ export class Network {
     return JSON.parse(await this.#nextLine()) as readonly PortCounters[];
   }
 
-  /** Resolves when this number of bytes of host 1 have arrived at host 2, or `work` has ended. */
-  async untilCarried(bytes: number, work: Promise<unknown>): Promise<void> {
+  /** Resolves when this number of bytes of a host have arrived at host 2, or `work` has ended. */
+  async untilCarried(bytes: number, work: Promise<unknown>, from = 1): Promise<void> {
     let isOver = false;
     const end = (): void => void (isOver = true);
     work.then(end, end);
-    while (!isOver && (await this.counters())[1]!.carried[0]! < bytes) {
-      await new Promise((resolve) => setTimeout(resolve, 50));
+    while (!isOver && (await this.counters())[1]!.carried[from - 1]! < bytes) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
     }
   }
 

@@ -1,5 +1,5 @@
 /** Networks, loads, bars. Ratios are made within a round; a bar holds for the median of rounds. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { median, type Figures } from '../bench/harness.js';
@@ -31,10 +31,13 @@ const WAN: Link = { rate: 200, queue: 833, rtt: 50 };
 const METRO: Link = { rate: 1000, queue: 833, rtt: 10 };
 const RACK: Link = { rate: 1000, queue: 64, rtt: 0.2 };
 const SLOW: Link = { rate: 200, queue: 167, rtt: 10 };
-/** More than the losses of the link: sent again although it arrived. */
+/** More than the link has lost: sent again although it arrived. */
 const NEEDLESS_PERCENT = 0.2;
 /** Headers of IPv4, UDP, BTH, ICRC and frame around 1,024 bytes of payload. */
 const GOODPUT_SHARE = 1024 / (1024 + 20 + 8 + 12 + 4 + 38);
+
+/** iperf3 has sent more once its data flows. */
+const HANDSHAKE_BYTES = 10_000;
 
 type Load = (network: Network) => Promise<Measured>;
 
@@ -52,19 +55,30 @@ const tcp =
   (network) =>
     runTcp(network, from, to, options);
 
+/** A load that had the link for itself, and the share of its packets that the link lost. */
+interface OnLink extends Measured {
+  readonly lostPercent: number;
+}
+
+/** Of the packets to a host since the link was set: by its loss, and by a full queue. */
+async function lostPercent(network: Network, host: number): Promise<number> {
+  const { packets, lost, dropped } = (await network.counters())[host - 1]!;
+  return (100 * (lost + dropped)) / Math.max(packets, 1);
+}
+
 /** One load after the other over the same link, by name. */
 async function inTurn(
   network: Network,
   link: Link,
   loads: Readonly<Record<string, Load>>,
-): Promise<{ results: Record<string, Measured>; series: Series; errors: string[] }> {
-  const results: Record<string, Measured> = {};
+): Promise<{ results: Record<string, OnLink>; series: Series; errors: string[] }> {
+  const results: Record<string, OnLink> = {};
   const series: Record<string, readonly number[]> = {};
   const errors: string[] = [];
   for (const [name, load] of Object.entries(loads)) {
     network.set(link);
     const queue = watchQueue(network, 2);
-    const measured = await load(network);
+    const measured = { ...(await load(network)), lostPercent: await lostPercent(network, 2) };
     results[name] = measured;
     addSeries(series, name, measured);
     series[`${name} queue`] = await queue.end();
@@ -84,11 +98,12 @@ function addSeries(
 }
 
 /** A figure of each kind for each load. */
-function figuresOf(results: Readonly<Record<string, Measured>>): Figures {
+function figuresOf(results: Readonly<Record<string, OnLink>>): Figures {
   const figures: Figures = {};
   for (const [name, measured] of Object.entries(results)) {
     figures[`${name}_mbps`] = measured.mbps;
     figures[`${name}_retransmitted_percent`] = measured.retransmittedPercent;
+    figures[`${name}_lost_percent`] = measured.lostPercent;
     if (measured.probeP99 !== undefined) {
       figures[`${name}_probe_p50_ms`] = measured.probeP50!;
       figures[`${name}_probe_p99_ms`] = measured.probeP99;
@@ -106,7 +121,6 @@ function oneFlow(
   options: Partial<StreamOptions> = {},
 ): Scenario {
   const seconds = link.rtt >= 100 ? LONG_SECONDS : SECONDS;
-  const lost = 100 * (link.loss ?? 0);
   return {
     name,
     link,
@@ -119,10 +133,13 @@ function oneFlow(
         bbr: tcp({ seconds, control: 'bbr' }),
       });
       const figures = figuresOf(results);
-      const { verbena, cubic, bbr } = results as Record<'verbena' | 'cubic' | 'bbr', Measured>;
+      const { verbena, cubic, bbr } = results as Record<'verbena' | 'cubic' | 'bbr', OnLink>;
       figures['of_cubic'] = verbena.mbps / cubic.mbps;
       figures['of_bbr'] = verbena.mbps / bbr.mbps;
-      figures['verbena_needless_percent'] = Math.max(0, verbena.retransmittedPercent - lost);
+      figures['verbena_needless_percent'] = Math.max(
+        0,
+        verbena.retransmittedPercent - verbena.lostPercent,
+      );
       figures['probe_p99_above_queue_rtts'] =
         (verbena.probeP99! - queueMillis(link) - link.rtt) / link.rtt;
       const others = await runYardsticks(network, link, YARDSTICK_SECONDS);
@@ -199,6 +216,21 @@ async function beside(
   return { shares: [mbps(1), mbps(3)], errors: results.flatMap(({ errors }) => errors) };
 }
 
+/**
+ * A CUBIC that begins when our stream is connected, and lets it begin with its first data: of two
+ * CUBICs on a long path one that begins half a second later has an eighth of the other's share for
+ * as long as this load lasts.
+ */
+function cubicWith(gate: string, seconds: number): Load {
+  return async (network) => {
+    while (!existsSync(`${gate}.ready`)) await new Promise((resolve) => setTimeout(resolve, 5));
+    const running = runTcp(network, 3, 2, { seconds, control: 'cubic' });
+    await network.untilCarried(HANDSHAKE_BYTES, running, 3);
+    writeFileSync(gate, '');
+    return running;
+  };
+}
+
 function besideCubic(name: string, link: Link): Scenario {
   const seconds = LONG_SECONDS;
   const fair = { atLeast: 0.5, atMost: 2 };
@@ -211,13 +243,11 @@ function besideCubic(name: string, link: Link): Scenario {
       { figure: 'cubic_fair_share', ...fair },
     ],
     async run(network) {
-      const control = 'cubic';
-      const { shares, errors } = await beside(
-        network,
-        link,
-        ours({ seconds }),
-        tcp({ seconds, control }, 3),
-        seconds,
+      const folder = mkdtempSync(join(tmpdir(), 'verbena-net-'));
+      const gate = join(folder, 'gate');
+      const loads = [ours({ seconds, gate }), cubicWith(gate, seconds)] as const;
+      const { shares, errors } = await beside(network, link, ...loads, seconds).finally(() =>
+        rmSync(folder, { recursive: true }),
       );
       const fairShare = (shares[0] + shares[1]) / 2;
       const figures = {

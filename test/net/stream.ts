@@ -6,6 +6,7 @@
  *
  * OPTIONS is JSON (StreamOptions). The sender prints a StreamResult as its only line.
  */
+import { existsSync, writeFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import {
   SendFlag,
@@ -40,7 +41,11 @@ export interface StreamOptions {
   readonly verb?: 'write' | 'read';
   /** A queue pair beside them READs 64 bytes, again and again. */
   readonly probes?: boolean;
+  /** Connected, it makes the file `${gate}.ready`, and begins when the file `gate` is there. */
+  readonly gate?: string;
 }
+
+type SenderOptions = Required<Omit<StreamOptions, 'gate'>> & Pick<StreamOptions, 'gate'>;
 
 export interface StreamResult {
   /** Payload of completed requests. */
@@ -100,7 +105,7 @@ async function serve(address: string): Promise<void> {
 }
 
 class Sender {
-  readonly #options: Required<StreamOptions>;
+  readonly #options: SenderOptions;
   readonly #context: Context;
   readonly #byQueuePair: number[];
   readonly #slices: number[] = [];
@@ -112,7 +117,7 @@ class Sender {
   readonly #roundTrips: number[] = [];
   #began = 0;
 
-  constructor(options: Required<StreamOptions>, context: Context) {
+  constructor(options: SenderOptions, context: Context) {
     this.#options = options;
     this.#context = context;
     this.#byQueuePair = Array.from({ length: options.qps }, () => 0);
@@ -120,7 +125,7 @@ class Sender {
   }
 
   async run(remote: string): Promise<StreamResult> {
-    const { qps, depth, seconds, probes } = this.#options;
+    const { qps, depth, seconds, probes, gate } = this.#options;
     const target = { address: remote, port: PORT };
     const privateData = Buffer.alloc(4);
     privateData.writeUInt32BE(qps);
@@ -135,6 +140,10 @@ class Sender {
     const connections: RdmaConnection[] = [];
     for (let index = 0; index < qps; index++) connections.push(await make(depth));
     const probe = probes ? await make(1) : undefined;
+    if (gate !== undefined) {
+      writeFileSync(`${gate}.ready`, '');
+      while (!existsSync(gate)) await new Promise((resolve) => setTimeout(resolve, 1));
+    }
     const before = this.#context.counters();
     this.#began = performance.now();
     const watching = setInterval(() => this.#watch(connections[0]!), SLICE_MILLIS);
