@@ -14,6 +14,7 @@ import {
   leavePath,
   noteFlight,
   noteHasty,
+  pathOpen,
   noteLosses,
   noteRoundTrip,
   resumePath,
@@ -37,6 +38,7 @@ export function checkPaths(): void {
   const arena = freshArena(16);
   const pd = allocProtectionDomain(arena, 0);
   checkShares(arena, pd);
+  checkSpare(arena, pd);
   checkLeaving(arena, pd);
   checkLeast(arena, pd);
   checkTrain(arena, pd);
@@ -62,6 +64,23 @@ function stateOf(qp: QueuePair): PathState {
 function fly(context: Context, qp: QueuePair, packets: u32): void {
   qp.psnNext = qp.psnArrived + packets;
   noteFlight(context, qp);
+}
+
+function checkSpare(arena: Arena, pd: u32): void {
+  begin('beside one packet of another, a queue pair has the window but for a part and 16 packets');
+  const context = freshContext(arena);
+  const first = join(context, pd);
+  fly(context, join(context, pd), 1);
+  stateOf(first).window = 400 * 256;
+  same(u64(pathOpen(first, 382)), 1, 'a large window');
+  same(u64(pathOpen(first, 383)), 0, 'the whole window');
+  stateOf(first).window = 16 * 256;
+  same(u64(pathOpen(first, 10)), 1, 'a small window');
+  same(u64(pathOpen(first, 11)), 0, 'more than three quarters');
+  stateOf(first).waiting = 1;
+  same(u64(pathOpen(first, 5)), 1, 'its share while one waits');
+  same(u64(pathOpen(first, 6)), 0, 'more than that');
+  end();
 }
 
 function checkShares(arena: Arena, pd: u32): void {

@@ -35,6 +35,8 @@ const QUEUE_MICROS: u32 = 1000;
 const QUEUE_MICROS_MAX: u32 = 16_000;
 /** The same on a short path, where the queue of a switch takes less time. */
 const SHORT_QUEUE_MICROS: u32 = 16;
+/** Of a window that one queue pair uses nearly alone, others find at most this much free. */
+const SPARE: u32 = 16 * UNIT;
 /** Share of packets that a link loses: more are losses of a queue. */
 const LINK_LOSS_MAX: f64 = 0.025;
 /** Share of losses of a short path at which a cut leaves no least window. */
@@ -211,7 +213,7 @@ function busyWith(qp: QueuePair, state: PathState): u32 {
 }
 
 /**
- * May the queue pair, with `packets` in flight, send one more? While the window is a quarter empty
+ * May the queue pair, with `packets` in flight, send one more? While a part of the window is empty
  * and no other waits for it, one may have more than its share.
  */
 export function pathOpen(qp: QueuePair, packets: u32): bool {
@@ -219,7 +221,8 @@ export function pathOpen(qp: QueuePair, packets: u32): bool {
   if (state == null) return true;
   const all = (state.inFlight - qp.flightNoted + packets) * UNIT;
   if (all >= state.window) return false;
-  if (state.waiting == 0 && all < state.window - (state.window >> 2)) return true;
+  const spare = min<u32>(state.window >> 2, SPARE);
+  if (state.waiting == 0 && all < state.window - spare) return true;
   return packets * UNIT * (busyWith(qp, state) + state.waiting) < state.window;
 }
 
