@@ -35,7 +35,9 @@ const QUEUE_MICROS: u32 = 1000;
 const QUEUE_MICROS_MAX: u32 = 16_000;
 /** The same on a short path, where the queue of a switch takes less time. */
 const SHORT_QUEUE_MICROS: u32 = 16;
-/** Of a window that one queue pair uses nearly alone, others find at most this much free. */
+/** A queue pair uses a window alone if others have less than this part in flight, as a shift. */
+const ALONE: u32 = 4;
+/** Then they find at most this much free. */
 const SPARE: u32 = 16 * UNIT;
 /** Share of packets that a link loses: more are losses of a queue. */
 const LINK_LOSS_MAX: f64 = 0.025;
@@ -221,7 +223,8 @@ export function pathOpen(qp: QueuePair, packets: u32): bool {
   if (state == null) return true;
   const all = (state.inFlight - qp.flightNoted + packets) * UNIT;
   if (all >= state.window) return false;
-  const spare = min<u32>(state.window >> 2, SPARE);
+  const isAlone = (state.inFlight - qp.flightNoted) * UNIT < state.window >> ALONE;
+  const spare = min<u32>(state.window >> 2, isAlone ? SPARE : u32.MAX_VALUE);
   if (state.waiting == 0 && all < state.window - spare) return true;
   return packets * UNIT * (busyWith(qp, state) + state.waiting) < state.window;
 }
