@@ -179,6 +179,19 @@ if (posix) {
       }
     }));
 
+  test('a second signal ends PEs that ignore the first', () =>
+    Workspace.use(async (space) => {
+      const ignore = `process.on('SIGTERM', () => console.log('ignored'));`;
+      const run = space.start('shmem', 'run', '-n', 3, program(space, `${ignore}\n${WAITS}`));
+      const processes = await pids(run);
+      run.kill('SIGTERM');
+      await run.printed('stdout', /(ignored[^]*){3}/);
+      run.kill('SIGTERM');
+      const ended = await run.ended;
+      assert.is(ended.code, 143, ended.stderr);
+      await untilEnded(processes);
+    }));
+
   test('the launcher removes the device of PEs that were all killed', () =>
     Workspace.use(async (space) => {
       const run = space.start('shmem', 'run', '-n', 3, program(space, WAITS));

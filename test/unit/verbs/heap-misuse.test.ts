@@ -1,7 +1,12 @@
 /** A heap of a domain that is used wrongly: each call is refused with the name of its argument. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { openDevice, type Context, type DomainHeap } from '../../../host/index.js';
+import {
+  openDevice,
+  type Context,
+  type DomainHeap,
+  type ProtectionDomain,
+} from '../../../host/index.js';
 import { createLoopbackPair } from '../../../host/link/loopback.js';
 
 const test = suite('unit/verbs/heap-misuse');
@@ -51,12 +56,18 @@ test('lengths, addresses and words that are no whole numbers are refused', () =>
     heap.free(address);
   }));
 
+/** A domain whose heaps may have no more storage: another one has it all. */
+function fullDomain(context: Context): ProtectionDomain {
+  const pd = context.allocPd();
+  pd.limitHeaps(2 ** 20);
+  const full = pd.heap({ name: 'full', reserve: 2 ** 20 });
+  for (let count = 0; count < 16; count++) full.malloc(65536);
+  return pd;
+}
+
 test('a callback that ends its heap ends the allocation that called it', () =>
   withHeap((_, context) => {
-    const pd = context.allocPd();
-    pd.limitHeaps(2 ** 20);
-    const full = pd.heap({ name: 'full', reserve: 2 ** 20 });
-    for (let count = 0; count < 16; count++) full.malloc(65536);
+    const pd = fullDomain(context);
     const taken: Uint8Array[] = [];
     const onPressure = (): void => {
       pd.dealloc();
@@ -69,10 +80,7 @@ test('a callback that ends its heap ends the allocation that called it', () =>
 
 test('a callback that allocates from its heap is not called for that, but again later', () =>
   withHeap((_, context) => {
-    const pd = context.allocPd();
-    pd.limitHeaps(2 ** 20);
-    const full = pd.heap({ name: 'full', reserve: 2 ** 20 });
-    for (let count = 0; count < 16; count++) full.malloc(65536);
+    const pd = fullDomain(context);
     const codes: (string | undefined)[] = [];
     const onPressure = (): void => {
       try {
