@@ -44,9 +44,18 @@ const errnoOf = (name: string): string => ERRNO[name] ?? 'EIO';
 const numberOf = (code: string): number =>
   (constants.errno as Readonly<Record<string, number>>)[code] ?? 5;
 
+/**
+ * The removal of dead files calls once for each file that other processes have in the directory at
+ * this moment: its calls are counted by themselves, so that the number of every other one is fixed.
+ */
+function isForOthers(): boolean {
+  return new Error().stack!.includes('removeDeadFile');
+}
+
 /** Counts a call; true: it is the one that fails. */
 function isDue(name: string): boolean {
-  const place = `${here} ${name}`;
+  const others = !FREQUENT.has(name) && isForOthers();
+  const place = `${here} ${others ? 'others.' : ''}${name}`;
   const count = (counts.get(place) ?? 0) + 1;
   counts.set(place, count);
   if (FREQUENT.has(name) && count > FREQUENT_COUNTED) return false;
