@@ -33,8 +33,10 @@ const RACK: Link = { rate: 1000, queue: 64, rtt: 0.2 };
 const SLOW: Link = { rate: 200, queue: 167, rtt: 10 };
 /** More than the link has lost: sent again although it arrived. */
 const NEEDLESS_PERCENT = 0.2;
-/** Headers of IPv4, UDP, BTH, ICRC and frame around 1,024 bytes of payload. */
-const GOODPUT_SHARE = 1024 / (1024 + 20 + 8 + 12 + 4 + 38);
+/** Payload of a full packet over Ethernet (host/cm/path-mtus.ts). */
+const PAYLOAD = 1344;
+/** Headers of IPv4, UDP, BTH, ICRC and frame around it. */
+const GOODPUT_SHARE = PAYLOAD / (PAYLOAD + 20 + 8 + 12 + 4 + 38);
 
 /** iperf3 has sent more once its data flows. */
 const HANDSHAKE_BYTES = 10_000;
@@ -467,7 +469,8 @@ function disturbed(
         verbena_mbps: measured.mbps,
         last_second_mbps: last.reduce((sum, mbps) => sum + mbps, 0) / last.length,
         failed_queue_pairs: measured.errors.length,
-        named_path_mtu: measured.errors.filter((error) => /path MTU 4096/.test(error)).length,
+        named_path_mtu: measured.errors.filter((error) => /path MTU (4096|1344)/.test(error))
+          .length,
         ...(measured.errors.length > 0 && { named_after_s: secondsToError(measured) }),
       };
       const series: Record<string, readonly number[]> = { 'verbena queue': await queue.end() };
@@ -505,6 +508,8 @@ export const SCENARIOS: readonly Scenario[] = [
   besideCubic('beside-wan', WAN),
   sixteenBeside('sixteen', SLOW),
   incast('incast', RACK, 8),
+  // The same at a rate for which two processors are enough for ten programs.
+  incast('incast-500', { ...RACK, rate: 500 }, 8),
   overload('overload', SLOW, 10, 4),
   marked('marks', { ...METRO, rate: 400, ecn: 65 }),
   marked('marks-rack', { ...RACK, rate: 400, queue: 833, ecn: 65 }),
@@ -516,6 +521,14 @@ export const SCENARIOS: readonly Scenario[] = [
   put('put-300', { ...WAN, rtt: 300 }, 20),
   disturbed('mtu', SLOW, 9, IS_NAMED, async (network) => network.setMtu(1500, true), 9000),
   disturbed('mtu-silent', SLOW, 9, IS_NAMED, async (network) => network.setMtu(1500, false), 9000),
+  disturbed(
+    'mtu-ethernet',
+    SLOW,
+    9,
+    IS_NAMED,
+    async (network) => network.setMtu(1280, false),
+    1500,
+  ),
   disturbed('outage-3', SLOW, 12, GOES_ON, async (network) => {
     network.cut(true);
     await new Promise((resolve) => setTimeout(resolve, 3000));
