@@ -43,6 +43,7 @@ export function checkRetransmitTimer(): void {
   checkDelays(arena, pd);
   checkAnswers(arena, pd);
   checkRepetitions(arena, pd);
+  checkFollower(arena, pd);
   checkStandstill(arena, pd);
   checkSilence(arena, pd);
 }
@@ -104,6 +105,21 @@ function checkAnswers(arena: Arena, pd: u32): void {
       context.now += delay / 2;
     }
   }
+  end();
+}
+
+function checkFollower(arena: Arena, pd: u32): void {
+  begin('behind a packet that was repeated early and answered the next one waits for half as long');
+  const context = freshContext(arena);
+  const qp = flying(context, pd, TIMEOUT);
+  context.now += MOST;
+  repeatEarly(context, qp);
+  qp.psnUnacked = psnAdd(PSN, 1);
+  armRetransmit(context, qp);
+  same(timerOf(qp).deadline - context.now, (ROUND_TRIP >> 1) + SHORT_SLACK, 'deadline');
+  qp.psnUnacked = psnAdd(PSN, 2);
+  armRetransmit(context, qp);
+  same(timerOf(qp).deadline - context.now, MOST + SHORT_SLACK, 'behind another one');
   end();
 }
 

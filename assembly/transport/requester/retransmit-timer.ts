@@ -55,7 +55,15 @@ export function nextDelay(context: Context, qp: QueuePair): u64 {
   const timeout = timeoutOf(qp);
   const left = timeout - min<u64>(timeout, sinceProgress(context, qp));
   if (!repeatsEarly(qp)) return left;
-  return min<u64>(earlyDelay(context, qp), left);
+  return min<u64>(answeredAlone(qp) ? followerDelay(qp) : earlyDelay(context, qp), left);
+}
+
+/**
+ * The packet that was repeated early is answered, and the one behind it is not: it is lost as well,
+ * unless the peer was slow, and answers one after the other.
+ */
+function followerDelay(qp: QueuePair): u64 {
+  return (usualRoundTrip(qp) >> 1) + REPEAT_SLACK_MICROS;
 }
 
 function repeatsEarly(qp: QueuePair): bool {
