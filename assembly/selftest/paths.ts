@@ -41,7 +41,7 @@ export function checkPaths(): void {
   checkSpare(arena, pd);
   checkLeaving(arena, pd);
   checkLeast(arena, pd);
-  checkTrain(arena, pd);
+  checkQueued(arena, pd);
   checkPlateau(arena, pd);
   checkLossTime(arena, pd);
   checkOldMarks(arena, pd);
@@ -163,27 +163,58 @@ function checkLeast(arena: Arena, pd: u32): void {
   end();
 }
 
-/** Acknowledgements at intervals of `gap`, for half of a round trip of 16 ms. Returns the growth. */
-function train(arena: Arena, pd: u32, gap: u32): u32 {
+/**
+ * In slow start round trips of 16 ms, then of `micros` for `span`. Returns how the window grows then,
+ * and in the high half what an arrival adds to it.
+ */
+function queued(arena: Arena, pd: u32, micros: u32, span: u32): u32 {
   const context = freshContext(arena);
   const qp = join(context, pd);
-  const micros: u32 = 16_000;
-  noteRoundTrip(context, qp, micros);
+  const state = stateOf(qp);
+  noteRoundTrip(context, qp, 16_000);
   fly(context, qp, 12);
-  context.now += 1_000_000;
-  const steps = micros / 2 / gap + 1;
-  for (let step: u32 = 0; step <= steps; step++) {
-    growPath(context, qp, 0);
-    context.now += gap;
-  }
-  return stateOf(qp).growth;
+  state.window = 20 * 256;
+  noteRoundTrip(context, qp, micros);
+  context.now += span;
+  noteRoundTrip(context, qp, micros);
+  const before = state.window;
+  growPath(context, qp, 4);
+  return state.growth | ((state.window - before) << 16);
 }
 
-function checkTrain(arena: Arena, pd: u32): void {
-  begin('acknowledgements without a pause of a sixteenth of the round trip are a train');
-  same(train(arena, pd, 999), CAREFUL, 'shorter pauses');
-  same(train(arena, pd, 1000), CAREFUL, 'pauses of just that');
-  same(train(arena, pd, 1001), SLOW_START, 'longer pauses');
+function checkQueued(arena: Arena, pd: u32): void {
+  begin(
+    'the window stops at once when a queue makes round trips longer for an eighth of the least',
+  );
+  const doubles = SLOW_START | ((4 * 256) << 16);
+  same(queued(arena, pd, 17_999, 2000), doubles, 'no queue');
+  same(queued(arena, pd, 18_000, 1999), doubles, 'a queue for a shorter time');
+  same(queued(arena, pd, 18_000, 2000), CAREFUL, 'a queue for that time');
+  const context = freshContext(arena);
+  const qp = join(context, pd);
+  const state = stateOf(qp);
+  for (let step: u32 = 0; step < 8; step++) {
+    noteRoundTrip(context, qp, (step & 3) == 0 ? 16_000 : 20_000);
+    context.now += 900;
+  }
+  same(state.growth, SLOW_START, 'a round trip without a queue between');
+  state.growth = CAREFUL;
+  state.queuedFirst = 0;
+  fly(context, qp, 12);
+  state.window = 20 * 256;
+  growPath(context, qp, 4);
+  same(state.window, 21 * 256, 'a quarter without a queue');
+  end();
+
+  begin('on a path shorter than 2 ms round trips do not end slow start');
+  const short = freshContext(arena);
+  const other = join(short, pd);
+  noteRoundTrip(short, other, 1000);
+  for (let step: u32 = 0; step < 4; step++) {
+    short.now += 1000;
+    noteRoundTrip(short, other, 1900);
+  }
+  same(stateOf(other).growth, SLOW_START, 'growth');
   end();
 }
 

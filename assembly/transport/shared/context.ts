@@ -314,9 +314,8 @@ export class PathState {
   roundArrived: u32;
   rateMicros: u32;
   rateMost: u32;
-  /** The first and the last of acknowledgements without a pause. */
-  trainFirst: u32;
-  trainLast: u32;
+  /** The first of the last round trips that a queue made longer, without one between; 0: none. */
+  queuedFirst: u32;
   /** How late a packet may arrive before it counts as lost, and since when that is so. */
   lateMicros: u32;
   lateSince: u32;
@@ -342,8 +341,8 @@ export class PathState {
   charge: u32;
   /** Queue pairs whose turn has come, that wait for the window, and timeouts of these in a row. */
   granted: u32;
-  waiting: u16;
-  stalls: u16;
+  waiting: u32;
+  stalls: u32;
   /** A List of the queue pairs that wait for pacing or for the window. */
   heldFirst: usize;
   heldLast: usize;

@@ -53,6 +53,8 @@ const LATE_FADES: u32 = 6;
 const LEAST_MICROS: u32 = 5_000_000;
 /** The most of the rounds loses this part in a round, as a shift. */
 const MOST_FADES: u32 = 6;
+/** Part of the least round trip during which longer ones, and no other, end the doubling. */
+const QUEUED_PART: u32 = 8;
 /** Rounds with a queue that end the careful growth, by this part of what slow start adds. */
 const CAREFUL_ROUNDS: u32 = 2;
 const CAREFUL_PART: u32 = 4;
@@ -63,8 +65,6 @@ const CAREFUL_PART: u32 = 4;
 const UNUSED_PART: f64 = 512;
 const UNUSED_ROUNDS: u16 = 64;
 const FEW_LOSSES: f64 = 0.015;
-/** A train of acknowledgements has no pause of this part of the least round trip. */
-const TRAIN_GAP: u32 = 16;
 const MEMORY_PACKETS: f64 = 1024;
 
 /** CUBIC: cubic growth in packets a second^3, and what a loss leaves of the window. */
@@ -423,6 +423,7 @@ function slackOf(state: PathState): u32 {
  */
 function noteRound(state: PathState, now: u32, micros: u32): void {
   if (state.roundLeast == 0 || micros < state.roundLeast) state.roundLeast = micros;
+  noteTrip(state, now, micros);
   if (now - state.roundMicros < state.roundTripMicros) return;
   if (state.roundLeast < state.roundTripLeast + slackOf(state)) {
     state.queuedRounds = 0;
@@ -444,14 +445,19 @@ function noteRound(state: PathState, now: u32, micros: u32): void {
 }
 
 /**
- * Acknowledgements that arrive without a pause for half of the least round trip are those of half
- * of what the path takes.
+ * The first packets of a round found no queue yet, and those that are sent now overflow it: on a
+ * long path, where packets are paced, the last round trips tell.
  */
-function noteTrain(state: PathState, now: u32): void {
-  const least = state.roundTripLeast;
-  if (now - state.trainLast > least / TRAIN_GAP) state.trainFirst = now;
-  state.trainLast = now;
-  if (least >= LONG_MICROS && now - state.trainFirst >= least >> 1) state.growth = Growth.CAREFUL;
+function noteTrip(state: PathState, now: u32, micros: u32): void {
+  if (micros < state.roundTripLeast + slackOf(state)) state.queuedFirst = 0;
+  else if (state.queuedFirst == 0) state.queuedFirst = max<u32>(now, 1);
+  if (state.roundTripLeast < LONG_MICROS || !isQueued(state, now)) return;
+  if (state.growth == <u32>Growth.SLOW_START) state.growth = Growth.CAREFUL;
+}
+
+function isQueued(state: PathState, now: u32): bool {
+  const first = state.queuedFirst;
+  return first != 0 && now - first >= state.roundTripLeast / QUEUED_PART;
 }
 
 /** The shortest round trip to this peer in microseconds; 0: none is known. */
@@ -570,9 +576,10 @@ export function growPath(context: Context, qp: QueuePair, packets: u32): void {
   if (state.window >= most) return;
   const now = <u32>context.now;
   if (state.growth != <u32>Growth.CUBIC) {
-    noteTrain(state, now);
-    const grown =
-      state.growth == <u32>Growth.SLOW_START ? packets * UNIT : (packets * UNIT) / CAREFUL_PART;
+    let grown = packets * UNIT;
+    if (state.growth != <u32>Growth.SLOW_START) {
+      grown = isQueued(state, now) ? 0 : grown / CAREFUL_PART;
+    }
     state.window = min<u32>(state.window + grown, most);
     if (state.slowUntil != 0 && state.window >= state.slowUntil) state.growth = Growth.CUBIC;
     return;
