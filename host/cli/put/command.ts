@@ -12,6 +12,7 @@ import {
   whole,
 } from '../base/options.js';
 import { addPskOptions } from '../base/psk-file.js';
+import { isRoomAddress } from '../base/room-address.js';
 import { addTokenOptions } from '../file-transfer/access.js';
 import type { PutOptions } from './options.js';
 
@@ -51,6 +52,11 @@ export function addPut(program: Command): void {
   addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena put image.iso 192.0.2.7'))
     .action((file: string, address: string, options: PutOptions) =>
-      run('put', async () => (await import('./put.js')).put(file, address, options)),
+      run('put', async () => {
+        if (!isRoomAddress(address)) {
+          (await import('../../device/progress/idle-threads.js')).startThreadAhead();
+        }
+        return (await import('./put.js')).put(file, address, options);
+      }),
     );
 }

@@ -12,6 +12,8 @@ import type { ThreadMessage } from './progress-thread.js';
 const IDLE_MAX = 1;
 
 const idle: Worker[] = [];
+/** One that was started ahead of its device. */
+let ahead: Promise<Worker> | undefined;
 
 /** A thread that waits for its task. */
 export class WaitingThread {
@@ -38,13 +40,26 @@ export class WaitingThread {
  * A thread that waits for its task. It does not inherit flags of the program such as --input-type.
  */
 export async function waitingThread(): Promise<WaitingThread> {
-  const waiting = idle.pop();
+  const started = ahead;
+  ahead = undefined;
+  const waiting = idle.pop() ?? (await started?.catch(() => undefined));
   waiting?.ref();
   return new WaitingThread(waiting ?? (await makeThread()));
 }
 
-async function makeThread(): Promise<Worker> {
+/**
+ * Starts a thread for the device that a program is about to open: it starts while the program loads
+ * its modules, which takes as long.
+ */
+export function startThreadAhead(): void {
+  ahead ??= makeThread((worker) => worker.unref());
+  // `openDevice` starts another one, and says why that fails.
+  ahead.catch(() => {});
+}
+
+async function makeThread(made?: (worker: Worker) => void): Promise<Worker> {
   const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { execArgv: [] });
+  made?.(worker);
   // Of a thread that waits: a device has a listener of its own.
   worker.on('error', () => {});
   worker.on('exit', () => {
