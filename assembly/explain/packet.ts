@@ -13,6 +13,8 @@ import { counted, hex, hexQp, hexWord } from './text';
 /** An ATOMIC WRITE stores this many bytes, never more or less (oA19-28). */
 const ATOMIC_WRITE_SIZE: u32 = 8;
 const MTU_BYTES_MIN: u32 = 256;
+/** Two of our own kind agree on it over Ethernet (host/cm/path-mtus.ts). */
+const LONG_PAYLOAD_BYTES: u32 = 1344;
 
 /** Sentence about `packet`, `length` bytes from BTH to ICRC, or about its fault. */
 export function packetSentence(packet: usize, length: u32): string {
@@ -97,6 +99,7 @@ function mustFillMtu(flags: u32): bool {
 }
 
 function isMtu(length: u32): bool {
+  if (length == LONG_PAYLOAD_BYTES) return true;
   return length >= MTU_BYTES_MIN && length <= MTU_BYTES_MAX && popcnt(length) == 1;
 }
 

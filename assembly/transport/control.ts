@@ -260,11 +260,21 @@ function mtuBytes(mtu: u32): u32 {
   return 128 << mtu;
 }
 
+/** Bytes of payload of a packet that another one of its message follows. */
+function fullPayload(a: QueuePairAttributes): u32 {
+  const isAgreed = (a.mask & QpAttribute.AV) != 0 && a.payloadBytes != 0;
+  return isAgreed ? a.payloadBytes : mtuBytes(a.pathMtu);
+}
+
 function valuesAllowed(context: Context, a: QueuePairAttributes): bool {
   const mask = a.mask;
   if (mask & QpAttribute.PATH_MTU) {
     if (a.pathMtu < <u32>Mtu.MTU_256 || a.pathMtu > <u32>Mtu.MTU_4096) return false;
-    if (mtuBytes(a.pathMtu) + PACKET_OVERHEAD > context.packetSizeMax) return false;
+    const least = mtuBytes(a.pathMtu);
+    const bytes = fullPayload(a);
+    // No full packet has pad bytes (C9-92), and none of half that length (`trialBytes`).
+    if (bytes < least || bytes >= 2 * least || (bytes & 7) != 0) return false;
+    if (bytes + PACKET_OVERHEAD > context.packetSizeMax) return false;
   }
   if (mask & QpAttribute.PKEY_INDEX && a.pkeyIndex != 0) return false;
   if (mask & QpAttribute.PORT && a.portNumber != 1) return false;
@@ -305,7 +315,7 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
   if (mask & QpAttribute.MIN_RNR_TIMER) qp.minRnrTimer = a.minRnrTimer;
   if (mask & QpAttribute.MAX_QP_RD_ATOMIC) qp.rdAtomicMax = a.maxRdAtomic;
   if (mask & QpAttribute.PATH_MTU) {
-    qp.mtu = mtuBytes(a.pathMtu);
+    qp.mtu = fullPayload(a);
     qp.chargeFull = charge(qp.mtu);
   }
   if (mask & QpAttribute.TIMEOUT) {
@@ -503,7 +513,8 @@ export class QueuePairAttributes {
   sourcePort: u32;
   /** AV: 1: requests go by packets even to a queue pair of this device. */
   wireOnly: u32;
-  reserved: u32;
+  /** AV: payload of a full packet, where both ends agreed on more than the path MTU; 0: that. */
+  payloadBytes: u32;
 }
 
 /** Fills in a path from here to that endpoint. */

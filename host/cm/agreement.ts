@@ -284,17 +284,29 @@ export interface Remote {
   readonly doubledFlushIcrc: boolean;
 }
 
+/**
+ * Of a REQ or REP. RC has no end-to-end context: of our own kind `localEecn` is the payload that
+ * packets to it may have beside path MTU 1024 (`PathMtus.longPayload`), others send 0.
+ */
+type Adapter = Pick<FieldsOf<'REP'>, 'localCaGuid' | 'localEecn'>;
+
 /** Where the peer's queue pair is, as far as it says. */
 function addressOf(
-  caGuid: bigint,
-  ownCaGuid: bigint,
+  theirs: Adapter,
+  ours: Adapter,
+  pathMtu: number,
   { peer, doubledFlushIcrc }: Remote,
 ): Agreement['ahAttr'] {
   const { gid, port } = peer;
-  const { isOwnKind, udpPort, receiveBufferBytes, reorderPackets, skipsIcrc } = traitsOf(caGuid);
+  const traits = traitsOf(theirs.localCaGuid);
+  const { isOwnKind, udpPort, receiveBufferBytes, reorderPackets, skipsIcrc } = traits;
   if (!isOwnKind) return { dgid: gid, port, receiveBufferBytes, doubledFlushIcrc };
   const own = { dgid: gid, port: udpPort, ownKind: true, receiveBufferBytes, reorderPackets };
-  return { ...own, doubledFlushIcrc, skipIcrc: skipsIcrc && traitsOf(ownCaGuid).skipsIcrc };
+  const isLong = pathMtu === Mtu.MTU_1024 && theirs.localEecn === ours.localEecn;
+  return {
+    ...{ ...own, doubledFlushIcrc, payloadBytes: isLong ? ours.localEecn : 0 },
+    skipIcrc: skipsIcrc && traitsOf(ours.localCaGuid).skipsIcrc,
+  };
 }
 
 /** 8.6 s: eight transmissions with this timeout take at most 90 s. */
@@ -308,7 +320,7 @@ function boundedAckTimeout(exponent: number): number {
   return Math.max(ACK_TIMEOUT_MIN, Math.min(exponent, ACK_TIMEOUT_MAX));
 }
 
-type ReplyAgreed = 'startingPsn' | 'responderResources' | 'initiatorDepth' | 'localCaGuid';
+type ReplyAgreed = 'startingPsn' | 'responderResources' | 'initiatorDepth' | keyof Adapter;
 
 /**
  * Passive: of a request and our reply. A message's starting PSN is the one that its receiver is to
@@ -320,7 +332,7 @@ export function agreementOfRequest(
   remote: Remote,
 ): Agreement {
   return {
-    ahAttr: addressOf(request.localCaGuid, reply.localCaGuid, remote),
+    ahAttr: addressOf(request, reply, request.pathMtu, remote),
     pathMtu: request.pathMtu,
     destQpNum: request.localQpn,
     rqPsn: reply.startingPsn,
@@ -340,7 +352,7 @@ export function agreementOfReply(
   remote: Remote,
 ): Agreement {
   return {
-    ahAttr: addressOf(reply.localCaGuid, request.localCaGuid, remote),
+    ahAttr: addressOf(reply, request, request.pathMtu, remote),
     pathMtu: request.pathMtu,
     destQpNum: reply.localQpn,
     rqPsn: request.startingPsn,

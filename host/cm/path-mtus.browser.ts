@@ -5,6 +5,10 @@ export class PathMtus {
   most(_now: number, _peer: unknown, wanted: number): number {
     return wanted;
   }
+
+  longPayload(): number {
+    return 0;
+  }
 }
 
 export function asksForLess(): void {}

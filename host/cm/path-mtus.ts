@@ -5,6 +5,7 @@
  */
 import { Mtu } from '#build/abi.js';
 import type { Gid } from '../link/endpoint.js';
+import type { LinkInfo } from '../link/link.js';
 import type { Connection } from './connection.js';
 import { RejectReason } from './enums.js';
 import type { FieldsOf } from './mad.js';
@@ -14,8 +15,19 @@ import type { QueuePair } from '../verbs/queues/queue-pair.js';
 const KEPT_MICROS = 600_000_000;
 const PEERS_MAX = 1024;
 
+/**
+ * Payload of a full packet where both ends are of our own kind, and have path MTU 1024 over
+ * Ethernet: a third more bytes for the same number of packets. With all headers it fits an IP MTU
+ * of 1420, which tunnels over Ethernet leave.
+ */
+const LONG_PAYLOAD_BYTES = 1344;
+/** BTH and the largest headers, pad and ICRC. */
+const PACKET_OVERHEAD = 64;
+
 interface Limit {
   readonly mtu: number;
+  /** The peer's link is smaller: its path may carry longer payload. False: the path is smaller. */
+  readonly isOfLink: boolean;
   readonly untilMicros: number;
 }
 
@@ -29,15 +41,16 @@ export class PathMtus {
     const { pathMtu } = qp.query();
     if (!peerGid || pathMtu === undefined) return;
     // 1024 fits the MTU of Ethernet. What is between is rare, and each try costs a connection.
-    const mtu = pathMtu > Mtu.MTU_1024 ? Mtu.MTU_1024 : Math.max(pathMtu - 1, Mtu.MTU_256);
-    this.limit(now, peerGid, mtu);
+    const isLarge = pathMtu > Mtu.MTU_1024 || qp.payloadBytes > 128 << pathMtu;
+    const mtu = isLarge ? Mtu.MTU_1024 : Math.max(pathMtu - 1, Mtu.MTU_256);
+    this.limit(now, peerGid, mtu, false);
   }
 
   /** Of connections to this peer. */
-  limit(now: number, peer: Gid, mtu: number): void {
+  limit(now: number, peer: Gid, mtu: number, isOfLink = true): void {
     const key = peer.toString();
     this.#limits.delete(key);
-    this.#limits.set(key, { mtu, untilMicros: now + KEPT_MICROS });
+    this.#limits.set(key, { mtu, isOfLink, untilMicros: now + KEPT_MICROS });
     if (this.#limits.size <= PEERS_MAX) return;
     const [oldest] = this.#limits.keys();
     this.#limits.delete(oldest!);
@@ -50,6 +63,14 @@ export class PathMtus {
     if (now < limit.untilMicros) return Math.min(wanted, limit.mtu);
     this.#limits.delete(peer.toString());
     return wanted;
+  }
+
+  /** LONG_PAYLOAD_BYTES if it fits the link, and the path as far as that is known; or 0. */
+  longPayload(now: number, peer: Gid, { packetSizeMax }: LinkInfo): number {
+    const limit = this.#limits.get(peer.toString());
+    const isFree = limit === undefined || limit.isOfLink || now >= limit.untilMicros;
+    const fits = packetSizeMax >= LONG_PAYLOAD_BYTES + PACKET_OVERHEAD;
+    return isFree && fits ? LONG_PAYLOAD_BYTES : 0;
   }
 }
 

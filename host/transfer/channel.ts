@@ -132,16 +132,19 @@ export class Channel {
     const key = auth === undefined ? {} : { auth };
     const way = { ...channel.#options(), ...key, context, udpPort: server.port };
     try {
-      for (let pathMtu = context.queryPort().activeMtu; ; pathMtu--) {
+      for (let pathMtu: number | undefined; ;) {
         try {
           const prepare = (qp: QueuePair): void => channel.#prepare(qp);
-          channel.#connection = await connect(target, { ...way, pathMtu }, prepare);
+          const options = { ...way, ...(pathMtu && { pathMtu }) };
+          channel.#connection = await connect(target, options, prepare);
           break;
         } catch (error) {
           // The server's link carries smaller packets.
           const isLarge =
             error instanceof ConnectError && error.reason === RejectReason.INVALID_MTU;
+          pathMtu ??= context.queryPort().activeMtu;
           if (!isLarge || pathMtu === Mtu.MTU_256) throw error;
+          pathMtu--;
         }
       }
       const peer = `the server at ${formatServerAddress(server)}`;

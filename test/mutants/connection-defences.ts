@@ -6,14 +6,20 @@ export const CONNECTION_DEFENCES: Changes = {
     [
       'a path MTU that was proved too large is used again',
       'unit/cm/path-mtus',
-      'this.#limits.set(key, { mtu, untilMicros: now + KEPT_MICROS });',
+      'this.#limits.set(key, { mtu, isOfLink, untilMicros: now + KEPT_MICROS });',
       '',
     ],
     [
       'one proof leads to the smallest path MTU',
       'unit/cm/path-mtus',
-      'pathMtu > Mtu.MTU_1024 ? Mtu.MTU_1024',
-      'pathMtu > Mtu.MTU_1024 ? Mtu.MTU_256',
+      'isLarge ? Mtu.MTU_1024',
+      'isLarge ? Mtu.MTU_256',
+    ],
+    [
+      'packets that were proved too long are used again beside path MTU 1024',
+      'unit/cm/long-payload',
+      'limit === undefined || limit.isOfLink || now >= limit.untilMicros',
+      'true',
     ],
   ],
   'host/rds/protocol/core.ts': [

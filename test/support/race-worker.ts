@@ -168,6 +168,7 @@ class Peer {
     attributes.retryCount = 7;
     attributes.rnrRetry = 7;
     attributes.receiveBufferBytes = 0;
+    attributes.payloadBytes = 0;
     modify(QpState.RESET, 0);
     modify(QpState.INIT, QpAttribute.PKEY_INDEX | QpAttribute.PORT | QpAttribute.ACCESS_FLAGS);
     modify(

@@ -44,7 +44,7 @@ const FALLBACK_MTU: u32 = 1024;
 
 /** Payload of a trial: fits the path MTU that the next connection would have. */
 export function trialBytes(qp: QueuePair): u32 {
-  return min<u32>(FALLBACK_MTU, qp.mtu >> 1);
+  return qp.mtu > FALLBACK_MTU ? FALLBACK_MTU : qp.mtu >> 1;
 }
 
 /** The highest PSN: the one in Linux rxe's ACK of a duplicate before it has executed anything. */

@@ -37,7 +37,7 @@ export class QueuePairBase {
   portNumber: u32;
   qkey: u32;
   targetQp: u32;
-  /** Path MTU in bytes. */
+  /** Path MTU in bytes, or the longer payload that both ends agreed on. */
   mtu: u32;
   /** Every send completes, whatever its flags (`sq_sig_all`). */
   signalAll: u32;

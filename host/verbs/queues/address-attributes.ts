@@ -30,6 +30,11 @@ export interface AddressAttributes {
   /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where known. */
   readonly reorderPackets?: number;
   /**
+   * Payload of a full packet to and from the peer, where both ends agreed on more than `pathMtu`: a
+   * multiple of 8, less than twice that. Counts beside `pathMtu`. Default: that of `pathMtu`.
+   */
+  readonly payloadBytes?: number;
+  /**
    * FLUSH requests get the ICRC that Linux rxe computes, which covers their headers twice; it drops
    * those with the standard one. Known by itself once the peer has sent a FLUSH. Default false.
    */
@@ -55,7 +60,8 @@ export function fillAddress(
   address: AddressAttributes,
 ): Endpoint {
   const known =
-    'dgid port receiveBufferBytes ownKind skipIcrc reorderPackets doubledFlushIcrc flowLabel path';
+    'dgid port receiveBufferBytes ownKind skipIcrc reorderPackets payloadBytes doubledFlushIcrc ' +
+    'flowLabel path';
   checkKeys('ahAttr', address, known);
   if (address.path !== undefined && address.path !== 'wire') {
     throw mustBe('ahAttr.path', "'wire' or absent", address.path);
@@ -71,6 +77,7 @@ export function fillAddress(
   struct.remotePort = port;
   struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
   struct.reorderPackets = address.reorderPackets ?? 0;
+  struct.payloadBytes = address.payloadBytes ?? 0;
   struct.ownKind = address.ownKind ? 1 : 0;
   struct.skipsIcrc = address.skipIcrc ? 1 : 0;
   struct.doublesFlush = address.doubledFlushIcrc ? 1 : 0;

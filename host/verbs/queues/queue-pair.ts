@@ -272,6 +272,11 @@ export class QueuePair {
     this.pd.context.device.arena.exports.setQpRoundTrip(this.handle, Math.ceil(micros));
   }
 
+  /** @internal Of a full packet; 0: not known yet. */
+  get payloadBytes(): number {
+    return this.#struct.mtu;
+  }
+
   /** @internal */
   get peerGid(): Gid | undefined {
     return this.#peer;
@@ -292,7 +297,7 @@ export class QueuePair {
       pkeyIndex: struct.pkeyIndex,
       portNum: struct.portNumber,
       qkey: struct.qkey,
-      ...(struct.mtu === 0 ? {} : { pathMtu: Math.log2(struct.mtu) - 7 }),
+      ...(struct.mtu === 0 ? {} : { pathMtu: Math.floor(Math.log2(struct.mtu)) - 7 }),
       timeout: struct.timeoutExponent,
       retryCnt: struct.retryLimit,
       rnrRetry: struct.rnrRetryLimit,

@@ -42,6 +42,7 @@ const STEPS = [
       reorderPackets: 0,
       ownKind: 0,
       skipsIcrc: 0,
+      payloadBytes: 0,
       sourcePort: 0,
       wireOnly: 1,
       pathMtu: 3,
