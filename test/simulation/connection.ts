@@ -25,6 +25,11 @@ const INCARNATIONS_MAX = 6;
 const NOTICE_MICROS = 2000;
 const PSN_MASK = 0xffffff;
 
+/** Payload of full packets: that of the path MTU, or more, which both ends agreed on. */
+function longOf(random: Random, mtu: number): number {
+  return mtu < 4096 && random.chance(0.3) ? mtu + 8 * random.below(mtu / 8) : mtu;
+}
+
 export class Connection {
   readonly world: World;
   readonly index: number;
@@ -81,7 +86,7 @@ export class Connection {
     const { options, devices } = this.world;
     const own = this.#random.split('incarnation', this.incarnations++);
     const mtu = options.mtu === 0 ? own.between(1, 5) : options.mtu;
-    this.mtu = 128 << mtu;
+    this.mtu = longOf(own.split('payload'), 128 << mtu);
     this.ended = false;
     this.disconnected = false;
     this.disturbed = this.world.network.isCut(...this.ends);
@@ -137,7 +142,10 @@ export class Connection {
     side.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: access });
     side.qp.modify({
       qpState: QpState.RTR,
-      ahAttr: { dgid, port, ownKind, reorderPackets, ...(usesWire && { path: 'wire' as const }) },
+      ahAttr: {
+        ...{ dgid, port, ownKind, reorderPackets, payloadBytes: this.mtu },
+        ...(usesWire && { path: 'wire' as const }),
+      },
       pathMtu: mtu,
       destQpNum: side.peer.qp.qpNum,
       rqPsn: theirPsn,

@@ -11,9 +11,10 @@ import { jain, runFlows, type FlowOptions, type FlowResult } from './flows.js';
 import { Random } from './random.js';
 import { Violation } from './violation.js';
 
-/** Bits of a packet with 1,024 bytes of payload on the wire; the share of the payload. */
-const PACKET_BITS = 8 * (1024 + 16 + 4 + 12 + 66);
-const PAYLOAD_SHARE = (8 * 1024) / PACKET_BITS;
+/** Payload of a full packet: of path MTU 1024, or what both ends agree on over Ethernet. */
+const PAYLOADS = [1024, 1344] as const;
+/** Bits on the wire of a packet with that payload. */
+const bitsOf = (payload: number): number => 8 * (payload + 16 + 4 + 12 + 66);
 /** Packets that a link carries in a run: they are what takes time. */
 const PACKETS_MAX = 60_000;
 const ROUNDS = 80;
@@ -54,9 +55,11 @@ const powerOfTwo = (least: number): number => 2 ** Math.ceil(Math.log2(least));
 /** A multiple of 256. */
 const floorTo = (bytes: number): number => Math.floor(bytes / 256) * 256;
 
-/** Packets that a path takes without a queue. */
-const productOf = ({ rate, rtt }: { readonly rate: number; readonly rtt: number }): number =>
-  (rate * 1000 * rtt) / PACKET_BITS;
+/** Packets of that payload that a path takes without a queue. */
+const productOf = (
+  { rate, rtt }: { readonly rate: number; readonly rtt: number },
+  payload: number,
+): number => (rate * 1000 * rtt) / bitsOf(payload);
 
 export function flowOptionsOf(seed: number): FlowOptions {
   const random = new Random(seed).split('flows');
@@ -64,9 +67,9 @@ export function flowOptionsOf(seed: number): FlowOptions {
   const seconds = Math.max((ROUNDS * rtt) / 1000, SECONDS_LEAST);
   const rate = Math.min(
     logUniform(random, 10, 1000),
-    (PACKETS_MAX * PACKET_BITS) / (seconds * 1e6),
+    (PACKETS_MAX * bitsOf(PAYLOADS[0])) / (seconds * 1e6),
   );
-  const product = productOf({ rate, rtt });
+  const product = productOf({ rate, rtt }, PAYLOADS[0]);
   const queue = Math.ceil(Math.min(Math.max(product * random.pick([0.5, 1, 2]), 32), 4000));
   const senders = random.pick([1, 1, 1, 2, 8]);
   const queuePairs = Math.min(random.pick([1, 1, 2, 4, 16, 64]), QUEUE_PAIRS_MAX / senders);
@@ -74,7 +77,8 @@ export function flowOptionsOf(seed: number): FlowOptions {
   const share = (rate * 1e6 * seconds) / 8 / (senders * queuePairs);
   const wanted = Math.max(Math.min(random.pick([1024, 16384, 65536]), floorTo(share / 40)), 256);
   // Requests complete in order: behind a loss more of them wait than the path takes.
-  const underWay = (3 * (product + queue) * 1024) / (senders * queuePairs);
+  const payloadBytes = new Random(seed).split('payload').pick(PAYLOADS);
+  const underWay = (3 * (product + queue) * payloadBytes) / (senders * queuePairs);
   const size = Math.max(wanted, floorTo(underWay / DEPTH_MAX));
   const reads = new Random(seed).split('reads').chance(READS);
   return {
@@ -96,6 +100,7 @@ export function flowOptionsOf(seed: number): FlowOptions {
     size,
     depth: Math.min(Math.max(Math.ceil(underWay / size), 4), DEPTH_MAX),
     verb: reads ? 'read' : random.pick(['write', 'write', 'send'] as const),
+    payloadBytes,
     reorderPackets: Math.min(
       powerOfTwo(2 * (product + queue)),
       senders * queuePairs > 4 ? 1024 : 8192,
@@ -104,10 +109,14 @@ export function flowOptionsOf(seed: number): FlowOptions {
 }
 
 /** Share of a link that READs may use: of each queue pair 16 are under way, of 64 packets each. */
-function readShare({ line, senders, queuePairs, size }: FlowOptions): number {
-  const underWay = READS_MAX * Math.min(size / 1024, READ_PACKETS) * senders * queuePairs;
-  return Math.min(underWay / (productOf(line) + line.queue), 1);
+function readShare(options: FlowOptions): number {
+  const { line, senders, queuePairs, size } = options;
+  const packets = Math.min(size / payloadOf(options), READ_PACKETS);
+  const underWay = READS_MAX * packets * senders * queuePairs;
+  return Math.min(underWay / (productOf(line, payloadOf(options)) + line.queue), 1);
 }
+
+const payloadOf = ({ payloadBytes = PAYLOADS[0] }: FlowOptions): number => payloadBytes;
 
 /** Throws Violation when something does not hold. */
 export function audit(options: FlowOptions, result: FlowResult): void {
@@ -115,10 +124,12 @@ export function audit(options: FlowOptions, result: FlowResult): void {
   const { counters, packets, retransmitted, later, errors } = result;
   if (errors.length > 0) throw new Violation(`${errors.length} queue pairs ended: ${errors[0]}`);
   const idle = later.filter((mbps) => mbps === 0).length;
-  const isCrowded = productOf(line) + line.queue < later.length;
+  const payload = payloadOf(options);
+  const isCrowded = productOf(line, payload) + line.queue < later.length;
   if (idle > (isCrowded ? later.length * CROWDED_IDLE : 0))
     throw new Violation(`${idle} queue pairs completed nothing for half of the time`);
-  const used = later.reduce((sum, mbps) => sum + mbps, 0) / (line.rate * PAYLOAD_SHARE);
+  const share = (8 * payload) / bitsOf(payload);
+  const used = later.reduce((sum, mbps) => sum + mbps, 0) / (line.rate * share);
   const demand = line.loss > 0 ? LOSSY_GOODPUT_LEAST : GOODPUT_LEAST;
   const least = demand * (verb === 'read' ? readShare(options) : 1);
   if (used < least) throw new Violation(`${used.toFixed(2)} of the link is used, not ${least}`);
@@ -126,7 +137,7 @@ export function audit(options: FlowOptions, result: FlowResult): void {
   if (needless > packets * NEEDLESS_SHARE + NEEDLESS_LEAST) {
     throw new Violation(`${needless} of ${packets} packets were sent again, and had not been lost`);
   }
-  const room = (productOf(line) + line.queue) / senders;
+  const room = (productOf(line, payload) + line.queue) / senders;
   const single = verb === 'read' ? READS_JAIN_LEAST : JAIN_LEAST;
   const demanded = senders === 1 ? single : room >= ROOM_PACKETS ? SENDERS_JAIN_LEAST : 0;
   const equal = jain(later);

@@ -47,6 +47,8 @@ export interface FlowOptions {
   readonly outage?: readonly [from: number, to: number];
   /** Default: MTU_1024. */
   readonly pathMtu?: Mtu;
+  /** Payload of a full packet, if it is more than that of the path MTU. */
+  readonly payloadBytes?: number;
   /** From when on packets of more bytes, from BTH to ICRC, vanish. */
   readonly packetMax?: readonly [seconds: number, bytes: number];
   /** When the round trip changes, and to how many milliseconds. */
@@ -131,13 +133,13 @@ function makeQueuePair({ context, pd }: Host, options: FlowOptions): QueuePair {
 }
 
 function connect(qp: QueuePair, peer: Host, destQpNum: number, options: FlowOptions): void {
-  const { reorderPackets, line } = options;
+  const { reorderPackets, line, payloadBytes = 0 } = options;
   const { gid, port } = peer.context.local;
   const { receiveBufferBytes } = peer.context.device.info;
   qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ALL_ACCESS });
   qp.modify({
     qpState: QpState.RTR,
-    ahAttr: { dgid: gid, port, ownKind: true, receiveBufferBytes, reorderPackets },
+    ahAttr: { dgid: gid, port, ownKind: true, receiveBufferBytes, reorderPackets, payloadBytes },
     pathMtu: options.pathMtu ?? Mtu.MTU_1024,
     destQpNum,
     rqPsn: 0,

@@ -34,7 +34,12 @@ const DROPS = [
   [Mtu.MTU_4096, 1280],
   [Mtu.MTU_2048, 1500],
   [Mtu.MTU_1024, 576],
+  // With the payload that both ends agree on over Ethernet.
+  [Mtu.MTU_1024, 1280, 1344],
 ] as const;
+
+const payloadOf = ({ pathMtu, payloadBytes }: FlowOptions): number =>
+  payloadBytes ?? 128 << pathMtu!;
 
 function lineOf(random: Random): Line {
   const rtt = logUniform(random, 0.1, 200);
@@ -66,7 +71,7 @@ function lineOf(random: Random): Line {
 export function pathMtuOptionsOf(seed: number): FlowOptions {
   const random = new Random(seed).split('path MTU');
   const line = lineOf(random);
-  const [pathMtu, ipMtu] = random.pick(DROPS);
+  const [pathMtu, ipMtu, payloadBytes] = random.pick(DROPS);
   const outage = random.chance(0.2) ? random.between(100, 3000) / 1000 : 0;
   const size = random.pick([2048, 4096, 10_000, 65_536]);
   const drops = random.chance(0.5);
@@ -82,6 +87,7 @@ export function pathMtuOptionsOf(seed: number): FlowOptions {
     verb: random.pick(['write', 'send', 'read'] as const),
     reorderPackets: 1024,
     pathMtu,
+    ...(payloadBytes && { payloadBytes }),
     ...(outage > 0 && { outage: [1, 1 + outage] }),
     ...(drops && { packetMax: [DROP_SECONDS, ipMtu - IP_BYTES] }),
   };
@@ -120,8 +126,8 @@ function isCalm({ line, outage }: FlowOptions): boolean {
 
 /** Throws Violation when something does not hold. */
 export function auditPathMtu(options: FlowOptions, result: FlowResult): void {
-  const { line, pathMtu, packetMax, queuePairs } = options;
-  const vendor = VendorError.PATH_MTU + (128 << pathMtu!);
+  const { line, packetMax, queuePairs } = options;
+  const vendor = VendorError.PATH_MTU + payloadOf(options);
   const { ends } = result;
   if (!packetMax) {
     const wrong = ends.find(({ vendorErr, silence }) => vendorErr !== 0 && silence < LIFE_SECONDS);
@@ -137,7 +143,7 @@ export function auditPathMtu(options: FlowOptions, result: FlowResult): void {
   if (ends.length < queuePairs) throw new Violation(`${queuePairs - ends.length} did not end`);
   const unnamed = ends.find(({ vendorErr }) => vendorErr !== vendor);
   if (unnamed) throw new Violation(`${unnamed.status} ${unnamed.vendorErr} names no path MTU`);
-  const queued = (line.queue * 8 * ((128 << pathMtu!) + 98)) / line.rate / 1e6;
+  const queued = (line.queue * 8 * (payloadOf(options) + 98)) / line.rate / 1e6;
   const rounds = line.loss > 0 || queuePairs > 1 ? 2 : 1;
   const most =
     packetMax[0] + rounds * NAMED_SECONDS + NAMED_ROUND_TRIPS * (line.rtt / 1000 + queued);
