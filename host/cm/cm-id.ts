@@ -1,5 +1,5 @@
 /** `rdma_cm_id`: one end of a connection, or a listener. */
-import { Mtu, QpState, QpType } from '#build/abi.js';
+import { QpState, QpType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -228,7 +228,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       const pathMtu = core.pathMtus.most(now, peer.gid, options.pathMtu);
       const fields: FieldsOf<'REQ'> = {
         ...requestFields(this, param, peer, { ...options, pathMtu }),
-        localEecn: this.#longPayload(peer),
+        localEecn: core.pathMtus.longPayload(now, peer, this, this.options),
         serviceId,
         privateData,
         startingPsn: this.#startingPsn,
@@ -305,7 +305,8 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       });
     } else {
       const own = replyFields(this, request, param, connection.peer);
-      const fields = { ...own, localEecn: this.#longPayload(connection.peer), privateData };
+      const localEecn = core.pathMtus.longPayload(now, connection.peer, this, this.options);
+      const fields = { ...own, localEecn, privateData };
       const startingPsn = this.#startingPsn;
       const agreement = this.#agree(request, { ...fields, startingPsn }, connection.peer);
       // To RTS when the peer is ready (IBA 12.9.7.2): its first packet may say so.
@@ -538,14 +539,6 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     const agreement = agreementOfRequest(request, reply, this.#remote(peer));
     const { ackTimeout } = this.options;
     return ackTimeout === undefined ? agreement : { ...agreement, timeout: ackTimeout };
-  }
-
-  /** 0: none. An application that asks for path MTU 1024, or less, has its reason. */
-  #longPayload({ gid }: Endpoint): number {
-    const { core, now } = this.#manager;
-    const { pathMtu = Mtu.MTU_4096 } = this.options;
-    if (this.qp?.qpType !== QpType.RC || pathMtu <= Mtu.MTU_1024) return 0;
-    return core.pathMtus.longPayload(now, gid, this.context.device.info);
   }
 
   #remote(peer: Endpoint): Remote {

@@ -3,12 +3,12 @@
  * ask for less. Nothing else limits a path behind the local interface: RoCEv2 packets are not
  * fragmented, and ICMP messages about a smaller MTU are not believed (link/udp/udp-socket.ts).
  */
-import { Mtu } from '#build/abi.js';
-import type { Gid } from '../link/endpoint.js';
-import type { LinkInfo } from '../link/link.js';
+import { Mtu, QpType } from '#build/abi.js';
+import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Connection } from './connection.js';
 import { RejectReason } from './enums.js';
 import type { FieldsOf } from './mad.js';
+import type { Context } from '../verbs/context.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 
 /** As long as Linux remembers path MTUs of IP (net.ipv4.route.mtu_expires). */
@@ -23,6 +23,17 @@ const PEERS_MAX = 1024;
 const LONG_PAYLOAD_BYTES = 1344;
 /** BTH and the largest headers, pad and ICRC. */
 const PACKET_OVERHEAD = 64;
+
+/** An id, and its queue pair if it has one of its own. */
+interface Side {
+  readonly context: Context;
+  readonly qp: QueuePair | undefined;
+}
+
+/** Of the options of the application (`CmOptions`). */
+interface Wanted {
+  readonly pathMtu?: number;
+}
 
 interface Limit {
   readonly mtu: number;
@@ -65,11 +76,21 @@ export class PathMtus {
     return wanted;
   }
 
-  /** LONG_PAYLOAD_BYTES if it fits the link, and the path as far as that is known; or 0. */
-  longPayload(now: number, peer: Gid, { packetSizeMax }: LinkInfo): number {
-    const limit = this.#limits.get(peer.toString());
+  /**
+   * LONG_PAYLOAD_BYTES if it fits the link, and the path as far as that is known; or 0. An
+   * application that asks for path MTU 1024, or less, has its reason; a queue pair that is not the
+   * id's own gets attributes that do not name it.
+   */
+  longPayload(
+    now: number,
+    { gid }: Endpoint,
+    { context, qp }: Side,
+    { pathMtu = Mtu.MTU_4096 }: Wanted,
+  ): number {
+    if (qp?.qpType !== QpType.RC || pathMtu <= Mtu.MTU_1024) return 0;
+    const limit = this.#limits.get(gid.toString());
     const isFree = limit === undefined || limit.isOfLink || now >= limit.untilMicros;
-    const fits = packetSizeMax >= LONG_PAYLOAD_BYTES + PACKET_OVERHEAD;
+    const fits = context.device.info.packetSizeMax >= LONG_PAYLOAD_BYTES + PACKET_OVERHEAD;
     return isFree && fits ? LONG_PAYLOAD_BYTES : 0;
   }
 }

@@ -116,6 +116,14 @@ export interface DeviceOptions {
    */
   initialWindowPackets?: number;
   /**
+   * How the window of a path, which all queue pairs to a peer share, follows the network.
+   * `auto`: CUBIC, and losses of a path without a queue, which are those of its link, do not cut it.
+   * `cubic`: each loss does (RFC 9438), for networks where all flows are to be alike. `delay`: it
+   * falls, too, when a queue makes round trips longer by an eighth (on paths below 2 ms by what
+   * queues do there): for short queues where no other flow fills them. Default `auto`.
+   */
+  congestionControl?: 'auto' | 'cubic' | 'delay';
+  /**
    * Bytes of a receive buffer, as its kernel counts them, that a queue pair's packets on their way
    * take at most; never more than half of the peer's. Default 0, what suits the link: 528 KiB,
    * 64 packets of 4096 bytes, since more do not stay in the processor's cache; or what its
@@ -166,10 +174,14 @@ const DEFAULTS: DeviceLimits = {
   sendBuffers: 8,
   windowPackets: 8192,
   initialWindowPackets: 0,
+  congestionControl: 'auto',
   windowBytes: 0,
   reorderBytes: 0,
   pkey: 0xffff,
 };
+
+/** By CongestionControl; in a page, whose links pace themselves, it has no effect. */
+export const CONTROLS = ['auto', 'cubic', 'delay'];
 
 const LIMITS = Object.keys(DEFAULTS).join(' ');
 /** Names of the options of `openDevice`. */
@@ -250,6 +262,7 @@ export class Device {
         const { queuePackets = Infinity } = info;
         config.windowPackets = Math.max(2, Math.min(limits.windowPackets, queuePackets));
         config.initialWindowPackets = limits.initialWindowPackets;
+        config.congestionControl = CONTROLS.indexOf(limits.congestionControl);
         config.pseudoHeader = pseudoHeader(info);
         config.localPort = info.local.port;
         config.pkey = limits.pkey;
@@ -447,14 +460,15 @@ export function limitsOf(options: DeviceOptions): DeviceLimits {
   const limits: DeviceLimits = { ...DEFAULTS };
   for (const name of Object.keys(DEFAULTS) as (keyof DeviceLimits)[]) {
     const value = options[name];
-    if (value !== undefined) limits[name] = value;
+    if (value !== undefined) Object.assign(limits, { [name]: value });
   }
   checkLimits(limits);
   return limits;
 }
 
 function checkLimits(limits: DeviceLimits): void {
-  const within = (name: keyof DeviceLimits, least: number, most: number): void => {
+  type Count = Exclude<keyof DeviceLimits, 'congestionControl'>;
+  const within = (name: Count, least: number, most: number): void => {
     checkWhole(name, limits[name], least, most);
   };
   // Half of the 16 random bits of a queue pair number, so that a free one is found in a few draws.

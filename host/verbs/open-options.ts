@@ -1,4 +1,5 @@
 /** The options of `openDevice` that are no limits: their types, and which need a name. */
+import { CONTROLS } from '../device/device.js';
 import { checkObject } from '../base/options.js';
 import { checkFlag, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
@@ -40,6 +41,10 @@ export function checkOpenOptions(options: object): void {
   }
   if (progress !== undefined && !PROGRESS.includes(progress)) {
     throw mustBe('progress', "'thread', 'poll' or 'inline'", progress);
+  }
+  const { congestionControl = 'auto' } = values;
+  if (!CONTROLS.includes(congestionControl as string)) {
+    throw mustBe('congestionControl', "'auto', 'cubic' or 'delay'", congestionControl);
   }
   const vain = OF_A_NAME.find((one) => values[one] !== undefined);
   if (name !== undefined || vain === undefined) return;

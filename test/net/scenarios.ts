@@ -192,7 +192,34 @@ function many(name: string, link: Link, qps: number): Scenario {
   };
 }
 
-/** Share of hosts 1 and 3 in the bytes that host 2 receives in the middle of both loads. */
+/**
+ * Mbit/s of each host to host `to` in the middle of loads. Neither their beginning nor their end
+ * counts: they do not begin at the same time, and what is left when others have ended has the link
+ * for itself.
+ */
+async function inMiddle(
+  network: Network,
+  to: number,
+  seconds: number,
+  loads: readonly Promise<Measured>[],
+): Promise<{ shares: readonly number[]; results: readonly Measured[] }> {
+  const running = Promise.all(loads);
+  // An early failure is thrown where it is awaited.
+  running.catch(() => undefined);
+  const carried = async (): Promise<readonly number[]> =>
+    (await network.counters())[to - 1]!.carried;
+  const pause = (share: number): Promise<void> =>
+    new Promise((resolve) => setTimeout(resolve, share * seconds * 1000));
+  await pause(0.3);
+  const before = await carried();
+  await pause(0.5);
+  const after = await carried();
+  const mbps = (bytes: number, host: number): number =>
+    ((bytes - before[host]!) * 8) / 1e6 / (0.5 * seconds);
+  return { shares: after.map(mbps), results: await running };
+}
+
+/** Share of hosts 1 and 3 in the bytes that host 2 receives. */
 async function beside(
   network: Network,
   link: Link,
@@ -201,21 +228,9 @@ async function beside(
   seconds: number,
 ): Promise<{ shares: readonly [number, number]; errors: readonly string[] }> {
   network.set(link);
-  const running = Promise.all([first(network), second(network)]);
-  // An early failure is thrown where it is awaited.
-  running.catch(() => undefined);
-  // Neither its beginning nor its end counts: the loads do not begin at the same time.
-  const carried = async (): Promise<readonly number[]> => (await network.counters())[1]!.carried;
-  const pause = (share: number): Promise<void> =>
-    new Promise((resolve) => setTimeout(resolve, share * seconds * 1000));
-  await pause(0.3);
-  const before = await carried();
-  await pause(0.5);
-  const after = await carried();
-  const results = await running;
-  const mbps = (host: number): number =>
-    ((after[host - 1]! - before[host - 1]!) * 8) / 1e6 / (0.5 * seconds);
-  return { shares: [mbps(1), mbps(3)], errors: results.flatMap(({ errors }) => errors) };
+  const loads = [first(network), second(network)];
+  const { shares, results } = await inMiddle(network, 2, seconds, loads);
+  return { shares: [shares[0]!, shares[2]!], errors: results.flatMap(({ errors }) => errors) };
 }
 
 /**
@@ -292,8 +307,11 @@ function incast(name: string, link: Link, senders: number): Scenario {
   const seconds = SECONDS;
   const to = senders + 1;
   const hosts = Array.from({ length: senders }, (_, index) => index + 1);
-  const sum = (all: readonly Measured[]): number =>
-    all.reduce((total, { mbps }) => total + mbps, 0);
+  const all = async (network: Network, run: (from: number) => Promise<Measured>) => {
+    network.set(link);
+    const { shares, results } = await inMiddle(network, to, seconds, hosts.map(run));
+    return { results, each: shares.slice(0, senders), sum: shares.reduce((sum, one) => sum + one) };
+  };
   return {
     name,
     link,
@@ -304,30 +322,28 @@ function incast(name: string, link: Link, senders: number): Scenario {
       { figure: 'request_p99_of_cubic', atMost: 1 },
     ],
     async run(network) {
-      network.set(link);
       const receiver = await startReceiver(network, to);
       const options = { seconds, depth: 16 };
-      const verbena = await Promise.all(hosts.map((from) => runStream(network, from, to, options)));
+      const verbena = await all(network, (from) => runStream(network, from, to, options));
       receiver.kill();
-      network.set(link);
-      const cubic = await Promise.all(
-        hosts.map((from) => runTcp(network, from, to, { seconds, control: 'cubic' })),
-      );
+      const control = 'cubic';
+      const cubic = await all(network, (from) => runTcp(network, from, to, { seconds, control }));
       network.set(link);
       const requests = { seconds, size: 65536, depth: options.depth };
       const tcpP99 = median(await tcpRequests(network, hosts, to, requests));
-      const ourP99 = median(verbena.map(({ latencyP99 }) => latencyP99!));
+      const ourP99 = median(verbena.results.map(({ latencyP99 }) => latencyP99!));
       const figures = {
-        verbena_mbps: sum(verbena),
-        cubic_mbps: sum(cubic),
-        of_cubic: sum(verbena) / sum(cubic),
-        verbena_jain: jain(verbena.map(({ mbps }) => mbps)),
-        cubic_jain: jain(cubic.map(({ mbps }) => mbps)),
+        verbena_mbps: verbena.sum,
+        cubic_mbps: cubic.sum,
+        of_cubic: verbena.sum / cubic.sum,
+        verbena_jain: jain(verbena.each),
+        cubic_jain: jain(cubic.each),
         verbena_request_p99_ms: ourP99,
         cubic_request_p99_ms: tcpP99,
         request_p99_of_cubic: ourP99 / tcpP99,
       };
-      return { figures, series: {}, errors: verbena.flatMap(({ errors }) => errors) };
+      const errors = verbena.results.flatMap((result) => result.errors);
+      return { figures, series: {}, errors };
     },
   };
 }
@@ -495,6 +511,15 @@ export const SCENARIOS: readonly Scenario[] = [
   oneFlow('rack', RACK, [OF_CUBIC(0.9), PROBED]),
   oneFlow('metro', METRO, [OF_CUBIC(0.9), PROBED]),
   oneFlow('wan', WAN, [OF_CUBIC(0.9), PROBED]),
+  oneFlow(
+    'wan-delay',
+    WAN,
+    [
+      { figure: 'of_cubic', atLeast: 0.85 },
+      { figure: 'verbena_probe_p99_ms', atMost: 1.5 * WAN.rtt },
+    ],
+    { congestionControl: 'delay' },
+  ),
   oneFlow('ocean', { rate: 200, queue: 833, rtt: 200 }, [OF_CUBIC(0.9)]),
   lossy('loss-0.1', 0.001),
   lossy('loss-1', 0.01),

@@ -43,8 +43,11 @@ export interface StreamOptions {
   readonly probes?: boolean;
   /** Connected, it makes the file `${gate}.ready`, and begins when the file `gate` is there. */
   readonly gate?: string;
+  /** Of the sender's device. */
+  readonly congestionControl?: Control;
 }
 
+type Control = 'auto' | 'cubic' | 'delay';
 type SenderOptions = Required<Omit<StreamOptions, 'gate'>> & Pick<StreamOptions, 'gate'>;
 
 export interface StreamResult {
@@ -75,8 +78,8 @@ interface Target {
   readonly rkey: number;
 }
 
-const open = (address: string): Promise<Context> =>
-  openDevice({ address, memoryBytes: MEMORY_BYTES });
+const open = (address: string, congestionControl: Control = 'auto'): Promise<Context> =>
+  openDevice({ address, memoryBytes: MEMORY_BYTES, congestionControl });
 
 const capOf = (depth: number, qps: number) => ({
   maxSendWr: depth,
@@ -258,7 +261,8 @@ function targetOf({ param }: RdmaConnection): Target {
 
 async function send(local: string, remote: string, given: StreamOptions): Promise<void> {
   const defaults = { qps: 1, size: 65536, depth: 128, verb: 'write', probes: false } as const;
-  const sender = new Sender({ ...defaults, ...given }, await open(local));
+  const context = await open(local, given.congestionControl);
+  const sender = new Sender({ congestionControl: 'auto', ...defaults, ...given }, context);
   console.log(JSON.stringify(await sender.run(remote)));
   process.exit(0);
 }

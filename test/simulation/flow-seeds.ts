@@ -80,20 +80,21 @@ export function flowOptionsOf(seed: number): FlowOptions {
   const payloadBytes = new Random(seed).split('payload').pick(PAYLOADS);
   const underWay = (3 * (product + queue) * payloadBytes) / (senders * queuePairs);
   const size = Math.max(wanted, floorTo(underWay / DEPTH_MAX));
+  const control = new Random(seed)
+    .split('control')
+    .pick(['auto', 'auto', 'delay', 'cubic'] as const);
   const reads = new Random(seed).split('reads').chance(READS);
+  const loss = random.pick([0, 0, 0, 0.001, 0.01]);
+  const late = random.pick([
+    [0, 0],
+    [0, 0],
+    [0.05, rtt / 10],
+  ] as const);
   return {
     seed,
-    line: {
-      rate,
-      rtt,
-      queue,
-      loss: random.pick([0, 0, 0, 0.001, 0.01]),
-      late: random.pick([
-        [0, 0],
-        [0, 0],
-        [0.05, rtt / 10],
-      ] as const),
-    },
+    line: { rate, rtt, queue, loss, late },
+    // CUBIC itself carries little where a link loses packets.
+    congestionControl: control === 'cubic' && loss > 0 ? 'auto' : control,
     seconds,
     senders,
     queuePairs,

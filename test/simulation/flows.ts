@@ -47,6 +47,8 @@ export interface FlowOptions {
   readonly outage?: readonly [from: number, to: number];
   /** Default: MTU_1024. */
   readonly pathMtu?: Mtu;
+  /** Default: auto. */
+  readonly congestionControl?: 'auto' | 'cubic' | 'delay';
   /** Payload of a full packet, if it is more than that of the path MTU. */
   readonly payloadBytes?: number;
   /** From when on packets of more bytes, from BTH to ICRC, vanish. */
@@ -116,6 +118,7 @@ async function openHost(network: Switch, index: number, options: FlowOptions): P
     queuePairsMax: queuePairs,
     completionQueuesMax: 2 * queuePairs,
     regionsMax: 4,
+    congestionControl: options.congestionControl ?? 'auto',
   });
   const pd = context.allocPd();
   const mr = pd.regMr(context.alloc(options.size), ALL_ACCESS);

@@ -81,6 +81,8 @@ export class ContextConfig {
   paced: u32;
   /** 1: queue pairs of this context may address each other without packets. */
   localPath: u32;
+  /** A CongestionControl. */
+  congestionControl: u32;
 }
 
 /** Public fields are read by the host through exported offsets. */
@@ -172,6 +174,7 @@ export class Context {
   pkey: u32;
   packetSizeMax: u32;
   paced: u32;
+  congestionControl: u32;
   /** The send buffer that `nextPackets` fills. */
   buffer: usize;
   bufferDescriptor: usize;
@@ -478,6 +481,7 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.localGid1 = config.localGid1;
   context.packetSizeMax = config.packetSizeMax;
   context.paced = config.paced;
+  context.congestionControl = config.congestionControl;
   context.localPath = config.localPath;
   initCrcScratch(context.crcScratch);
   initTimers(context.timers, now);

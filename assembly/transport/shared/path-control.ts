@@ -12,6 +12,7 @@ import { List, append, removeFrom, takeFirst } from '../../memory/list';
 import { Context, PATH_STATES, PATH_STATE_SIZE, PathState, pathTimer, schedule } from './context';
 import { Path } from './path';
 import { QueuePair, packetsInFlight, pathOf } from './queue-pair';
+import { CongestionControl } from './status';
 import { armTimer } from './timer-wheel';
 
 /** The window counts in 1/256 of a packet. */
@@ -66,6 +67,10 @@ const UNUSED_PART: f64 = 512;
 const UNUSED_ROUNDS: u16 = 64;
 const FEW_LOSSES: f64 = 0.015;
 const MEMORY_PACKETS: f64 = 1024;
+
+/** Swift: part of the excess over the target that a round takes, and what it leaves at least. */
+const DRAINED: f64 = 0.8;
+const DRAINED_LEAST: f64 = 0.5;
 
 /** CUBIC: cubic growth in packets a second^3, and what a loss leaves of the window. */
 const GROWTH: f64 = 0.4;
@@ -370,11 +375,17 @@ export function noteRoundTrip(context: Context, qp: QueuePair, micros: u32): voi
     state.leastNext = micros;
   } else if (state.leastNext == 0 || micros < state.leastNext) state.leastNext = micros;
   if (now - state.leastMicros > LEAST_MICROS) {
+    const before = state.roundTripLeast;
     state.roundTripLeast = state.leastNext;
     state.leastNext = 0;
     state.leastMicros = now;
+    // A queue of our own may be what made it longer: it empties, and the next samples tell.
+    if (before < state.roundTripLeast && isControl(context, CongestionControl.DELAY)) {
+      const share = (KEPT * <f64>before) / <f64>state.roundTripLeast;
+      reduce(context, state, max<f64>(share, DRAINED_LEAST), 0);
+    }
   }
-  noteRound(state, now, micros);
+  noteRound(context, state, now, micros);
 }
 
 /**
@@ -421,7 +432,7 @@ function slackOf(state: PathState): u32 {
  * A round trip of samples: was there a queue all the time? The least is what noise of processors
  * changes least. On a short path that does not limit growth.
  */
-function noteRound(state: PathState, now: u32, micros: u32): void {
+function noteRound(context: Context, state: PathState, now: u32, micros: u32): void {
   if (state.roundLeast == 0 || micros < state.roundLeast) state.roundLeast = micros;
   noteTrip(state, now, micros);
   if (now - state.roundMicros < state.roundTripMicros) return;
@@ -431,6 +442,7 @@ function noteRound(state: PathState, now: u32, micros: u32): void {
   } else {
     state.queuedRounds = min<u16>(state.queuedRounds + 1, UNUSED_ROUNDS);
     state.freeRounds = 0;
+    if (isControl(context, CongestionControl.DELAY)) drain(context, state);
   }
   state.roundMost = max<u32>(state.roundLeast, state.roundMost - (state.roundMost >> MOST_FADES));
   state.roundLeast = 0;
@@ -442,6 +454,20 @@ function noteRound(state: PathState, now: u32, micros: u32): void {
     if (state.queuedRounds >= CAREFUL_ROUNDS) state.growth = Growth.CUBIC;
     else if (state.queuedRounds == 0) state.growth = Growth.SLOW_START;
   }
+}
+
+/**
+ * A round had a queue all the time: the window falls in proportion to how far the least of its
+ * round trips is above the least one and its slack (Swift, SIGCOMM 2020).
+ */
+function drain(context: Context, state: PathState): void {
+  const target = state.roundTripLeast + slackOf(state);
+  const excess = <f64>(state.roundLeast - target) / <f64>state.roundLeast;
+  reduce(context, state, max<f64>(1 - DRAINED * excess, DRAINED_LEAST), 0);
+}
+
+function isControl(context: Context, control: u32): bool {
+  return context.congestionControl == control;
 }
 
 /**
@@ -593,13 +619,16 @@ export function growPath(context: Context, qp: QueuePair, packets: u32): void {
   const target = min<f64>(max<f64>(cubic, state.renoPackets), window * 1.5);
   let more =
     target > window ? ((target - window) / window) * packets : <f64>packets / (100 * window);
-  if (isUnused(state)) more = max<f64>(more, <f64>(packets * state.freeRounds) / UNUSED_PART);
+  if (isUnused(context, state)) {
+    more = max<f64>(more, <f64>(packets * state.freeRounds) / UNUSED_PART);
+  }
   state.window = min<u32>(state.window + <u32>(more * UNIT) + 1, most);
 }
 
 /** No queue, and no losses but a few: the path takes more. */
-function isUnused(state: PathState): bool {
+function isUnused(context: Context, state: PathState): bool {
   return (
+    !isControl(context, CongestionControl.CUBIC) &&
     state.roundTripLeast >= LONG_MICROS &&
     state.queuedRounds == 0 &&
     state.linkLossShare < FEW_LOSSES
@@ -656,6 +685,10 @@ export function noteLosses(context: Context, qp: QueuePair, packets: u32, sentMi
   if (context.paced) return;
   // A loss of a packet sent before the last cut says nothing about the window since.
   if (state.cutMicros != 0 && !isBefore(<u32>context.now, state.cutMicros, sentMicros)) return;
+  if (isControl(context, CongestionControl.CUBIC)) {
+    cut(context, state, 0);
+    return;
+  }
   if (!hasQueue(state)) {
     state.linkLossShare += share;
     if (state.linkLossShare <= LINK_LOSS_MAX) return;

@@ -113,6 +113,16 @@ export enum VendorError {
   PATH_MTU_REFUSED = 0x20000,
 }
 
+/** How the window of a path follows the network (path-control.ts). */
+export enum CongestionControl {
+  /** CUBIC, but for losses of a path without a queue, which are those of its link. */
+  AUTO = 0,
+  /** Each loss cuts, as in RFC 9438. */
+  CUBIC = 1,
+  /** A queue shortens the window before packets are lost. */
+  DELAY = 2,
+}
+
 /** `ibv_mtu`. */
 export enum Mtu {
   MTU_256 = 1,
