@@ -118,11 +118,9 @@ export interface DeviceOptions {
   /**
    * How the window of a path, which all queue pairs to a peer share, follows the network.
    * `auto`: CUBIC, and losses of a path without a queue, which are those of its link, do not cut it.
-   * `cubic`: each loss does (RFC 9438), for networks where all flows are to be alike. `delay`: it
-   * falls, too, when a queue makes round trips longer by an eighth (on paths below 2 ms by what
-   * queues do there): for short queues where no other flow fills them. Default `auto`.
+   * `cubic`: each loss does (RFC 9438), for networks where all flows are to be alike. Default `auto`.
    */
-  congestionControl?: 'auto' | 'cubic' | 'delay';
+  congestionControl?: 'auto' | 'cubic';
   /**
    * Bytes of a receive buffer, as its kernel counts them, that a queue pair's packets on their way
    * take at most; never more than half of the peer's. Default 0, what suits the link: 528 KiB,
@@ -181,7 +179,7 @@ const DEFAULTS: DeviceLimits = {
 };
 
 /** By CongestionControl; in a page, whose links pace themselves, it has no effect. */
-export const CONTROLS = ['auto', 'cubic', 'delay'];
+export const CONTROLS = ['auto', 'cubic'];
 
 const LIMITS = Object.keys(DEFAULTS).join(' ');
 /** Names of the options of `openDevice`. */

@@ -44,7 +44,7 @@ export function checkOpenOptions(options: object): void {
   }
   const { congestionControl = 'auto' } = values;
   if (!CONTROLS.includes(congestionControl as string)) {
-    throw mustBe('congestionControl', "'auto', 'cubic' or 'delay'", congestionControl);
+    throw mustBe('congestionControl', "'auto' or 'cubic'", congestionControl);
   }
   const vain = OF_A_NAME.find((one) => values[one] !== undefined);
   if (name !== undefined || vain === undefined) return;

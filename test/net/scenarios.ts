@@ -511,15 +511,9 @@ export const SCENARIOS: readonly Scenario[] = [
   oneFlow('rack', RACK, [OF_CUBIC(0.9), PROBED]),
   oneFlow('metro', METRO, [OF_CUBIC(0.9), PROBED]),
   oneFlow('wan', WAN, [OF_CUBIC(0.9), PROBED]),
-  oneFlow(
-    'wan-delay',
-    WAN,
-    [
-      { figure: 'of_cubic', atLeast: 0.85 },
-      { figure: 'verbena_probe_p99_ms', atMost: 1.5 * WAN.rtt },
-    ],
-    { congestionControl: 'delay' },
-  ),
+  oneFlow('reorder-cubic', { ...SLOW, queue: 833, late: [0.05, 1] }, [OF_CUBIC(0.85)], {
+    congestionControl: 'cubic',
+  }),
   oneFlow('ocean', { rate: 200, queue: 833, rtt: 200 }, [OF_CUBIC(0.9)]),
   lossy('loss-0.1', 0.001),
   lossy('loss-1', 0.01),

@@ -47,7 +47,7 @@ export interface StreamOptions {
   readonly congestionControl?: Control;
 }
 
-type Control = 'auto' | 'cubic' | 'delay';
+type Control = 'auto' | 'cubic';
 type SenderOptions = Required<Omit<StreamOptions, 'gate'>> & Pick<StreamOptions, 'gate'>;
 
 export interface StreamResult {

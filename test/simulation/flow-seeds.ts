@@ -80,9 +80,7 @@ export function flowOptionsOf(seed: number): FlowOptions {
   const payloadBytes = new Random(seed).split('payload').pick(PAYLOADS);
   const underWay = (3 * (product + queue) * payloadBytes) / (senders * queuePairs);
   const size = Math.max(wanted, floorTo(underWay / DEPTH_MAX));
-  const control = new Random(seed)
-    .split('control')
-    .pick(['auto', 'auto', 'delay', 'cubic'] as const);
+  const control = new Random(seed).split('control').pick(['auto', 'auto', 'cubic'] as const);
   const reads = new Random(seed).split('reads').chance(READS);
   const loss = random.pick([0, 0, 0, 0.001, 0.01]);
   const late = random.pick([
@@ -93,8 +91,8 @@ export function flowOptionsOf(seed: number): FlowOptions {
   return {
     seed,
     line: { rate, rtt, queue, loss, late },
-    // CUBIC itself carries little where a link loses packets.
-    congestionControl: control === 'cubic' && loss > 0 ? 'auto' : control,
+    // CUBIC itself carries little where a link loses packets, or many are late.
+    congestionControl: loss > 0 || late[0] > 0 ? 'auto' : control,
     seconds,
     senders,
     queuePairs,

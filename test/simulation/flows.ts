@@ -48,7 +48,7 @@ export interface FlowOptions {
   /** Default: MTU_1024. */
   readonly pathMtu?: Mtu;
   /** Default: auto. */
-  readonly congestionControl?: 'auto' | 'cubic' | 'delay';
+  readonly congestionControl?: 'auto' | 'cubic';
   /** Payload of a full packet, if it is more than that of the path MTU. */
   readonly payloadBytes?: number;
   /** From when on packets of more bytes, from BTH to ICRC, vanish. */

@@ -297,6 +297,8 @@ export class PathState {
   growth: u32;
   /** CUBIC: the window before the last cut, in packets; the beginning of the growth since, or 0. */
   windowMax: u32;
+  /** CUBIC: window and growth before the last cut, until its loss turns out to be one; or 0. */
+  uncut: u32;
   epochMicros: u32;
   cutMicros: u32;
   /** Smoothed round trip, its variation, and the least of some seconds, in microseconds; or 0. */
@@ -344,8 +346,8 @@ export class PathState {
   charge: u32;
   /** Queue pairs whose turn has come, that wait for the window, and timeouts of these in a row. */
   granted: u32;
-  waiting: u32;
-  stalls: u32;
+  waiting: u16;
+  stalls: u16;
   /** A List of the queue pairs that wait for pacing or for the window. */
   heldFirst: usize;
   heldLast: usize;

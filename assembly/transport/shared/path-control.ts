@@ -68,10 +68,6 @@ const UNUSED_ROUNDS: u16 = 64;
 const FEW_LOSSES: f64 = 0.015;
 const MEMORY_PACKETS: f64 = 1024;
 
-/** Swift: part of the excess over the target that a round takes, and what it leaves at least. */
-const DRAINED: f64 = 0.8;
-const DRAINED_LEAST: f64 = 0.5;
-
 /** CUBIC: cubic growth in packets a second^3, and what a loss leaves of the window. */
 const GROWTH: f64 = 0.4;
 const KEPT: f64 = 0.7;
@@ -375,17 +371,11 @@ export function noteRoundTrip(context: Context, qp: QueuePair, micros: u32): voi
     state.leastNext = micros;
   } else if (state.leastNext == 0 || micros < state.leastNext) state.leastNext = micros;
   if (now - state.leastMicros > LEAST_MICROS) {
-    const before = state.roundTripLeast;
     state.roundTripLeast = state.leastNext;
     state.leastNext = 0;
     state.leastMicros = now;
-    // A queue of our own may be what made it longer: it empties, and the next samples tell.
-    if (before < state.roundTripLeast && isControl(context, CongestionControl.DELAY)) {
-      const share = (KEPT * <f64>before) / <f64>state.roundTripLeast;
-      reduce(context, state, max<f64>(share, DRAINED_LEAST), 0);
-    }
   }
-  noteRound(context, state, now, micros);
+  noteRound(state, now, micros);
 }
 
 /**
@@ -432,7 +422,7 @@ function slackOf(state: PathState): u32 {
  * A round trip of samples: was there a queue all the time? The least is what noise of processors
  * changes least. On a short path that does not limit growth.
  */
-function noteRound(context: Context, state: PathState, now: u32, micros: u32): void {
+function noteRound(state: PathState, now: u32, micros: u32): void {
   if (state.roundLeast == 0 || micros < state.roundLeast) state.roundLeast = micros;
   noteTrip(state, now, micros);
   if (now - state.roundMicros < state.roundTripMicros) return;
@@ -442,7 +432,6 @@ function noteRound(context: Context, state: PathState, now: u32, micros: u32): v
   } else {
     state.queuedRounds = min<u16>(state.queuedRounds + 1, UNUSED_ROUNDS);
     state.freeRounds = 0;
-    if (isControl(context, CongestionControl.DELAY)) drain(context, state);
   }
   state.roundMost = max<u32>(state.roundLeast, state.roundMost - (state.roundMost >> MOST_FADES));
   state.roundLeast = 0;
@@ -456,18 +445,8 @@ function noteRound(context: Context, state: PathState, now: u32, micros: u32): v
   }
 }
 
-/**
- * A round had a queue all the time: the window falls in proportion to how far the least of its
- * round trips is above the least one and its slack (Swift, SIGCOMM 2020).
- */
-function drain(context: Context, state: PathState): void {
-  const target = state.roundTripLeast + slackOf(state);
-  const excess = <f64>(state.roundLeast - target) / <f64>state.roundLeast;
-  reduce(context, state, max<f64>(1 - DRAINED * excess, DRAINED_LEAST), 0);
-}
-
-function isControl(context: Context, control: u32): bool {
-  return context.congestionControl == control;
+function isCubic(context: Context): bool {
+  return context.congestionControl == CongestionControl.CUBIC;
 }
 
 /**
@@ -513,8 +492,26 @@ export function noteLateness(context: Context, qp: QueuePair, micros: u32): void
 export function doubleLateness(context: Context, qp: QueuePair, sentMicros: u32, least: u32): void {
   const state = stateOf(qp);
   if (state == null) return;
+  undoCut(context, state);
   const isKnown = state.lateMicros != 0 && isBefore(<u32>context.now, sentMicros, state.lateSince);
   if (!isKnown) noteLateness(context, qp, max<u32>(2 * state.lateMicros, least));
+}
+
+/** So recently that its packets may have been late only. */
+function wasJustCut(context: Context, state: PathState): bool {
+  const age = <u32>context.now - state.cutMicros;
+  return state.cutMicros != 0 && age <= 2 * state.roundTripMicros;
+}
+
+/** CUBIC: a cut for a packet that was late only is undone (RFC 4015, RFC 9438 4.9). */
+function undoCut(context: Context, state: PathState): void {
+  if (state.uncut == 0 || !wasJustCut(context, state)) return;
+  const growth = state.uncut & 3;
+  state.window = max<u32>(state.window, state.uncut - growth);
+  state.windowMax = max<u32>(state.windowMax, state.window / UNIT);
+  state.growth = growth;
+  state.epochMicros = 0;
+  state.uncut = 0;
 }
 
 /**
@@ -628,7 +625,7 @@ export function growPath(context: Context, qp: QueuePair, packets: u32): void {
 /** No queue, and no losses but a few: the path takes more. */
 function isUnused(context: Context, state: PathState): bool {
   return (
-    !isControl(context, CongestionControl.CUBIC) &&
+    !isCubic(context) &&
     state.roundTripLeast >= LONG_MICROS &&
     state.queuedRounds == 0 &&
     state.linkLossShare < FEW_LOSSES
@@ -685,7 +682,9 @@ export function noteLosses(context: Context, qp: QueuePair, packets: u32, sentMi
   if (context.paced) return;
   // A loss of a packet sent before the last cut says nothing about the window since.
   if (state.cutMicros != 0 && !isBefore(<u32>context.now, state.cutMicros, sentMicros)) return;
-  if (isControl(context, CongestionControl.CUBIC)) {
+  if (isCubic(context)) {
+    const before = wasJustCut(context, state) ? state.uncut : 0;
+    state.uncut = max<u32>(before, state.window | state.growth);
     cut(context, state, 0);
     return;
   }

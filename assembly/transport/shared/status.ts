@@ -119,8 +119,6 @@ export enum CongestionControl {
   AUTO = 0,
   /** Each loss cuts, as in RFC 9438. */
   CUBIC = 1,
-  /** A queue shortens the window before packets are lost. */
-  DELAY = 2,
 }
 
 /** `ibv_mtu`. */
