@@ -13,7 +13,7 @@ import { counted, hex, hexQp, hexWord } from './text';
 /** An ATOMIC WRITE stores this many bytes, never more or less (oA19-28). */
 const ATOMIC_WRITE_SIZE: u32 = 8;
 const MTU_BYTES_MIN: u32 = 256;
-/** Two of our own kind agree on it over Ethernet (host/cm/path-mtus.ts). */
+/** Two of our own kind may agree on it over Ethernet (`payloadBytes` of host/cm/agreement.ts). */
 const LONG_PAYLOAD_BYTES: u32 = 1344;
 
 /** Sentence about `packet`, `length` bytes from BTH to ICRC, or about its fault. */

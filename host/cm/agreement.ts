@@ -33,6 +33,13 @@ export interface CmOptions {
    */
   readonly pathMtu?: number;
   /**
+   * Payload of a full packet beside the path MTU, a multiple of 8 and less than twice that, if both
+   * sides have the same value here and packets that long fit the link; for queue pairs of ids.
+   * 1344 fills a frame of Ethernet beside path MTU 1024, on paths that carry it in both directions
+   * (host/guide/LINKS.md). Default 0: the path MTU.
+   */
+  readonly payloadBytes?: number;
+  /**
    * FLUSH requests to this peer get the ICRC that Linux rxe computes, which covers their headers
    * twice (`ahAttr.doubledFlushIcrc`). Default: true if the peer is rxe (`isRxe`).
    */
@@ -50,7 +57,8 @@ export interface CmOptions {
   readonly auth?: AuthOptions;
 }
 
-type OptionDefaults = Required<Omit<CmOptions, 'ackTimeout' | 'doubledFlushIcrc' | 'auth'>>;
+type NoDefault = 'ackTimeout' | 'payloadBytes' | 'doubledFlushIcrc' | 'auth';
+type OptionDefaults = Required<Omit<CmOptions, NoDefault>>;
 export const DEFAULT_OPTIONS: OptionDefaults = {
   cmResponseTimeout: 18,
   maxCmRetries: 15,
@@ -65,6 +73,7 @@ const OPTION_RANGES: Readonly<
   maxCmRetries: [0, 15],
   ackTimeout: [0, 31],
   pathMtu: [Mtu.MTU_256, Mtu.MTU_4096],
+  payloadBytes: [0, 4096],
   keepAliveMillis: [0, KEEP_ALIVE_MILLIS_MAX],
 };
 
@@ -74,7 +83,7 @@ export const CONN_PARAM =
 
 /** Names of CmOptions that the accepting side has, too: all but `auth`, which its listener has. */
 export const CM_OPTIONS =
-  'cmResponseTimeout maxCmRetries ackTimeout pathMtu doubledFlushIcrc keepAliveMillis';
+  'cmResponseTimeout maxCmRetries ackTimeout pathMtu payloadBytes doubledFlushIcrc keepAliveMillis';
 
 /** Throws MisuseError. */
 export function checkOptions(options: CmOptions): void {
@@ -285,8 +294,8 @@ export interface Remote {
 }
 
 /**
- * Of a REQ or REP. RC has no end-to-end context: of our own kind `localEecn` is the payload that
- * packets to it may have beside path MTU 1024 (`PathMtus.longPayload`), others send 0.
+ * Of a REQ or REP. RC has no end-to-end context: of our own kind `localEecn` is the payload of full
+ * packets that this side is for (`PathMtus.longPayload`), others send 0.
  */
 type Adapter = Pick<FieldsOf<'REP'>, 'localCaGuid' | 'localEecn'>;
 
@@ -302,9 +311,10 @@ function addressOf(
   const { isOwnKind, udpPort, receiveBufferBytes, reorderPackets, skipsIcrc } = traits;
   if (!isOwnKind) return { dgid: gid, port, receiveBufferBytes, doubledFlushIcrc };
   const own = { dgid: gid, port: udpPort, ownKind: true, receiveBufferBytes, reorderPackets };
-  const isLong = pathMtu === Mtu.MTU_1024 && theirs.localEecn === ours.localEecn;
+  const bytes = ours.localEecn;
+  const isLong = theirs.localEecn === bytes && (bytes >> 7) >> pathMtu === 1;
   return {
-    ...{ ...own, doubledFlushIcrc, payloadBytes: isLong ? ours.localEecn : 0 },
+    ...{ ...own, doubledFlushIcrc, payloadBytes: isLong ? bytes : 0 },
     skipIcrc: skipsIcrc && traitsOf(ours.localCaGuid).skipsIcrc,
   };
 }

@@ -15,12 +15,6 @@ import type { QueuePair } from '../verbs/queues/queue-pair.js';
 const KEPT_MICROS = 600_000_000;
 const PEERS_MAX = 1024;
 
-/**
- * Payload of a full packet where both ends are of our own kind, and have path MTU 1024 over
- * Ethernet: a third more bytes for the same number of packets. With all headers it fits an IP MTU
- * of 1420, which tunnels over Ethernet leave.
- */
-const LONG_PAYLOAD_BYTES = 1344;
 /** BTH and the largest headers, pad and ICRC. */
 const PACKET_OVERHEAD = 64;
 
@@ -32,7 +26,7 @@ interface Side {
 
 /** Of the options of the application (`CmOptions`). */
 interface Wanted {
-  readonly pathMtu?: number;
+  readonly payloadBytes?: number;
 }
 
 interface Limit {
@@ -77,21 +71,20 @@ export class PathMtus {
   }
 
   /**
-   * LONG_PAYLOAD_BYTES if it fits the link, and the path as far as that is known; or 0. An
-   * application that asks for path MTU 1024, or less, has its reason; a queue pair that is not the
-   * id's own gets attributes that do not name it.
+   * The payload that the application asks for if it fits the link, and the path as far as that is
+   * known; or 0. A queue pair that is not the id's own gets attributes that do not name it.
    */
   longPayload(
     now: number,
     { gid }: Endpoint,
     { context, qp }: Side,
-    { pathMtu = Mtu.MTU_4096 }: Wanted,
+    { payloadBytes = 0 }: Wanted,
   ): number {
-    if (qp?.qpType !== QpType.RC || pathMtu <= Mtu.MTU_1024) return 0;
+    if (qp?.qpType !== QpType.RC || payloadBytes % 8 !== 0) return 0;
     const limit = this.#limits.get(gid.toString());
     const isFree = limit === undefined || limit.isOfLink || now >= limit.untilMicros;
-    const fits = context.device.info.packetSizeMax >= LONG_PAYLOAD_BYTES + PACKET_OVERHEAD;
-    return isFree && fits ? LONG_PAYLOAD_BYTES : 0;
+    const fits = context.device.info.packetSizeMax >= payloadBytes + PACKET_OVERHEAD;
+    return isFree && fits ? payloadBytes : 0;
   }
 }
 

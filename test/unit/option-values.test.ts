@@ -56,6 +56,7 @@ const CM_OPTIONS = {
   maxCmRetries: '5',
   ackTimeout: '5',
   pathMtu: '5',
+  payloadBytes: '5',
   doubledFlushIcrc: 'true',
 };
 

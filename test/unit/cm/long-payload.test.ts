@@ -1,4 +1,4 @@
-/** Payload of a full packet beyond path MTU 1024, which both ends of our own kind agree on. */
+/** Payload of a full packet beyond the path MTU, which both ends of our own kind agree on. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -59,8 +59,8 @@ async function between(
   const { port } = listener;
   const { port: udpPort } = b.local;
   const target = { address: '127.0.231.2', port };
-  const going = connect(target, { context: a, udpPort, ...options });
-  const accepted = (await listener.getRequest())!.accept(accepting);
+  const going = connect(target, { context: a, udpPort, payloadBytes: LONG, ...options });
+  const accepted = (await listener.getRequest())!.accept({ payloadBytes: LONG, ...accepting });
   const [active, passive] = await Promise.all([going, accepted]);
   await work(active, passive);
   await active.close();
@@ -80,13 +80,13 @@ const payloads = async (way: Way): Promise<readonly number[]> => {
   return found;
 };
 
-test('over Ethernet both ends agree on 1,344 bytes, and queries say path MTU 1024', () =>
+test('over Ethernet both ends agree on 1,344 bytes if both ask, and queries say path MTU 1024', () =>
   between({}, async ({ qp: one }, { qp: other }) => {
     assert.equal([one.payloadBytes, other.payloadBytes], [LONG, LONG]);
     assert.is(one.query().pathMtu, Mtu.MTU_1024);
   }));
 
-test('the path MTU counts where a link is smaller, or larger, or the application asks for it', async () => {
+test('the path MTU counts where a link is smaller or larger, or the sides ask for different payloads', async () => {
   const fits = LONG + AROUND;
   assert.equal(await payloads({ sizes: [fits, fits] }), [LONG, LONG]);
   assert.equal(await payloads({ sizes: [fits - 1, ETHERNET] }), [1024, 1024]);
@@ -94,10 +94,16 @@ test('the path MTU counts where a link is smaller, or larger, or the application
   assert.equal(await payloads({ sizes: [4160, 4160] }), [4096, 4096]);
   assert.equal(await payloads({ sizes: [4160, ETHERNET] }), [LONG, LONG]);
   assert.equal(await payloads({ sizes: [ETHERNET, 4160] }), [LONG, LONG]);
-  assert.equal(await payloads({ options: { pathMtu: Mtu.MTU_1024 } }), [1024, 1024]);
+  assert.equal(await payloads({ options: { payloadBytes: 0 } }), [1024, 1024]);
+  assert.equal(await payloads({ accepting: { payloadBytes: 0 } }), [1024, 1024]);
+  assert.equal(await payloads({ accepting: { payloadBytes: LONG + 8 } }), [1024, 1024]);
   assert.equal(await payloads({ options: { pathMtu: Mtu.MTU_512 } }), [512, 512]);
-  assert.equal(await payloads({ accepting: { pathMtu: Mtu.MTU_1024 } }), [1024, 1024]);
-  assert.equal(await payloads({ options: { pathMtu: Mtu.MTU_4096 } }), [LONG, LONG]);
+  for (const payloadBytes of [1, 1016, 1028, 1343, 2048, 4096]) {
+    const both = { options: { payloadBytes }, accepting: { payloadBytes } };
+    assert.equal(await payloads({ ...both, sizes: [1600, 1600] }), [1024, 1024], `${payloadBytes}`);
+  }
+  const wide = { options: { payloadBytes: 2000 }, accepting: { payloadBytes: 2000 } };
+  assert.equal(await payloads({ ...wide, sizes: [2100, 2100] }), [2000, 2000]);
 });
 
 /** As of a queue pair that ended because its packets do not arrive. */
@@ -120,7 +126,8 @@ test('a peer to which such packets did not arrive gets path MTU 1024 for ten min
   const peer = Gid.parse('192.0.2.1');
   const info = { packetSizeMax: ETHERNET };
   const id = { context: { device: { info } }, qp: { qpType: QpType.RC } } as never;
-  const long = (now: number): number => mtus.longPayload(now, new Endpoint(peer, 4791), id, {});
+  const long = (now: number): number =>
+    mtus.longPayload(now, new Endpoint(peer, 4791), id, { payloadBytes: LONG });
   const qp = { peerGid: peer, payloadBytes: LONG, query: () => ({ pathMtu: Mtu.MTU_1024 }) };
   mtus.tooLarge(1e6, qp as unknown as QueuePair);
   assert.is(mtus.most(1e6, peer, Mtu.MTU_4096), Mtu.MTU_1024);
@@ -138,10 +145,11 @@ test('a queue pair that is not the id’s own keeps the path MTU: its attributes
   id.bindAddr({ port: 0 });
   id.listen();
   const target = { address: '127.0.231.4', port: id.getSrcPort() };
-  const going = connect(target, { context: a, udpPort: b.local.port });
+  const going = connect(target, { context: a, udpPort: b.local.port, payloadBytes: LONG });
   const { id: request } = (await channel.getEvent())!;
   const cq = b.createCq(4);
   const qp = b.allocPd().createQp({ sendCq: cq, recvCq: cq });
+  request.setOption({ payloadBytes: LONG });
   qp.modify(request.initQpAttr(QpState.INIT));
   qp.modify(request.initQpAttr(QpState.RTR));
   request.accept({ qpNum: qp.qpNum });
