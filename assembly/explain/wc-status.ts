@@ -135,7 +135,7 @@ function pathMtuSentence(vendor: i32): string {
   const dropped: i32 = VendorError.PATH_MTU;
   if (vendor < dropped) return '';
   const mtu = vendor >= refused ? vendor - refused : vendor - dropped;
-  const smaller = mtu > 1024 ? 1024 : mtu >> 1;
+  const smaller = mtu > 1024 ? 1024 : 1 << (31 - clz(mtu - 1));
   const what =
     vendor >= refused
       ? 'The system refused packets of path MTU ' +

@@ -46,9 +46,11 @@ export class PathMtus {
     const { pathMtu } = qp.query();
     if (!peerGid || pathMtu === undefined) return;
     // 1024 fits the MTU of Ethernet. What is between is rare, and each try costs a connection.
-    const isLarge = pathMtu > Mtu.MTU_1024 || qp.payloadBytes > 128 << pathMtu;
-    const mtu = isLarge ? Mtu.MTU_1024 : Math.max(pathMtu - 1, Mtu.MTU_256);
-    this.limit(now, peerGid, mtu, false);
+    const isLarge = pathMtu > Mtu.MTU_1024;
+    const smaller = isLarge ? Mtu.MTU_1024 : Math.max(pathMtu - 1, Mtu.MTU_256);
+    // Beside a longer payload the path MTU itself was not tried.
+    const isLong = qp.payloadBytes > 128 << pathMtu;
+    this.limit(now, peerGid, isLong ? Math.min(pathMtu, Mtu.MTU_1024) : smaller, false);
   }
 
   /** Of connections to this peer. */

@@ -122,6 +122,16 @@ test('a peer to which such packets did not arrive gets path MTU 1024 for ten min
     assert.equal(await payloads(of(side, LONG)), [1024, 1024], `side ${side}`);
     assert.equal(await payloads(of(side, 1024)), [512, 512], `side ${side}`);
   }
+  const next = (pathMtu: Mtu, payloadBytes: number): number => {
+    const tried = new PathMtus();
+    const peerGid = Gid.parse('192.0.2.2');
+    const qp = { peerGid, payloadBytes, query: () => ({ pathMtu }) };
+    tried.tooLarge(0, qp as unknown as QueuePair);
+    return tried.most(0, peerGid, Mtu.MTU_4096);
+  };
+  assert.is(next(Mtu.MTU_512, 600), Mtu.MTU_512);
+  assert.is(next(Mtu.MTU_2048, 3000), Mtu.MTU_1024);
+  assert.is(next(Mtu.MTU_256, 256), Mtu.MTU_256);
   const mtus = new PathMtus();
   const peer = Gid.parse('192.0.2.1');
   const info = { packetSizeMax: ETHERNET };

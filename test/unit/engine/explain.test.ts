@@ -304,6 +304,14 @@ test('every completion status says what it means and what to try', () => {
   const silent = sentences[12]!;
   const dropped = explainWcStatus(12, VendorError.PATH_MTU + 4096);
   assert.match(dropped, /none of path MTU 4096.* IP MTU of 4208 .*pathMtu MTU_1024/);
+  // Of the payload beside a path MTU the remedy is a path MTU.
+  for (const [bytes, remedy] of [
+    [1344, 1024],
+    [600, 512],
+    [512, 256],
+  ] as const) {
+    assert.match(explainWcStatus(12, VendorError.PATH_MTU + bytes), `MTU_${remedy} `);
+  }
   const refused = explainWcStatus(12, VendorError.PATH_MTU_REFUSED + 1024);
   assert.match(refused, /refused packets of path MTU 1024 \(EMSGSIZE\).*pathMtu MTU_512/);
   assert.equal([explainWcStatus(12, 0), explainWcStatus(10, 0x10400)], [silent, sentences[10]]);
