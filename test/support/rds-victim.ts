@@ -39,6 +39,8 @@ export class Victim {
   readonly #isOwnKind: boolean;
   writables = 0;
   #asking: TransportOwner | undefined;
+  /** Connections that the node has asked for. */
+  requests = 0;
   readonly #marks: number | undefined;
 
   /** `isUp`: else `up` follows. */
@@ -47,6 +49,7 @@ export class Victim {
     const transport = {
       connect: (_route: unknown, _traffic: number, _data: Uint8Array, owner: TransportOwner) => {
         this.#asking = owner;
+        this.requests++;
         return this.#connection;
       },
       random: () => 1,
@@ -123,6 +126,14 @@ export class Victim {
     const release = (): void => void this.packetsHeld--;
     const memoryBytes = bytes.length;
     this.#owner.received(NOW, this.#connection, { bytes, immData, memoryBytes, release });
+  }
+
+  /** The peer accepts the request for a connection. */
+  accepts(now: number): void {
+    const peer = Endpoint.parse('10.0.0.9', 4791);
+    this.#owner = this.#asking!;
+    const reply = { source: peer.gid, target: this.core.local.gid, ack: 0, own: undefined };
+    this.#owner.up(now, this.#connection, buildHandshake(reply));
   }
 
   /** A request for a connection gets no answer. */

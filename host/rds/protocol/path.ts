@@ -23,6 +23,8 @@ import { Flows, TransmitWindows } from './transmit-windows.js';
 /** Timeouts of the peer after which messages that it left in the reorder buffer are dropped. */
 const DROP_AFTER = 4;
 const TRY_MICROS = 4_000_000; // Time after which a transport reports that no peer answers.
+/** Between attempts to reach a Linux peer behind a failed path, at most. */
+const AWAITED_MICROS = 60_000_000;
 
 export class Path implements ConnectionPath, Timed {
   dueMicros = 0;
@@ -51,6 +53,11 @@ export class Path implements ConnectionPath, Timed {
   readonly #held: ReorderBuffer;
   #wasUp = false;
   #isWanted = false;
+  /**
+   * When to reconnect to a Linux peer behind a failure; 0: the peer does not wait. Linux notices an
+   * outage when it sends: while its port is slow, or its messages are unacknowledged, it waits.
+   */
+  #awaitedMicros = 0;
   readonly #outage = new Outage();
   readonly #liveness = new Liveness();
   /** When to drop unacknowledged messages of the reorder buffer, because their sender is gone. */
@@ -322,6 +329,7 @@ export class Path implements ConnectionPath, Timed {
     if (connection.index !== 0) return this.#settle();
     this.#wasUp = true;
     this.#isWanted = false;
+    this.#awaitedMicros = 0;
     if (this.isOwnKind) {
       sendIdentity(connection, this.node);
       if (this.isAdmitted) this.#sendHello(now);
@@ -338,6 +346,7 @@ export class Path implements ConnectionPath, Timed {
     this.#say(now, DebugLevel.STATES, () => `connection ${connection.index} is down`);
     if (connection.index === 0) this.#forgetPorts();
     this.#watchHeld(now);
+    if (this.kind === 'linux' && this.#wasUp) this.#isWanted = true;
     const isNeeded =
       connection.pending > 0 || (connection.index === 0 && (this.#isWanted || this.pending > 0));
     if (!isNeeded) return this.#plan();
@@ -429,6 +438,7 @@ export class Path implements ConnectionPath, Timed {
   advance(now: number): void {
     this.#liveness.advance(now, this.node, this.routes, this.#connections);
     if (this.#failsAt <= now) this.#fail(now);
+    if (this.#awaitedMicros !== 0 && this.#awaitedMicros <= now) this.#seekAwaited(now);
     if (this.#dropMicros !== 0 && this.#dropMicros <= now) {
       // If the sender returns it must see another node: lost messages must not seem received.
       this.#dropMicros = 0;
@@ -456,6 +466,12 @@ export class Path implements ConnectionPath, Timed {
     this.#outage.begin(now);
     connection.connect(now);
     this.#plan();
+  }
+
+  /** Tries a Linux peer again: the longer it has been silent, the later. */
+  #seekAwaited(now: number): void {
+    this.#awaitedMicros = 0;
+    if (this.#outage.retry(now)) this.#want(now);
   }
 
   #block(port: Port | undefined): Judgement {
@@ -490,6 +506,10 @@ export class Path implements ConnectionPath, Timed {
     this.#transmitWindows.clear();
     // Without a loss no sender has an error to receive: the path may be tried again sooner.
     this.#outage.fail(now + (lost > 0 ? recoveryMicros : heartbeatMicros / BEATS));
+    if (this.kind === 'linux' && this.#wasUp) {
+      const silence = Math.min(now - this.heardMicros, AWAITED_MICROS);
+      this.#awaitedMicros = now + Math.max(silence, recoveryMicros);
+    }
     this.#forgetPorts();
     this.#watchHeld(now);
   }
@@ -541,7 +561,8 @@ export class Path implements ConnectionPath, Timed {
   #plan(): void {
     const { deadlines } = this.node;
     const [beatsAt, dropsAt] = [this.#liveness.dueMicros || Infinity, this.#dropMicros || Infinity];
-    const next = Math.min(this.#failsAt, beatsAt, dropsAt);
+    const awaitedAt = this.#awaitedMicros || Infinity;
+    const next = Math.min(this.#failsAt, beatsAt, dropsAt, awaitedAt);
     if (next === Infinity) deadlines.clear(this);
     else if (next !== this.dueMicros) deadlines.set(this, next);
   }

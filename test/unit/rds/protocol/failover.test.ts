@@ -18,6 +18,36 @@ const { AF_INET_OFFLOAD, SOCK_DGRAM } = rds;
 const PORT = 4000;
 const MESSAGES = 20;
 
+test('a Linux peer that may wait for an answer is reached again, however long it takes', () => {
+  // Linux notices an outage when it sends: while its port is slow it does not.
+  const victim = new Victim(false);
+  const { core } = victim;
+  victim.down();
+  let now = NOW;
+  const tryFor = (micros: number): number => {
+    const [until, before] = [now + micros, victim.requests];
+    for (; now < until; now += 250_000) {
+      const asked = victim.requests;
+      core.advance(now);
+      if (victim.requests > asked) victim.unanswered(now);
+    }
+    return victim.requests - before;
+  };
+  assert.ok(tryFor(5_000_000) > 2, 'until the path fails');
+  assert.ok(tryFor(20_000_000) > 0, 'and behind it');
+  tryFor(3_600_000_000);
+  const hourly = tryFor(3_600_000_000);
+  assert.ok(hourly >= 60 && hourly < 3000, `${hourly} requests in an hour`);
+  const { requests: asked } = victim;
+  while (victim.requests === asked) core.advance((now += 250_000));
+  victim.accepts(now);
+  assert.is([...core.paths][0]!.state, 'ACTIVE');
+  const { requests } = victim;
+  tryFor(200_000_000);
+  assert.is(victim.requests, requests);
+  core.close(now);
+});
+
 test('messages in flight arrive over the other device, in order, whole and once', async () => {
   const network = new LoopbackNetwork();
   const device = (wire: number, side: number): Promise<Context> =>
