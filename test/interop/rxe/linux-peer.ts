@@ -8,6 +8,7 @@ import { root } from '../../support/paths.js';
 import type { Guest } from './guest.js';
 import type { Lab } from './lab.js';
 import {
+  EVENT_MILLIS,
   FIRST_WAIT_MILLIS,
   MEMORY_BYTES,
   QKEY,
@@ -145,7 +146,7 @@ export class LinuxPeer implements Peer {
   }
 
   async hadEvent(): Promise<boolean> {
-    return (await this.#remote.numbers('event', 0))[0] === 1;
+    return (await this.#remote.numbers('event', EVENT_MILLIS))[0] === 1;
   }
 
   async state(): Promise<number> {

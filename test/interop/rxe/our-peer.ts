@@ -1,4 +1,5 @@
 /** Verbena in this process, over UDP port 4791. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   AccessFlag,
   Mtu,
@@ -21,6 +22,7 @@ import {
 import { noise } from '../../support/processes.js';
 import { DelayLink } from './delay-link.js';
 import {
+  EVENT_MILLIS,
   FIRST_WAIT_MILLIS,
   MEMORY_BYTES,
   QKEY,
@@ -180,10 +182,12 @@ export class OurPeer implements Peer {
     return Promise.resolve();
   }
 
-  hadEvent(): Promise<boolean> {
+  async hadEvent(): Promise<boolean> {
+    const deadline = performance.now() + EVENT_MILLIS;
+    while (this.#events === 0 && performance.now() < deadline) await sleep(1);
     const count = this.#events;
     this.#events = 0;
-    return Promise.resolve(count > 0);
+    return count > 0;
   }
 
   state(): Promise<number> {
@@ -223,7 +227,7 @@ export class OurPeer implements Peer {
     for (;;) {
       const some = this.#cq.poll(count);
       if (some.length > 0 || performance.now() >= deadline) return some;
-      await new Promise((resolve) => setTimeout(resolve, 1));
+      await sleep(1);
     }
   }
 }

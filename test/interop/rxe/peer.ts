@@ -9,6 +9,7 @@ export const MEMORY_BYTES = 2 ** 20;
 export const QKEY = 0x11111111;
 /** Of what does come: on a machine that does other things, too. */
 export const FIRST_WAIT_MILLIS = 60_000;
+export const EVENT_MILLIS = 100;
 
 /** Memory that keys open. */
 export interface Region {
@@ -78,7 +79,7 @@ export interface Peer {
   poll(count: number, millis?: number): Promise<readonly Completion[]>;
   /** The next solicited receive, or error, is an event. */
   armSolicited(): Promise<void>;
-  /** Was there one since? */
+  /** There was one since, or is within `EVENT_MILLIS`: an event comes behind its completion. */
   hadEvent(): Promise<boolean>;
   /** A QpState. */
   state(): Promise<number>;
