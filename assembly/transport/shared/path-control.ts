@@ -784,4 +784,6 @@ export function collapsePath(context: Context, qp: QueuePair, micros: u32): void
   cut(context, state, 0);
   state.window = WINDOW_LEAST;
   state.growth = Growth.SLOW_START;
+  // The queue of the time before it is gone.
+  state.queuedFirst = 0;
 }
