@@ -87,12 +87,13 @@ function readSystemFile(path: string): string[] {
  * /sys; elsewhere it is taken to be Ethernet's 1500.
  */
 export async function interfaceMtu(gid: Gid): Promise<number> {
-  if (isLoopback(gid)) return LOOPBACK_MTU;
-  const name = interfaceName(gid);
-  if (name === '') return ETHERNET_MTU;
+  const [name, usual] = isLoopback(gid)
+    ? ['lo', LOOPBACK_MTU]
+    : [interfaceName(gid), ETHERNET_MTU];
+  if (name === '') return usual;
   const text = await readFile(`/sys/class/net/${name}/mtu`, 'latin1').catch(() => '');
   const mtu = Number.parseInt(text, 10);
-  return mtu > IPV6_UDP_OVERHEAD ? mtu : ETHERNET_MTU;
+  return mtu > IPV6_UDP_OVERHEAD ? mtu : usual;
 }
 
 /** A sentence that lists the addresses to choose from. */

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { printed } from '../support/hook.js';
+import { root } from '../support/paths.js';
 import { cliPath } from '../support/processes.js';
 import { moduleOf, runStream, startReceiver } from './loads.js';
 import { Network, addressOf, missingForNetwork, type Link } from './network.js';
@@ -92,6 +93,21 @@ if (missingForNetwork() === undefined) {
       assert.ok(result.millis < 3000, `${result.millis} ms`);
     });
   }
+
+  test('the MTU of lo limits packets as that of any other interface does', async () => {
+    const set = (mtu: number) =>
+      network.start(1, 'ip', ['link', 'set', 'lo', 'up', 'mtu', `${mtu}`]);
+    assert.is((await set(1500).ended).code, 0);
+    const program =
+      `const { openDevice } = await import(${JSON.stringify(new URL('build/host/index.js', root).href)});` +
+      `const context = await openDevice({ address: '127.0.0.1' });` +
+      `console.log(context.device.info.packetSizeMax);` +
+      `await context.close();`;
+    const words = ['--input-type=module', '--eval', program];
+    const { stdout, stderr } = await network.start(1, process.execPath, words).ended;
+    await set(65536).ended;
+    assert.is(stdout.trim(), '1472', stderr);
+  });
 
   longTest(
     'a network whose MTU drops during a stream ends it by name long before its retries',

@@ -10,8 +10,8 @@ import { Random } from './random.js';
 import type { Line } from './switch.js';
 import { Violation } from './violation.js';
 
-/** When a path MTU drops. */
-const DROP_SECONDS = 1.5;
+/** When a path MTU drops; 0: the network never carries a long packet. */
+const DROP_SECONDS = [1.5, 1.5, 0];
 /**
  * From the drop to the error: a round of trials, and round trips with the queue of the path. Where
  * packets are lost the first round may prove nothing, and many queue pairs slow each other down.
@@ -89,7 +89,7 @@ export function pathMtuOptionsOf(seed: number): FlowOptions {
     pathMtu,
     ...(payloadBytes && { payloadBytes }),
     ...(outage > 0 && { outage: [1, 1 + outage] }),
-    ...(drops && { packetMax: [DROP_SECONDS, ipMtu - IP_BYTES] }),
+    ...(drops && { packetMax: [random.pick(DROP_SECONDS), ipMtu - IP_BYTES] }),
   };
 }
 

@@ -1,5 +1,5 @@
 /** `ibv_ah_attr`: the address of a peer, how it reaches the engine, and that of a sender. */
-import { mustBe } from '../../errors/check-whole.js';
+import { checkWhole, mustBe } from '../../errors/check-whole.js';
 import { WcFlag, type QueuePairAttributesLayout } from '#build/abi.js';
 import { checkKeys, checkObject } from '../../base/options.js';
 import type { Struct } from '../../engine/struct.js';
@@ -68,16 +68,16 @@ export function fillAddress(
   }
   const gid = parseGid('ahAttr.dgid', address.dgid);
   const port = address.port ?? ROCE_PORT;
-  if (!Number.isInteger(port) || port < 1 || port > 65535) {
-    throw mustBe('ahAttr.port', 'a UDP port from 1 to 65535', port);
-  }
+  checkWhole('ahAttr.port', port, 1, 65535);
   const view = new DataView(gid.bytes.buffer);
   struct.remoteGid0 = view.getBigUint64(0, true);
   struct.remoteGid1 = view.getBigUint64(8, true);
   struct.remotePort = port;
-  struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
-  struct.reorderPackets = address.reorderPackets ?? 0;
-  struct.payloadBytes = address.payloadBytes ?? 0;
+  for (const name of ['receiveBufferBytes', 'reorderPackets', 'payloadBytes'] as const) {
+    const value = address[name] ?? 0;
+    checkWhole(`ahAttr.${name}`, value);
+    struct[name] = value;
+  }
   struct.ownKind = address.ownKind ? 1 : 0;
   struct.skipsIcrc = address.skipIcrc ? 1 : 0;
   struct.doublesFlush = address.doubledFlushIcrc ? 1 : 0;
