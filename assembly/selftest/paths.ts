@@ -44,6 +44,7 @@ export function checkPaths(): void {
   checkLeast(arena, pd);
   checkQueued(arena, pd);
   checkControls(arena, pd);
+  checkTarget(arena, pd);
   checkPlateau(arena, pd);
   checkLossTime(arena, pd);
   checkOldMarks(arena, pd);
@@ -251,6 +252,35 @@ function checkControls(arena: Arena, pd: u32): void {
     same(state.window / 256, isCubic ? 70 : 100, 'two round trips after a loss');
     end();
   }
+}
+
+/** Window in packets, of 25, after a round of `micros` with this target, on a path of 300 us. */
+function steered(arena: Arena, pd: u32, target: u32, micros: u32): u32 {
+  const context = freshContext(arena);
+  context.congestionControl = target;
+  const qp = join(context, pd);
+  const state = stateOf(qp);
+  noteRoundTrip(context, qp, 300);
+  fly(context, qp, 25);
+  state.window = 25 * 256;
+  state.growth = CUBIC;
+  state.roundMicros = <u32>context.now;
+  state.roundLeast = 0;
+  context.now += 50_000;
+  noteRoundTrip(context, qp, micros);
+  growPath(context, qp, 25);
+  return state.window / 256;
+}
+
+function checkTarget(arena: Arena, pd: u32): void {
+  begin('a round above the target shortens the window, and one below lengthens it by a packet');
+  // A window of 25 packets has a target that is longer by a fifth.
+  same(steered(arena, pd, 500, 590), 26, 'below the target');
+  same(steered(arena, pd, 500, 610), 24, 'a little above it');
+  same(steered(arena, pd, 500, 1200), 15, 'twice the target');
+  same(steered(arena, pd, 500, 100_000), 12, 'far above it');
+  same(steered(arena, pd, 300, 560), steered(arena, pd, 0, 560), 'a path that is no shorter');
+  end();
 }
 
 function checkPlateau(arena: Arena, pd: u32): void {

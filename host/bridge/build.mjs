@@ -44,8 +44,10 @@ const ENGINE = 'build/engine.shared.wasm';
 const ENGINE_OBJECT = `${FOLDER}/engine.o`;
 /** Its functions are visible in the object, for tests, and hidden in the library. */
 const ENGINE_ARCHIVE = `${FOLDER}/libengine.a`;
-// As WebAssembly computes: no fused multiply and add. Parameters and results may be unused.
+// As WebAssembly computes: no fused multiply and add, no errno of a root. Parameters and results
+// may be unused.
 const ENGINE_FLAGS = ['-std=gnu11', '-O2', '-fPIC', '-mssse3', '-ffp-contract=off'].concat([
+  '-fno-math-errno',
   '-Wall',
   '-Wextra',
   '-Werror',

@@ -81,6 +81,7 @@ const PURE = `
   0x88 i64.shr_u i64 i64 -> i64 ($0 >> ($1 & 63))
   0x89 i64.rotl i64 i64 -> i64 i64_rotl($0, $1)
   0x8a i64.rotr i64 i64 -> i64 i64_rotr($0, $1)
+  0x9f f64.sqrt f64 -> f64 __builtin_sqrt($0)
   0xa0 f64.add f64 f64 -> f64 ($0 + $1)
   0xa1 f64.sub f64 f64 -> f64 ($0 - $1)
   0xa2 f64.mul f64 f64 -> f64 ($0 * $1)

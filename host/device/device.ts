@@ -118,9 +118,11 @@ export interface DeviceOptions {
   /**
    * How the window of a path, which all queue pairs to a peer share, follows the network.
    * `auto`: CUBIC, and losses of a path without a queue, which are those of its link, do not cut it.
-   * `cubic`: each loss does (RFC 9438), for networks where all flows are to be alike. Default `auto`.
+   * `cubic`: each loss does (RFC 9438), for networks where all flows are to be alike.
+   * `delayMicros`: round trips that are longer lower it before packets are lost (as Swift does), on
+   * paths that are shorter, for networks where all devices have the same target. Default `auto`.
    */
-  congestionControl?: 'auto' | 'cubic';
+  congestionControl?: 'auto' | 'cubic' | { readonly delayMicros: number };
   /**
    * Bytes of a receive buffer, as its kernel counts them, that a queue pair's packets on their way
    * take at most; never more than half of the peer's. Default 0, what suits the link: 528 KiB,
@@ -177,9 +179,6 @@ const DEFAULTS: DeviceLimits = {
   reorderBytes: 0,
   pkey: 0xffff,
 };
-
-/** By CongestionControl; in a page, whose links pace themselves, it has no effect. */
-export const CONTROLS = ['auto', 'cubic'];
 
 const LIMITS = Object.keys(DEFAULTS).join(' ');
 /** Names of the options of `openDevice`. */
@@ -260,7 +259,10 @@ export class Device {
         const { queuePackets = Infinity } = info;
         config.windowPackets = Math.max(2, Math.min(limits.windowPackets, queuePackets));
         config.initialWindowPackets = limits.initialWindowPackets;
-        config.congestionControl = CONTROLS.indexOf(limits.congestionControl);
+        // A CongestionControl, or the target; without effect in a page, whose links pace themselves.
+        const { congestionControl } = limits;
+        const { delayMicros } = congestionControl as { readonly delayMicros?: number };
+        config.congestionControl = delayMicros ?? Number(congestionControl === 'cubic');
         config.pseudoHeader = pseudoHeader(info);
         config.localPort = info.local.port;
         config.pkey = limits.pkey;

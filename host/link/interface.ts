@@ -87,9 +87,7 @@ function readSystemFile(path: string): string[] {
  * /sys; elsewhere it is taken to be Ethernet's 1500.
  */
 export async function interfaceMtu(gid: Gid): Promise<number> {
-  const [name, usual] = isLoopback(gid)
-    ? ['lo', LOOPBACK_MTU]
-    : [interfaceName(gid), ETHERNET_MTU];
+  const [name, usual] = isLoopback(gid) ? ['lo', LOOPBACK_MTU] : [interfaceName(gid), ETHERNET_MTU];
   if (name === '') return usual;
   const text = await readFile(`/sys/class/net/${name}/mtu`, 'latin1').catch(() => '');
   const mtu = Number.parseInt(text, 10);

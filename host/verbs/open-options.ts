@@ -1,7 +1,6 @@
 /** The options of `openDevice` that are no limits: their types, and which need a name. */
-import { CONTROLS } from '../device/device.js';
-import { checkObject } from '../base/options.js';
-import { checkFlag, mustBe, shown } from '../errors/check-whole.js';
+import { checkKeys, checkObject } from '../base/options.js';
+import { checkFlag, checkWhole, mustBe, shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** Options of a device that processes share. */
@@ -17,6 +16,7 @@ const FLAGS = ['sharedArrayBuffer', 'hugePages', 'keepsAlive'] as const;
 const OBJECTS = { link: 'open', clock: 'now', threadShare: 'memory', lending: '' } as const;
 type Values = Readonly<Record<string, unknown>>;
 
+const CONTROLS: readonly unknown[] = ['auto', 'cubic'];
 const PROGRESS: readonly unknown[] = ['thread', 'poll', 'inline'];
 
 /** Throws MisuseError. */
@@ -42,9 +42,13 @@ export function checkOpenOptions(options: object): void {
   if (progress !== undefined && !PROGRESS.includes(progress)) {
     throw mustBe('progress', "'thread', 'poll' or 'inline'", progress);
   }
-  const { congestionControl = 'auto' } = values;
-  if (!CONTROLS.includes(congestionControl as string)) {
-    throw mustBe('congestionControl', "'auto' or 'cubic'", congestionControl);
+  const { congestionControl: control = 'auto' } = values;
+  if (typeof control === 'object' && control !== null) {
+    const target = control as { readonly delayMicros: number };
+    checkKeys('congestionControl', target, 'delayMicros');
+    checkWhole('congestionControl.delayMicros', target.delayMicros, 20, 10_000_000);
+  } else if (!CONTROLS.includes(control)) {
+    throw mustBe('congestionControl', "'auto', 'cubic' or { delayMicros }", control);
   }
   const vain = OF_A_NAME.find((one) => values[one] !== undefined);
   if (name !== undefined || vain === undefined) return;

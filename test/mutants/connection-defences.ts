@@ -30,6 +30,20 @@ export const CONNECTION_DEFENCES: Changes = {
       'if (isNamed) return path;',
     ],
   ],
+  'host/rds/protocol/path.ts': [
+    [
+      'reliable datagrams: a Linux peer that waits is not reached again',
+      'unit/rds/protocol/failover',
+      "if (this.kind === 'linux' && this.#wasUp) this.#isWanted = true;",
+      '',
+    ],
+    [
+      'reliable datagrams: a Linux peer that waits is given up with its path',
+      'unit/rds/protocol/failover',
+      'this.#awaitedMicros = now + Math.max(silence, recoveryMicros);',
+      '',
+    ],
+  ],
   'host/transfer/file-name.ts': [
     [
       'hidden files are put',

@@ -148,6 +148,42 @@ function oneFlow(
   };
 }
 
+/** A target for round trips beside `auto`, one flow each: the queue in the middle of the load. */
+function steered(name: string, link: Link, delayMicros: number): Scenario {
+  return {
+    name,
+    link,
+    hosts: 2,
+    demands: [
+      { figure: 'of_auto', atLeast: 0.9 },
+      { figure: 'queue_of_auto', atMost: 0.5 },
+      { figure: 'verbena_needless_percent', atMost: NEEDLESS_PERCENT },
+    ],
+    async run(network) {
+      const { results, series, errors } = await inTurn(network, link, {
+        auto: ours({ seconds: SECONDS, probes: true }),
+        verbena: ours({ seconds: SECONDS, probes: true, congestionControl: { delayMicros } }),
+        cubic: tcp({ seconds: SECONDS, control: 'cubic' }),
+      });
+      const figures = figuresOf(results);
+      const { auto, verbena } = results as Record<'auto' | 'verbena', OnLink>;
+      const queueOf = (load: string): number => {
+        const all = series[`${load} queue`]!;
+        const middle = all.slice(Math.floor(all.length * 0.3), Math.ceil(all.length * 0.8));
+        return middle.reduce((sum, packets) => sum + packets, 0) / middle.length;
+      };
+      for (const load of Object.keys(results)) figures[`${load}_queue_packets`] = queueOf(load);
+      figures['of_auto'] = verbena.mbps / auto.mbps;
+      figures['queue_of_auto'] = queueOf('verbena') / queueOf('auto');
+      figures['verbena_needless_percent'] = Math.max(
+        0,
+        verbena.retransmittedPercent - verbena.lostPercent,
+      );
+      return { figures, series, errors };
+    },
+  };
+}
+
 /** Time of a full queue of packets with 1,500 bytes and their frames. */
 function queueMillis({ queue, rate }: Link): number {
   return (queue * 1538 * 8) / (rate * 1000);
@@ -506,6 +542,7 @@ const IS_NAMED: readonly Demand[] = [
 
 export const SCENARIOS: readonly Scenario[] = [
   oneFlow('rack', RACK, [OF_CUBIC(0.9), PROBED]),
+  steered('rack-delay', { ...RACK, rate: 400 }, 600),
   oneFlow('metro', METRO, [OF_CUBIC(0.9), PROBED]),
   oneFlow('wan', WAN, [OF_CUBIC(0.9), PROBED]),
   oneFlow('reorder-cubic', { ...SLOW, queue: 833, late: [0.05, 1] }, [OF_CUBIC(0.85)], {

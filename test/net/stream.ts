@@ -20,6 +20,7 @@ import {
   type Context,
   type RdmaConnection,
 } from '../../host/index.js';
+import type { DeviceOptions } from '../../host/device/device.js';
 import { ALL_ACCESS } from '../support/pair.js';
 
 const PORT = 7000;
@@ -47,7 +48,7 @@ export interface StreamOptions {
   readonly congestionControl?: Control;
 }
 
-type Control = 'auto' | 'cubic';
+type Control = Exclude<DeviceOptions['congestionControl'], undefined>;
 type SenderOptions = Required<Omit<StreamOptions, 'gate'>> & Pick<StreamOptions, 'gate'>;
 
 export interface StreamResult {

@@ -28,6 +28,11 @@ const READ_PACKETS = 64;
 /** Share of networks whose streams are READs. */
 const READS = 0.25;
 
+/** Share of the paths up to that round trip on which a target for round trips steers the window. */
+const TARGETS = 0.5;
+const TARGET_MILLIS = 5;
+const STEERED_QUEUE = 40;
+
 /** In the second half of the time. */
 const GOODPUT_LEAST = 0.6;
 const LOSSY_GOODPUT_LEAST = 0.25;
@@ -61,6 +66,18 @@ const productOf = (
   payload: number,
 ): number => (rate * 1000 * rtt) / bitsOf(payload);
 
+/** The target of control by delay leaves half of the queue empty; on short paths only. */
+function controlOf(
+  seed: number,
+  line: { readonly rate: number; readonly rtt: number; readonly queue: number },
+): FlowOptions['congestionControl'] {
+  const random = new Random(seed).split('control');
+  const control = random.pick(['auto', 'auto', 'cubic'] as const);
+  if (line.rtt > TARGET_MILLIS || !random.chance(TARGETS)) return control;
+  const queueMicros = (line.queue * bitsOf(PAYLOADS[1])) / line.rate;
+  return { delayMicros: Math.ceil(1000 * line.rtt + queueMicros / 2) };
+}
+
 export function flowOptionsOf(seed: number): FlowOptions {
   const random = new Random(seed).split('flows');
   const rtt = logUniform(random, 0.1, 300);
@@ -80,7 +97,6 @@ export function flowOptionsOf(seed: number): FlowOptions {
   const payloadBytes = new Random(seed).split('payload').pick(PAYLOADS);
   const underWay = (3 * (product + queue) * payloadBytes) / (senders * queuePairs);
   const size = Math.max(wanted, floorTo(underWay / DEPTH_MAX));
-  const control = new Random(seed).split('control').pick(['auto', 'auto', 'cubic'] as const);
   const reads = new Random(seed).split('reads').chance(READS);
   const loss = random.pick([0, 0, 0, 0.001, 0.01]);
   const late = random.pick([
@@ -92,7 +108,7 @@ export function flowOptionsOf(seed: number): FlowOptions {
     seed,
     line: { rate, rtt, queue, loss, late },
     // CUBIC itself carries little where a link loses packets, or many are late.
-    congestionControl: loss > 0 || late[0] > 0 ? 'auto' : control,
+    congestionControl: loss > 0 || late[0] > 0 ? 'auto' : controlOf(seed, { rate, rtt, queue }),
     seconds,
     senders,
     queuePairs,
@@ -136,6 +152,10 @@ export function audit(options: FlowOptions, result: FlowResult): void {
   if (needless > packets * NEEDLESS_SHARE + NEEDLESS_LEAST) {
     throw new Violation(`${needless} of ${packets} packets were sent again, and had not been lost`);
   }
+  // Half of the queue is to stay empty; on shorter ones a burst of requests fills it.
+  const isSteered = typeof options.congestionControl === 'object' && line.queue >= STEERED_QUEUE;
+  if (isSteered && senders === 1 && verb !== 'read' && result.laterQueue >= line.queue)
+    throw new Violation(`the queue of ${line.queue} packets was full in spite of the target`);
   const room = (productOf(line, payload) + line.queue) / senders;
   const single = verb === 'read' ? READS_JAIN_LEAST : JAIN_LEAST;
   const demanded = senders === 1 ? single : room >= ROOM_PACKETS ? SENDERS_JAIN_LEAST : 0;

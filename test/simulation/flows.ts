@@ -17,6 +17,7 @@ import {
   type ProtectionDomain,
   type QueuePair,
 } from '../../host/index.js';
+import type { DeviceOptions } from '../../host/device/device.js';
 import { ALL_ACCESS } from '../support/pair.js';
 import { DeviceClock, EventKind, EventQueue } from './queue.js';
 import { Random, withRandomKeys } from './random.js';
@@ -48,7 +49,7 @@ export interface FlowOptions {
   /** Default: MTU_1024. */
   readonly pathMtu?: Mtu;
   /** Default: auto. */
-  readonly congestionControl?: 'auto' | 'cubic';
+  readonly congestionControl?: DeviceOptions['congestionControl'];
   /** Payload of a full packet, if it is more than that of the path MTU. */
   readonly payloadBytes?: number;
   /** From when on packets of more bytes, from BTH to ICRC, vanish. */

@@ -286,4 +286,31 @@ for (const [name, [call, takes]] of Object.entries(CALLS)) {
   });
 }
 
+test('congestionControl is a name, or a target of 20 us to 10 s', async () => {
+  const open = (congestionControl: unknown) =>
+    openDevice({ address: HERE, port: 0, progress: 'inline', congestionControl } as never);
+  const taken = ['auto', 'cubic', undefined, { delayMicros: 20 }, { delayMicros: 1e7 }];
+  for (const value of taken) await (await open(value)).close();
+  const refused: readonly [unknown, string][] = [
+    ['delay', 'congestionControl'],
+    ['', 'congestionControl'],
+    [500, 'congestionControl'],
+    [null, 'congestionControl'],
+    [{}, 'congestionControl.delayMicros'],
+    [{ delayMicros: '500' }, 'congestionControl.delayMicros'],
+    [{ delayMicros: 19 }, 'congestionControl.delayMicros'],
+    [{ delayMicros: 20.5 }, 'congestionControl.delayMicros'],
+    [{ delayMicros: 1e7 + 1 }, 'congestionControl.delayMicros'],
+    [{ delayMicros: 500, delayMillis: 1 }, 'delayMillis'],
+  ];
+  for (const [value, argument] of refused) {
+    const error = await open(value).then(
+      () => undefined,
+      (reason: unknown) => reason,
+    );
+    assert.instance(error, MisuseError, JSON.stringify(value));
+    assert.is((error as MisuseError).argument, argument);
+  }
+});
+
 test.run();

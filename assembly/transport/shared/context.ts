@@ -81,7 +81,7 @@ export class ContextConfig {
   paced: u32;
   /** 1: queue pairs of this context may address each other without packets. */
   localPath: u32;
-  /** A CongestionControl. */
+  /** A CongestionControl, or a target for round trips in microseconds. */
   congestionControl: u32;
 }
 

@@ -2,7 +2,7 @@
  * Congestion control of a path: the queue pairs of a device to one peer have one window in packets,
  * of which each that has packets in flight may use its share. CUBIC (RFC 9438) with HyStart++
  * (RFC 9406). Losses without a queue, which are those of the link, do not cut the window: round
- * trips near the least one, and few losses.
+ * trips near the least one, and few losses. By name, CUBIC alone, or a target for round trips.
  *
  * Beside the window there is the receive buffer of the peer: what is in flight at once may have to
  * wait there. A peer takes what has arrived within RECEIVE_MICROS, so on a long path more is in
@@ -67,6 +67,10 @@ const UNUSED_PART: f64 = 512;
 const UNUSED_ROUNDS: u16 = 64;
 const FEW_LOSSES: f64 = 0.015;
 const MEMORY_PACKETS: f64 = 1024;
+
+/** Swift: part of the excess over the target that a round takes, and what it leaves at least. */
+const DRAINED: f64 = 0.8;
+const DRAINED_LEAST: f64 = 0.5;
 
 /** CUBIC: cubic growth in packets a second^3, and what a loss leaves of the window. */
 const GROWTH: f64 = 0.4;
@@ -375,7 +379,7 @@ export function noteRoundTrip(context: Context, qp: QueuePair, micros: u32): voi
     state.leastNext = 0;
     state.leastMicros = now;
   }
-  noteRound(state, now, micros);
+  noteRound(context, state, now, micros);
 }
 
 /**
@@ -422,16 +426,24 @@ function slackOf(state: PathState): u32 {
  * A round trip of samples: was there a queue all the time? The least is what noise of processors
  * changes least. On a short path that does not limit growth.
  */
-function noteRound(state: PathState, now: u32, micros: u32): void {
+function noteRound(context: Context, state: PathState, now: u32, micros: u32): void {
   if (state.roundLeast == 0 || micros < state.roundLeast) state.roundLeast = micros;
   noteTrip(state, now, micros);
+  const target = targetOf(context, state);
+  // Doubling ends with the first long round trip: what is under way makes the next ones longer.
+  if (target != 0 && micros >= target) state.growth = Growth.CUBIC;
   if (now - state.roundMicros < state.roundTripMicros) return;
-  if (state.roundLeast < state.roundTripLeast + slackOf(state)) {
+  const isFree =
+    target == 0
+      ? state.roundLeast < state.roundTripLeast + slackOf(state)
+      : state.roundTripMicros < target;
+  if (isFree) {
     state.queuedRounds = 0;
     state.freeRounds = min<u16>(state.freeRounds + 1, UNUSED_ROUNDS);
   } else {
     state.queuedRounds = min<u16>(state.queuedRounds + 1, UNUSED_ROUNDS);
     state.freeRounds = 0;
+    if (target != 0) drain(context, state, target);
   }
   state.roundMost = max<u32>(state.roundLeast, state.roundMost - (state.roundMost >> MOST_FADES));
   state.roundLeast = 0;
@@ -443,6 +455,23 @@ function noteRound(state: PathState, now: u32, micros: u32): void {
     if (state.queuedRounds >= CAREFUL_ROUNDS) state.growth = Growth.CUBIC;
     else if (state.queuedRounds == 0) state.growth = Growth.SLOW_START;
   }
+}
+
+/**
+ * Control by delay (Swift, SIGCOMM 2020): the round trip that the window is steered to, in
+ * microseconds. A small window has a longer one, so that shares become equal. 0: there is none, or
+ * the path is no shorter than that, be it for a queue that others keep filled.
+ */
+function targetOf(context: Context, state: PathState): u32 {
+  const target = context.congestionControl;
+  if (target <= <u32>CongestionControl.CUBIC || state.roundTripLeast >= target) return 0;
+  return target + <u32>(<f64>target / sqrt<f64>(<f64>max<u32>(state.window / UNIT, 1)));
+}
+
+/** Round trips are longer than the target: the window loses a part of the excess. */
+function drain(context: Context, state: PathState, target: u32): void {
+  const excess = <f64>(state.roundTripMicros - target) / <f64>state.roundTripMicros;
+  reduce(context, state, max<f64>(1 - DRAINED * excess, DRAINED_LEAST), 0);
 }
 
 function isCubic(context: Context): bool {
@@ -608,6 +637,12 @@ export function growPath(context: Context, qp: QueuePair, packets: u32): void {
     return;
   }
   const window = <f64>state.window / UNIT;
+  if (targetOf(context, state) != 0) {
+    // A packet in a round trip, unless the last one was too long.
+    const more = state.queuedRounds == 0 ? <u32>(<f64>(packets * UNIT) / window) : 0;
+    state.window = min<u32>(state.window + more, most);
+    return;
+  }
   if (state.epochMicros == 0) beginEpoch(state, now, window);
   const seconds =
     <f64>(now - state.epochMicros + state.roundTripMicros) / 1e6 - state.plateauSeconds;

@@ -113,7 +113,10 @@ export enum VendorError {
   PATH_MTU_REFUSED = 0x20000,
 }
 
-/** How the window of a path follows the network (path-control.ts). */
+/**
+ * How the window of a path follows the network (path-control.ts). A larger value is a target for
+ * round trips in microseconds, on paths that are shorter; others have AUTO.
+ */
 export enum CongestionControl {
   /** CUBIC, but for losses of a path without a queue, which are those of its link. */
   AUTO = 0,

@@ -24,6 +24,7 @@ import {
 } from '../../../host/index.js';
 import { UdpBatchLink } from '../../../host/link/udp/udp-batch.js';
 import { Manager } from '../../../host/cm/manager.js';
+import { expectMisuse } from '../../support/refusal.js';
 import { PathMtus } from '../../../host/cm/path-mtus.js';
 
 const LONG = 1344;
@@ -228,6 +229,9 @@ test('a payload that is no multiple of 8, below the path MTU, twice that, or too
     );
   }
   assert.throws(() => toRtr(512, Mtu.MTU_256), /EINVAL|out of range/);
+  for (const value of ['1344', -8, 2 ** 32, 1344.5, NaN, {}] as unknown as number[]) {
+    expectMisuse(() => toRtr(value), 'ahAttr.payloadBytes');
+  }
 });
 
 test.run();
