@@ -254,7 +254,7 @@ function checkControls(arena: Arena, pd: u32): void {
   }
 }
 
-/** Window in packets, of 25, after a round of `micros` with this target, on a path of 300 us. */
+/** Window in packets, of 25, after a round of `micros` with a target, on a path of 300 us. */
 function steered(arena: Arena, pd: u32, target: u32, micros: u32): u32 {
   const context = freshContext(arena);
   context.congestionControl = target;
@@ -264,9 +264,10 @@ function steered(arena: Arena, pd: u32, target: u32, micros: u32): u32 {
   fly(context, qp, 25);
   state.window = 25 * 256;
   state.growth = CUBIC;
+  state.roundTripMicros = micros;
   state.roundMicros = <u32>context.now;
   state.roundLeast = 0;
-  context.now += 50_000;
+  context.now += 200_000;
   noteRoundTrip(context, qp, micros);
   growPath(context, qp, 25);
   return state.window / 256;

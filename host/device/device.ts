@@ -180,6 +180,18 @@ const DEFAULTS: DeviceLimits = {
   pkey: 0xffff,
 };
 
+/** Limits that the engine takes as they are. */
+const PLAIN_LIMITS = [
+  'queuePairsMax',
+  'completionQueuesMax',
+  'sharedReceiveQueuesMax',
+  'addressHandlesMax',
+  'multicastMax',
+  'rdAtomicMax',
+  'sendBuffers',
+  'initialWindowPackets',
+  'pkey',
+] as const;
 const LIMITS = Object.keys(DEFAULTS).join(' ');
 /** Names of the options of `openDevice`. */
 export const DEVICE_OPTIONS = `link clock icrc threadShare threadsMax sharedArrayBuffer cacheModel lending ${LIMITS}`;
@@ -243,13 +255,7 @@ export class Device {
       shared?.slot ?? share?.slot ?? SLOT,
       (config) => {
         const gid = new DataView(info.local.gid.bytes.buffer);
-        config.queuePairsMax = limits.queuePairsMax;
-        config.completionQueuesMax = limits.completionQueuesMax;
-        config.sharedReceiveQueuesMax = limits.sharedReceiveQueuesMax;
-        config.addressHandlesMax = limits.addressHandlesMax;
-        config.multicastMax = limits.multicastMax;
-        config.rdAtomicMax = limits.rdAtomicMax;
-        config.sendBuffers = limits.sendBuffers;
+        for (const name of PLAIN_LIMITS) config[name] = limits[name];
         config.receivePackets = RECEIVE_PACKETS;
         config.receiveBytes = RECEIVE_BYTES;
         config.eventsMax = EVENTS_MAX;
@@ -258,14 +264,12 @@ export class Device {
         config.receiveCharge = Math.min(Math.floor(info.receiveBufferBytes / 2), 0x7fffffff);
         const { queuePackets = Infinity } = info;
         config.windowPackets = Math.max(2, Math.min(limits.windowPackets, queuePackets));
-        config.initialWindowPackets = limits.initialWindowPackets;
-        // A CongestionControl, or the target; without effect in a page, whose links pace themselves.
+        // A CongestionControl, or the target. Links of a page pace themselves.
         const { congestionControl } = limits;
         const { delayMicros } = congestionControl as { readonly delayMicros?: number };
         config.congestionControl = delayMicros ?? Number(congestionControl === 'cubic');
         config.pseudoHeader = pseudoHeader(info);
         config.localPort = info.local.port;
-        config.pkey = limits.pkey;
         config.localGid0 = gid.getBigUint64(0, true);
         config.localGid1 = gid.getBigUint64(8, true);
         config.packetSizeMax = info.packetSizeMax;

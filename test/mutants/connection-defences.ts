@@ -38,7 +38,7 @@ export const CONNECTION_DEFENCES: Changes = {
       '',
     ],
     [
-      'reliable datagrams: a Linux peer that waits is given up with its path',
+      'reliable datagrams: the failure of a path gives up a Linux peer that waits',
       'unit/rds/protocol/failover',
       'this.#awaitedMicros = now + Math.max(silence, recoveryMicros);',
       '',

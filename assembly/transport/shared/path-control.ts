@@ -459,8 +459,8 @@ function noteRound(context: Context, state: PathState, now: u32, micros: u32): v
 
 /**
  * Control by delay (Swift, SIGCOMM 2020): the round trip that the window is steered to, in
- * microseconds. A small window has a longer one, so that shares become equal. 0: there is none, or
- * the path is no shorter than that, be it for a queue that others keep filled.
+ * microseconds. A small window has a longer one, so that shares become equal. 0 without a target,
+ * and on a path that is no shorter than that, be it for a queue that others keep filled.
  */
 function targetOf(context: Context, state: PathState): u32 {
   const target = context.congestionControl;
