@@ -19,6 +19,7 @@ export interface Measured {
   readonly latencyP99?: number;
   /** Congestion notifications; of ours alone. */
   readonly notified?: number;
+  /** Milliseconds of 64 bytes beside the load: a READ, or to and fro over UDP. */
   readonly probeP50?: number;
   readonly probeP99?: number;
   readonly starved?: number;
@@ -88,6 +89,24 @@ export async function runStream(
       probeP99: quantile(probes, 0.99),
     }),
   };
+}
+
+/** A load beside which 64 bytes go to and fro over UDP. */
+export async function besideEchoes(
+  network: Network,
+  from: number,
+  to: number,
+  seconds: number,
+  load: Promise<Measured>,
+): Promise<Measured> {
+  const program = moduleOf('udp-echo');
+  const server = network.start(to, process.execPath, [program, 'serve', addressOf(to)]);
+  await server.printed('stdout', /listening/);
+  const words = [program, 'ask', addressOf(to), `${seconds}`];
+  const client = network.start(from, process.execPath, words);
+  const times = JSON.parse(await outputOf(client, seconds * 1000)) as number[];
+  server.kill();
+  return { ...(await load), probeP50: quantile(times, 0.5), probeP99: quantile(times, 0.99) };
 }
 
 interface IperfReport {

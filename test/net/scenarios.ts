@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { median, type Figures } from '../bench/harness.js';
 import {
+  besideEchoes,
   copySeconds,
   jain,
   putSeconds,
@@ -129,7 +130,12 @@ function oneFlow(
     async run(network) {
       const { results, series, errors } = await inTurn(network, link, {
         verbena: ours({ seconds, probes: true, ...options }),
-        cubic: tcp({ seconds, control: 'cubic' }),
+        cubic: (hosts) => {
+          const load = tcp({ seconds, control: 'cubic' })(hosts);
+          // A failure is thrown where the load is awaited.
+          load.catch(() => undefined);
+          return besideEchoes(hosts, 1, 2, seconds, load);
+        },
         bbr: tcp({ seconds, control: 'bbr' }),
       });
       const figures = figuresOf(results);
@@ -140,8 +146,10 @@ function oneFlow(
         0,
         verbena.retransmittedPercent - verbena.lostPercent,
       );
-      figures['probe_p99_above_queue_rtts'] =
-        (verbena.probeP99! - queueMillis(link) - link.rtt) / link.rtt;
+      const aboveQueue = ({ probeP99 }: OnLink): number =>
+        (probeP99! - queueMillis(link) - link.rtt) / link.rtt;
+      figures['probe_p99_above_queue_rtts'] = aboveQueue(verbena);
+      figures['udp_p99_above_queue_rtts'] = aboveQueue(cubic);
       const others = await runYardsticks(network, link, YARDSTICK_SECONDS);
       return { figures: { ...figures, ...others.figures }, series, errors, notes: others.notes };
     },
