@@ -282,6 +282,28 @@ function checkTarget(arena: Arena, pd: u32): void {
   same(steered(arena, pd, 500, 100_000), 12, 'far above it');
   same(steered(arena, pd, 300, 560), steered(arena, pd, 0, 560), 'a path that is no shorter');
   end();
+
+  begin('a target ends for some seconds where the smallest window still has longer round trips');
+  const context = freshContext(arena);
+  context.congestionControl = 500;
+  const qp = join(context, pd);
+  const state = stateOf(qp);
+  noteRoundTrip(context, qp, 300);
+  state.growth = CUBIC;
+  let rounds = 0;
+  for (; rounds < 1000 && state.roundTripLeast == 300; rounds++) {
+    context.now += 40_000;
+    noteRoundTrip(context, qp, 40_000);
+  }
+  same(u64(rounds > 60 && rounds < 120), 1, 'rounds', rounds);
+  same(state.window / 256, 4, 'the smallest window');
+  same(u64(state.roundTripLeast > 30_000), 1, 'the least round trip');
+  fly(context, qp, 4);
+  state.windowMax = 4;
+  context.now += 400_000;
+  growPath(context, qp, 4);
+  same(u64(state.window > 4 * 256), 1, 'it grows');
+  end();
 }
 
 function checkPlateau(arena: Arena, pd: u32): void {

@@ -12,7 +12,7 @@ import { askForNonce } from './auth-messages.js';
 import type { AuthRule } from './auth-option.js';
 import { Connection, HALF_OPEN, checkState, idsOf, type CmState } from './connection.js';
 import type { ConnectionEvent, ConnectionOwner, Listener, ListenerOwner } from './connection.js';
-import { PathMtus } from './path-mtus.js';
+import type { PathMtus } from './path-mtus.js';
 import type { CmProtocol, CookieSecrets } from './protocol.js';
 import { Deadlines, timeoutMicros } from './deadlines.js';
 import { AboutMessage, RejectReason } from './enums.js';
@@ -45,6 +45,8 @@ export interface CoreOptions {
   readonly gid: Gid;
   /** An Mtu: the largest that the link carries. Default MTU_4096. */
   readonly pathMtuMax?: number;
+  /** Of the device's address. */
+  readonly pathMtus: PathMtus;
   /** 32 unpredictable bits. */
   readonly random: () => number;
   /** The bytes are read before it returns. */
@@ -75,7 +77,7 @@ export class CmCore implements CmProtocol {
   /** Of cookies; undefined until one is computed. */
   cookieSecrets: CookieSecrets | undefined;
   pathMtuMax: number;
-  readonly pathMtus = new PathMtus();
+  readonly pathMtus: PathMtus;
   readonly counters = noCounts();
   /** By our communication id. */
   readonly connections = new Map<number, Connection>();
@@ -100,6 +102,7 @@ export class CmCore implements CmProtocol {
     this.#options = options;
     this.caGuid = options.caGuid;
     this.gid = options.gid;
+    this.pathMtus = options.pathMtus;
     this.pathMtuMax = options.pathMtuMax ?? Mtu.MTU_4096;
     this.limits = { ...CM_LIMITS, ...options.limits };
   }

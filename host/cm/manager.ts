@@ -18,6 +18,7 @@ import { CmCore } from './core.js';
 import { disconnectAll, peerGone } from './endings.js';
 import { GeneralServices } from './general-services.js';
 import type { CmCounters } from './limits.js';
+import { pathMtusOf } from './path-mtus.js';
 
 /** An id as the manager sees it: receives the events of a device. */
 export interface ManagedId {
@@ -72,6 +73,7 @@ export class Manager {
         table: shared.members.connections,
       }),
       limits: { queuePairsMax: context.device.limits.queuePairsMax },
+      pathMtus: pathMtusOf(context),
       random: () => this.random(),
       send: (mad, to) => this.#services.send(mad, to),
     });

@@ -11,4 +11,6 @@ export class PathMtus {
   }
 }
 
+export const pathMtusOf = (): PathMtus => new PathMtus();
+
 export function asksForLess(): void {}

@@ -4,7 +4,9 @@
  * fragmented, and ICMP messages about a smaller MTU are not believed (link/udp/udp-socket.ts).
  */
 import { Mtu, QpType } from '#build/abi.js';
+import { RealClock } from '../device/clock.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
+import { mustBe } from '../errors/check-whole.js';
 import type { Connection } from './connection.js';
 import { RejectReason } from './enums.js';
 import type { FieldsOf } from './mad.js';
@@ -82,12 +84,30 @@ export class PathMtus {
     { context, qp }: Side,
     { payloadBytes = 0 }: Wanted,
   ): number {
-    if (qp?.qpType !== QpType.RC || payloadBytes % 8 !== 0) return 0;
+    if (payloadBytes % 8 !== 0) throw mustBe('payloadBytes', 'a multiple of 8', payloadBytes);
+    if (qp?.qpType !== QpType.RC) return 0;
     const limit = this.#limits.get(gid.toString());
     const isFree = limit === undefined || limit.isOfLink || now >= limit.untilMicros;
     const fits = context.device.info.packetSizeMax >= payloadBytes + PACKET_OVERHEAD;
     return isFree && fits ? payloadBytes : 0;
   }
+}
+
+/** By local address: a process may open a device for each connection. */
+const ofProcess = new Map<string, PathMtus>();
+const ADDRESSES_MAX = 64;
+
+/** Those of the device's address; new ones where no network of this time is behind its link. */
+export function pathMtusOf({ device, local }: Context): PathMtus {
+  if (!(device.clock instanceof RealClock) || !/udp/.test(device.info.name)) return new PathMtus();
+  const key = local.gid.toString();
+  const known = ofProcess.get(key);
+  if (known) return known;
+  const made = new PathMtus();
+  ofProcess.set(key, made);
+  const [oldest] = ofProcess.keys();
+  if (ofProcess.size > ADDRESSES_MAX) ofProcess.delete(oldest!);
+  return made;
 }
 
 interface Refusal {

@@ -16,7 +16,7 @@ export const QUEUE_PAIR: Partial<QpInitAttributes> = {
     maxSendSge: 1,
     maxRecvSge: 1,
     maxInlineData: INLINE_BYTES,
-    reorderPackets: 64,
+    reorderPackets: 8192,
   },
 };
 /** RNR NAKs before a connection ends. Receives are always posted: the peer breaks the protocol. */

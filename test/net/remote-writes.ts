@@ -3,9 +3,11 @@
  *
  *     node build/test/net/remote-writes.js serve ADDRESS
  *     node build/test/net/remote-writes.js write ADDRESS [reconnect]
+ *     node build/test/net/remote-writes.js read ADDRESS
  *
  * The second one writes 64 KiB again and again until a write fails; it prints a WritesResult as its
- * last line. With `reconnect` it writes once more, by the same object.
+ * last line. With `reconnect` it writes once more, by the same object. The third one reads 64 KiB
+ * eight times at once, again and again, and prints how many packets were in flight at most.
  */
 import { RemoteError, connect, share } from '../../host/index.js';
 import { pathToFileURL } from 'node:url';
@@ -13,6 +15,8 @@ import { pathToFileURL } from 'node:url';
 const PORT = 7000;
 const BYTES = 65536;
 const TIMEOUT = 10_000;
+const READS = 8;
+const READ_MILLIS = 1500;
 
 export interface WritesResult {
   readonly code: string;
@@ -52,7 +56,25 @@ async function write(address: string, reconnect: boolean): Promise<void> {
   await remote.destroy();
 }
 
+async function read(address: string): Promise<void> {
+  const remote = await connect(`rdma://${address}:${PORT}`, { timeout: TIMEOUT });
+  const { memory, connection } = remote;
+  const end = performance.now() + READ_MILLIS;
+  let most = 0;
+  const reading = Array.from({ length: READS }, async () => {
+    const bytes = new Uint8Array(BYTES);
+    while (performance.now() < end) {
+      await memory['table']!.readInto(0, bytes);
+      most = Math.max(most, connection!.qp.pathState()?.inFlightPackets ?? 0);
+    }
+  });
+  await Promise.all(reading);
+  console.log(most);
+  await remote.destroy();
+}
+
 if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
   const [what, address = '', how] = process.argv.slice(2);
-  await (what === 'serve' ? serve(address) : write(address, how === 'reconnect'));
+  if (what === 'serve') await serve(address);
+  else await (what === 'read' ? read(address) : write(address, how === 'reconnect'));
 }

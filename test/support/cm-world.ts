@@ -12,6 +12,7 @@ import type {
   Request,
 } from '../../host/cm/connection.js';
 import { CmCore } from '../../host/cm/core.js';
+import { PathMtus } from '../../host/cm/path-mtus.js';
 import { PortSpace } from '../../host/cm/enums.js';
 import type { CmLimits } from '../../host/cm/limits.js';
 import { MAD_BYTES, parseMad, type FieldsOf, type MessageName } from '../../host/cm/mad.js';
@@ -106,6 +107,7 @@ export class Node {
       slot: 0,
       caGuid: isOwnKind ? OWN_KIND : 0x0200_0000_0000_0000n + BigInt(index),
       gid: this.endpoint.gid,
+      pathMtus: new PathMtus(),
       random: () => this.#random.u32(),
       send: (mad, to) => world.carry(mad, this.endpoint, to),
       limits,

@@ -470,6 +470,13 @@ function targetOf(context: Context, state: PathState): u32 {
 
 /** Round trips are longer than the target: the window loses a part of the excess. */
 function drain(context: Context, state: PathState, target: u32): void {
+  // The queue is not ours, or the path became longer: for some seconds it has no target.
+  if (state.window <= WINDOW_LEAST && state.queuedRounds >= UNUSED_ROUNDS) {
+    state.roundTripLeast = state.roundTripMicros;
+    state.leastMicros = <u32>context.now;
+    state.leastNext = 0;
+    return;
+  }
   const excess = <f64>(state.roundTripMicros - target) / <f64>state.roundTripMicros;
   reduce(context, state, max<f64>(1 - DRAINED * excess, DRAINED_LEAST), 0);
 }

@@ -171,8 +171,10 @@ export class Path implements ConnectionPath, Timed {
 
   /** The cause of an 'EFAULT' of `judge`. */
   faultCause(port: Port): string {
-    if (this.#outage.isFailed) return 'the node does not answer; retry later';
-    if (!this.#unaware.has(port)) return NO_SUCH_PORT;
+    const wereLost = this.#unaware.has(port);
+    const loss = wereLost ? ', and earlier messages of this socket were lost' : '';
+    if (this.#outage.isFailed) return `the node does not answer${loss}; retry later`;
+    if (!wereLost) return NO_SUCH_PORT;
     return 'earlier messages of this socket were lost, and this one was not sent; send it again';
   }
 

@@ -553,8 +553,8 @@ export class QueuePair {
     const { arena } = this.pd.context.device;
     const missing = arena.exports.qpAttributesMissing(this.handle, to, mask) >>> 0;
     if (missing === 0xffffffff) return `a queue pair of this type does not go from ${change}`;
-    if (missing !== 0) return `${change} needs ${attributeNames(missing)} as well`;
-    return `${change}: ${attributeNames(mask)} has an attribute too many, or a value out of range`;
+    if (missing !== 0) return `${change} needs ${attributeNames(missing)}`;
+    return `${change}: one of ${attributeNames(mask)} is superfluous or out of range`;
   }
 }
 

@@ -4,6 +4,7 @@ import * as assert from 'uvu/assert';
 import type { ConnectionRecord } from '../../../host/device/sharing/connection-table.js';
 import { adopt } from '../../../host/cm/adoption.js';
 import { CmCore } from '../../../host/cm/core.js';
+import { PathMtus } from '../../../host/cm/path-mtus.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
 
@@ -28,6 +29,7 @@ function coreAt(world: CmWorld, table: Table, slot: number): CmCore {
     slot,
     caGuid: 0x0200_0000_0000_0000n,
     gid: world.a.endpoint.gid,
+    pathMtus: new PathMtus(),
     random: () => 0x1000 + ++draws,
     send: (mad, to) => world.carry(mad, world.a.endpoint, to),
     table,

@@ -48,18 +48,22 @@ interface Way {
   readonly prepare?: (active: Context, passive: Context) => void;
 }
 
+/** Path MTUs of an address are kept in the process: each pair has its own two. */
+let hosts = 10;
+
 /** Connects two devices, lets `work` use the connection, and closes everything. */
 async function between(
   { sizes = [ETHERNET, ETHERNET], options = {}, accepting = {}, prepare }: Way,
   work: (active: RdmaConnection, passive: RdmaConnection) => Promise<void>,
 ): Promise<void> {
-  await using a = await open(1, sizes[0]);
-  await using b = await open(2, sizes[1]);
+  await using a = await open(++hosts, sizes[0]);
+  await using b = await open(++hosts, sizes[1]);
   prepare?.(a, b);
-  const listener = await listen({ address: '127.0.231.2', port: 0 }, { context: b });
+  const address = `${b.local.gid}`;
+  const listener = await listen({ address, port: 0 }, { context: b });
   const { port } = listener;
   const { port: udpPort } = b.local;
-  const target = { address: '127.0.231.2', port };
+  const target = { address, port };
   const going = connect(target, { context: a, udpPort, payloadBytes: LONG, ...options });
   const accepted = (await listener.getRequest())!.accept({ payloadBytes: LONG, ...accepting });
   const [active, passive] = await Promise.all([going, accepted]);
@@ -99,7 +103,7 @@ test('the path MTU counts where a link is smaller or larger, or the sides ask fo
   assert.equal(await payloads({ accepting: { payloadBytes: 0 } }), [1024, 1024]);
   assert.equal(await payloads({ accepting: { payloadBytes: LONG + 8 } }), [1024, 1024]);
   assert.equal(await payloads({ options: { pathMtu: Mtu.MTU_512 } }), [512, 512]);
-  for (const payloadBytes of [1, 1016, 1028, 1343, 2048, 4096]) {
+  for (const payloadBytes of [8, 1016, 2048, 4096]) {
     const both = { options: { payloadBytes }, accepting: { payloadBytes } };
     assert.equal(await payloads({ ...both, sizes: [1600, 1600] }), [1024, 1024], `${payloadBytes}`);
   }
@@ -108,8 +112,8 @@ test('the path MTU counts where a link is smaller or larger, or the sides ask fo
 });
 
 /** As of a queue pair that ended because its packets do not arrive. */
-const tooLarge = (context: Context, host: number, pathMtu: Mtu, payloadBytes: number): void => {
-  const peerGid = Gid.parse(`127.0.231.${host}`);
+const tooLarge = (context: Context, peer: Context, pathMtu: Mtu, payloadBytes: number): void => {
+  const peerGid = peer.local.gid;
   const qp = { peerGid, payloadBytes, query: () => ({ pathMtu }) } as unknown as QueuePair;
   const manager = Manager.of(context);
   manager.core.pathMtus.tooLarge(manager.now, qp);
@@ -117,7 +121,7 @@ const tooLarge = (context: Context, host: number, pathMtu: Mtu, payloadBytes: nu
 
 test('a peer to which such packets did not arrive gets path MTU 1024 for ten minutes', async () => {
   const of = (side: 0 | 1, bytes: number): Way => ({
-    prepare: (...both) => tooLarge(both[side]!, 2 - side, Mtu.MTU_1024, bytes),
+    prepare: (...both) => tooLarge(both[side]!, both[1 - side]!, Mtu.MTU_1024, bytes),
   });
   for (const side of [0, 1] as const) {
     assert.equal(await payloads(of(side, LONG)), [1024, 1024], `side ${side}`);
@@ -146,6 +150,33 @@ test('a peer to which such packets did not arrive gets path MTU 1024 for ten min
   // The peer named it: its link is smaller, and may take more than that path MTU.
   mtus.limit(700e6, peer, Mtu.MTU_1024);
   assert.is(long(700e6), LONG);
+});
+
+test('a path MTU that turned out too large is known to the next device at that address', async () => {
+  const way: Way = { prepare: (a, b) => tooLarge(a, b, Mtu.MTU_1024, LONG) };
+  assert.equal(await payloads(way), [1024, 1024]);
+  hosts -= 2;
+  assert.equal(await payloads({}), [1024, 1024], 'the same addresses');
+  assert.equal(await payloads({}), [LONG, LONG], 'others');
+});
+
+test('a payload that is no multiple of 8 is refused by name', async () => {
+  for (const payloadBytes of [1, 1028, 1343]) {
+    const target = { address: '127.0.231.9', port: 9 };
+    const error = await open(8, ETHERNET).then(async (context) => {
+      try {
+        return await connect(target, { context, payloadBytes }).then(
+          () => undefined,
+          (reason: unknown) => reason,
+        );
+      } finally {
+        await context.close();
+      }
+    });
+    expectMisuse(() => {
+      throw error;
+    }, 'payloadBytes');
+  }
 });
 
 test('a queue pair that is not the id’s own keeps the path MTU: its attributes say no more', async () => {
