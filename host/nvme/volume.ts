@@ -147,7 +147,10 @@ export class NvmeVolume {
       throw error;
     }
     try {
-      await volume.#establish(signal);
+      await volume.#establish(signal).catch((error: unknown) => {
+        if (!wasCutOff(error)) throw error;
+        return volume.#establish(signal);
+      });
     } catch (error) {
       await volume.close();
       throw error;
@@ -520,4 +523,12 @@ export class NvmeVolume {
       // Exceptions of onEvent are ignored.
     }
   }
+}
+
+/**
+ * The target has ended a connection that it had accepted. Its packets may not arrive here: then it
+ * names a smaller path MTU when it is asked again (cm/path-mtus.ts).
+ */
+function wasCutOff(error: unknown): boolean {
+  return error instanceof RefusalError && error.code === 'ECONNRESET';
 }

@@ -6,7 +6,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { printed } from '../support/hook.js';
 import { root } from '../support/paths.js';
-import { cliPath } from '../support/processes.js';
+import { cliPath, type Ended } from '../support/processes.js';
 import { moduleOf, runStream, startReceiver } from './loads.js';
 import { Network, addressOf, missingForNetwork, type Link } from './network.js';
 import type { WritesResult } from './remote-writes.js';
@@ -17,10 +17,15 @@ const longTest = longOnly(test);
 const LINK: Link = { rate: 100, queue: 1000, rtt: 1 };
 const JUMBO = 9000;
 const BYTES = 300_000;
+const HOST = new URL('build/host/index.js', root).href;
 
 if (missingForNetwork() === undefined) {
   let network: Network;
   const folder = mkdtempSync(join(tmpdir(), 'verbena-mtu-'));
+
+  /** A program of host 1 has run. */
+  const evaluated = (program: string): Promise<Ended> =>
+    network.start(1, process.execPath, ['--input-type=module', '--eval', program]).ended;
 
   test.before(
     printed(async () => {
@@ -94,17 +99,37 @@ if (missingForNetwork() === undefined) {
     });
   }
 
+  test('an NVMe volume connects again, with a path MTU that the target has named', async () => {
+    network.setHostMtu(JUMBO);
+    network.set({ ...LINK, mtu: [1500, false] });
+    const nqn = 'nqn.2026-01.dev.verbena:path-mtu';
+    const words = [cliPath, 'nvme-target', '--bind', addressOf(2), '--ram', '1M', '--nqn', nqn];
+    const target = network.start(2, process.execPath, words);
+    await target.printed('stdout', /serving/);
+    const { code, stdout, stderr } = await evaluated(
+      `const { connectNvme } = await import(${JSON.stringify(HOST)});` +
+        `const volume = await connectNvme('${addressOf(2)}', { nqn: '${nqn}' });` +
+        `const bytes = volume.context.alloc(65536);` +
+        `await volume.write(0, bytes.fill(7));` +
+        `await volume.read(0, bytes.fill(0));` +
+        `console.log(bytes.every((byte) => byte === 7));` +
+        `await volume.close();`,
+    );
+    target.kill();
+    assert.is(code, 0, stderr);
+    assert.is(stdout.trim(), 'true');
+  });
+
   test('the MTU of lo limits packets as that of any other interface does', async () => {
     const set = (mtu: number) =>
       network.start(1, 'ip', ['link', 'set', 'lo', 'up', 'mtu', `${mtu}`]);
     assert.is((await set(1500).ended).code, 0);
-    const program =
-      `const { openDevice } = await import(${JSON.stringify(new URL('build/host/index.js', root).href)});` +
-      `const context = await openDevice({ address: '127.0.0.1' });` +
-      `console.log(context.device.info.packetSizeMax);` +
-      `await context.close();`;
-    const words = ['--input-type=module', '--eval', program];
-    const { stdout, stderr } = await network.start(1, process.execPath, words).ended;
+    const { stdout, stderr } = await evaluated(
+      `const { openDevice } = await import(${JSON.stringify(HOST)});` +
+        `const context = await openDevice({ address: '127.0.0.1' });` +
+        `console.log(context.device.info.packetSizeMax);` +
+        `await context.close();`,
+    );
     await set(65536).ended;
     assert.is(stdout.trim(), '1472', stderr);
   });
