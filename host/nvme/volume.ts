@@ -526,8 +526,8 @@ export class NvmeVolume {
 }
 
 /**
- * The target has ended a connection that it had accepted. Its packets may not arrive here: then it
- * names a smaller path MTU when it is asked again (cm/path-mtus.ts).
+ * The target has ended a connection that it had accepted. Its packets may not arrive here: then its
+ * answer to another request names a smaller path MTU (cm/path-mtus.ts).
  */
 function wasCutOff(error: unknown): boolean {
   return error instanceof RefusalError && error.code === 'ECONNRESET';
