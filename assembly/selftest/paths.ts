@@ -283,7 +283,7 @@ function checkTarget(arena: Arena, pd: u32): void {
   same(steered(arena, pd, 300, 560), steered(arena, pd, 0, 560), 'a path that is no shorter');
   end();
 
-  begin('a target ends for some seconds where the smallest window still has longer round trips');
+  begin('a target ends for some seconds where the smallest window has round trips twice as long');
   const context = freshContext(arena);
   context.congestionControl = 500;
   const qp = join(context, pd);

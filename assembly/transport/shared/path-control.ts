@@ -470,8 +470,9 @@ function targetOf(context: Context, state: PathState): u32 {
 
 /** Round trips are longer than the target: the window loses a part of the excess. */
 function drain(context: Context, state: PathState, target: u32): void {
-  // The queue is not ours, or the path became longer: for some seconds it has no target.
-  if (state.window <= WINDOW_LEAST && state.queuedRounds >= UNUSED_ROUNDS) {
+  // A full queue does not double the target: the path became longer. Others have no target.
+  const isLonger = state.roundTripMicros >= 2 * context.congestionControl;
+  if (isLonger && state.window <= WINDOW_LEAST && state.queuedRounds >= UNUSED_ROUNDS) {
     state.roundTripLeast = state.roundTripMicros;
     state.leastMicros = <u32>context.now;
     state.leastNext = 0;
