@@ -67,6 +67,10 @@ async function lostPercent(network: Network, host: number): Promise<number> {
   return (100 * (lost + dropped)) / Math.max(packets, 1);
 }
 
+/** Sent again beyond what the link lost. */
+const needlessPercent = ({ retransmittedPercent, lostPercent }: OnLink): number =>
+  Math.max(0, retransmittedPercent - lostPercent);
+
 /** One load after the other over the same link, by name. */
 async function inTurn(
   network: Network,
@@ -142,10 +146,7 @@ function oneFlow(
       const { verbena, cubic, bbr } = results as Record<'verbena' | 'cubic' | 'bbr', OnLink>;
       figures['of_cubic'] = verbena.mbps / cubic.mbps;
       figures['of_bbr'] = verbena.mbps / bbr.mbps;
-      figures['verbena_needless_percent'] = Math.max(
-        0,
-        verbena.retransmittedPercent - verbena.lostPercent,
-      );
+      figures['verbena_needless_percent'] = needlessPercent(verbena);
       const aboveQueue = ({ probeP99 }: OnLink): number =>
         (probeP99! - queueMillis(link) - link.rtt) / link.rtt;
       figures['probe_p99_above_queue_rtts'] = aboveQueue(verbena);
@@ -183,10 +184,7 @@ function steered(name: string, link: Link, delayMicros: number): Scenario {
       for (const load of Object.keys(results)) figures[`${load}_queue_packets`] = queueOf(load);
       figures['of_auto'] = verbena.mbps / auto.mbps;
       figures['queue_of_auto'] = queueOf('verbena') / queueOf('auto');
-      figures['verbena_needless_percent'] = Math.max(
-        0,
-        verbena.retransmittedPercent - verbena.lostPercent,
-      );
+      figures['verbena_needless_percent'] = needlessPercent(verbena);
       return { figures, series, errors };
     },
   };
@@ -569,7 +567,7 @@ export const SCENARIOS: readonly Scenario[] = [
   besideCubic('beside-wan', WAN),
   sixteenBeside('sixteen', SLOW),
   incast('incast', RACK, 8),
-  // The same at a rate for which two processors are enough for ten programs.
+  // The same with half of the packets for the processors of ten programs.
   incast('incast-500', { ...RACK, rate: 500 }, 8),
   overload('overload', SLOW, 10, 4),
   marked('marks', { ...METRO, rate: 400, ecn: 65 }),
