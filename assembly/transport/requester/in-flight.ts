@@ -235,9 +235,11 @@ export function takeMap(context: Context, qp: QueuePair, psn: u32, map: usize, w
     for (; fresh != 0; fresh &= fresh - 1) {
       const bit = <u32>ctz<u64>(fresh);
       if ((word << 6) + bit + 1 >= span) break;
-      last = psnAdd(first, bit);
-      markArrived(context, qp, last);
-      markKept(qp, last);
+      const next = psnAdd(first, bit);
+      // A kept request stands for its responses: the map may name them as well.
+      if (noteAhead(context, qp, next) == 0) continue;
+      markKept(qp, next);
+      last = next;
       arrived++;
     }
   }
