@@ -1,7 +1,7 @@
 /**
  * A campaign: scenarios, one after another, first those of the corpus, then new ones and neighbours
- * of those that reached something. A pure function of its seed, but for the keys and queue pair
- * numbers that the device draws.
+ * of those that reached something. A pure function of its seed, if the keys and queue pair
+ * numbers that the device draws are (`withRandomKeys`).
  */
 import { splitmix32 } from '../../host/link/faults/fault.js';
 import { KINDS, Kind, generate, mutate, postedStep, receiveStep } from './action.js';

@@ -3,6 +3,7 @@
  * with posted work, time, keys that die and changes of state in between. `posted.ts` is the same
  * with hostile rings; `main.ts` runs both at length.
  */
+import { Random, withRandomKeys } from '../simulation/random.js';
 import { Campaign, type Profile } from './campaign.js';
 import { readCorpus } from './corpus.js';
 import {
@@ -27,7 +28,11 @@ export interface FuzzReport {
 }
 
 /** Replays the corpus, then goes on for `packets` packets. Throws a Finding. */
-export async function fuzz(profile: Profile, packets: number, seed: number): Promise<FuzzReport> {
+export function fuzz(profile: Profile, packets: number, seed: number): Promise<FuzzReport> {
+  return withRandomKeys(new Random(seed).split('keys'), () => search(profile, packets, seed));
+}
+
+async function search(profile: Profile, packets: number, seed: number): Promise<FuzzReport> {
   const engine = buildCoverage();
   const campaign = await Campaign.open(engine, profile, seed);
   for (const { family, scenario } of readCorpus(profile)) campaign.execute(scenario, family);

@@ -1,5 +1,6 @@
 /** One thread of `npm run fuzz`: a campaign of its own. */
 import { parentPort, workerData } from 'node:worker_threads';
+import { Random, withRandomKeys } from '../simulation/random.js';
 import { Campaign, Finding, type Profile } from './campaign.js';
 import { readCorpus, type Entry } from './corpus.js';
 import { buildCoverage } from './coverage.js';
@@ -53,4 +54,6 @@ async function run(task: Task): Promise<Outcome> {
   return { taken, opcodes, executions, packets, corpus, finding };
 }
 
-parentPort?.postMessage(await run(workerData as Task));
+const task = workerData as Task;
+const keys = new Random(task.seed).split('keys');
+parentPort?.postMessage(await withRandomKeys(keys, () => run(task)));
