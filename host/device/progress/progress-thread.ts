@@ -5,8 +5,6 @@
  * application polls without a pause, and so does the work itself, it sleeps as well.
  */
 import { availableParallelism } from 'node:os';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { parentPort } from 'node:worker_threads';
 import { ControlBlock } from '../../engine/control-block.js';
 import { earlier } from '../../engine/engine.js';
@@ -23,6 +21,7 @@ import type { UdpOptions } from '../../link/udp/udp-options.js';
 import { RealClock } from '../clock.js';
 import type { WakeCalls } from '../sharing/context-wakes.js';
 import { openPacketInbox, type PacketInbox } from '../sharing/packet-inbox.js';
+import { collectGarbage } from './closed-memory.js';
 import { FloodFilter } from './flood-filter.js';
 import { Runner } from './runner.js';
 import { Spin } from './spin.js';
@@ -262,21 +261,6 @@ class EngineThread {
   }
 }
 
-let collect: (() => void) | undefined;
-
-/**
- * Frees the memory of the device that has ended: this thread allocates little, so V8 would not
- * collect for a long time. Flags are of the process: another thread may reset this one meanwhile.
- */
-function collectGarbage(): void {
-  if (!collect) {
-    setFlagsFromString('--expose-gc');
-    collect = (runInNewContext('globalThis') as typeof globalThis).gc;
-    setFlagsFromString('--no-expose-gc');
-  }
-  collect?.();
-}
-
 redirectWarnings((message) => tell({ kind: 'warning', message }));
 // Other processes of a device wait while it opens a link.
 await loadPosix();
@@ -291,6 +275,7 @@ for (;;) {
   } catch (error) {
     tellFailure(error);
   }
+  // This thread allocates little, so V8 would not free the memory of the device for a long time.
   setImmediate(collectGarbage);
   tell({ kind: 'started' });
 }

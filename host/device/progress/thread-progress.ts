@@ -29,6 +29,7 @@ import { DurableRing } from '../durable/durable-ring.js';
 import type { DurableThreadTask } from '../durable/durable-thread.js';
 import type { WakeCalls } from '../sharing/context-wakes.js';
 import { openPacketInbox, type PacketInbox } from '../sharing/packet-inbox.js';
+import { noteClosedMemory } from './closed-memory.js';
 import { endOfTask, hear, waitingThread, type WaitingThread } from './idle-threads.js';
 import type {
   DeviceEvents,
@@ -48,9 +49,6 @@ const RAPID_MICROS = 100;
 const LOOK_MICROS = 500;
 /** So long, at most, it waits for the other thread's turn to end. */
 const TURN_MICROS = 50;
-/** Memory of an ended device, as V8 is to count it. */
-const GARBAGE_BYTES_LEAST = 4 * 2 ** 20;
-const GARBAGE_BYTES_MAX = 2 ** 28;
 /** Attempts to take the turn before a waiting answer is left to the next turn. */
 const TAKE_ATTEMPTS = 1000;
 
@@ -84,14 +82,6 @@ export async function startThread(): Promise<StartedThread> {
   engineModule(true);
   const [thread] = await both;
   return thread;
-}
-
-/**
- * V8 does not count memory that threads share: an empty buffer counts in its place, so that the
- * memory of ended devices is collected in time.
- */
-function countAsGarbage(bytes: number): void {
-  new ArrayBuffer(Math.min(Math.max(bytes, GARBAGE_BYTES_LEAST), GARBAGE_BYTES_MAX));
 }
 
 /** How threads of one process wake each other (context-wakes.ts). */
@@ -453,7 +443,8 @@ export class ThreadProgress implements Progress {
     this.#worker.postMessage(0);
     this.#stop();
     await this.#ended;
-    countAsGarbage(this.#arena.memory.bytes.length - this.#arena.userHeap.bytesFree);
+    const { memory, userHeap } = this.#arena;
+    noteClosedMemory(memory.buffer, memory.bytes.length - userHeap.bytesFree);
   }
 
   #stop(): void {

@@ -65,6 +65,24 @@ test('memory of closed devices does not add up', async () => {
   assert.ok(residentMiB() - before < 450, `${before} MiB, then ${residentMiB()}`);
 });
 
+test('memory of closed devices stays as it was while the program holds it', async () => {
+  const held: Uint8Array[] = [];
+  for (let count = 1; count <= 4; count++) {
+    const context = await openDevice({ address: ADDRESS, port: 0, progress: PROGRESS });
+    held.push(context.alloc(64).fill(count));
+    await context.close();
+    await openAndClose(2 ** 28, 150 * 2 ** 20);
+  }
+  assert.equal(
+    held.map((bytes) => bytes.every((byte) => byte === bytes[0])),
+    [true, true, true, true],
+  );
+  assert.equal(
+    held.map(([first]) => first),
+    [1, 2, 3, 4],
+  );
+});
+
 test('of devices at the same time one thread is kept, and serves the next device', async () => {
   const options = { address: ADDRESS, port: 0, progress: PROGRESS } as const;
   await openAndClose(2 ** 23, 64);
