@@ -23,7 +23,7 @@ const ROUND_SECONDS_MAX = 400;
 const { options, names } = read<NetOptions>(words);
 
 /** One round in a network of its own. Rejects also when it does not end. */
-async function runRound(scenario: Scenario): Promise<Round> {
+async function runRound(scenario: Scenario, isFirst: boolean): Promise<Round> {
   const network = await Network.open(scenario.hosts);
   let timer: NodeJS.Timeout | undefined;
   try {
@@ -31,7 +31,7 @@ async function runRound(scenario: Scenario): Promise<Round> {
       const rule = `the round did not end within ${ROUND_SECONDS_MAX} s`;
       timer = setTimeout(() => reject(new Error(rule)), timerMillis(ROUND_SECONDS_MAX * 1000));
     });
-    return await Promise.race([scenario.run(network), late]);
+    return await Promise.race([scenario.run(network, isFirst), late]);
   } finally {
     clearTimeout(timer);
     await network.close();
@@ -47,7 +47,7 @@ async function measure(scenario: Scenario): Promise<Outcome> {
   for (let round = 1; round <= options.rounds; round++) {
     process.stderr.write(`${scenario.name}: round ${round} of ${options.rounds}\n`);
     try {
-      const result = await runRound(scenario);
+      const result = await runRound(scenario, round === 1);
       rounds.push(result);
       errors.push(...result.errors);
     } catch (error) {
@@ -58,7 +58,7 @@ async function measure(scenario: Scenario): Promise<Outcome> {
   const isWhole = rounds.length === options.rounds && !errors.some((text) => /^stray/.test(text));
   const figures: Figures = {};
   for (const figure of new Set(rounds.flatMap((each) => Object.keys(each.figures)))) {
-    // Another program may have been measured in some rounds only.
+    // Yardsticks are measured in the first round.
     figures[figure] = median(rounds.flatMap((each) => each.figures[figure] ?? []));
   }
   const notes = [...new Set(rounds.flatMap((each) => each.notes ?? []))];

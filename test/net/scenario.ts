@@ -24,5 +24,6 @@ export interface Scenario {
   readonly link: Link;
   readonly hosts: number;
   readonly demands: readonly Demand[];
-  run(network: Network): Promise<Round>;
+  /** `isFirst`: with the programs that have figures and no bars. */
+  run(network: Network, isFirst: boolean): Promise<Round>;
 }

@@ -46,6 +46,8 @@ export interface StreamOptions {
   readonly gate?: string;
   /** Of the sender's device. */
   readonly congestionControl?: Control;
+  /** Of both sides; see `CmOptions`. */
+  readonly payloadBytes?: number;
 }
 
 type Control = Exclude<DeviceOptions['congestionControl'], undefined>;
@@ -100,9 +102,11 @@ async function serve(address: string): Promise<void> {
     const privateData = Buffer.alloc(12);
     privateData.writeBigUInt64BE(mr.addr);
     privateData.writeUInt32BE(mr.rkey, 8);
-    const qp = { cap: capOf(16, Buffer.from(request.privateData).readUInt32BE()) };
+    const wanted = Buffer.from(request.privateData);
+    const qp = { cap: capOf(16, wanted.readUInt32BE()) };
+    const payloadBytes = wanted.readUInt32BE(4);
     request
-      .accept({ privateData, qp, responderResources: 16 })
+      .accept({ privateData, qp, payloadBytes, responderResources: 16 })
       .then((connection) => connection.disconnected)
       .catch((error: Error) => console.error(error.message));
   }
@@ -129,14 +133,16 @@ class Sender {
   }
 
   async run(remote: string): Promise<StreamResult> {
-    const { qps, depth, seconds, probes, gate } = this.#options;
+    const { qps, depth, seconds, probes, gate, payloadBytes } = this.#options;
     const target = { address: remote, port: PORT };
-    const privateData = Buffer.alloc(4);
+    const privateData = Buffer.alloc(8);
     privateData.writeUInt32BE(qps);
+    privateData.writeUInt32BE(payloadBytes, 4);
     const make = (requests: number): Promise<RdmaConnection> =>
       connect(target, {
         context: this.#context,
         privateData,
+        payloadBytes,
         qp: { cap: capOf(requests, qps) },
         initiatorDepth: 16,
         cqe: 2 * requests,
@@ -261,11 +267,19 @@ function targetOf({ param }: RdmaConnection): Target {
 }
 
 async function send(local: string, remote: string, given: StreamOptions): Promise<void> {
-  const defaults = { qps: 1, size: 65536, depth: 128, verb: 'write', probes: false } as const;
+  const defaults = {
+    qps: 1,
+    size: 65536,
+    depth: 128,
+    verb: 'write',
+    probes: false,
+    payloadBytes: 0,
+  } as const;
   const context = await open(local, given.congestionControl);
   const sender = new Sender({ congestionControl: 'auto', ...defaults, ...given }, context);
-  console.log(JSON.stringify(await sender.run(remote)));
-  process.exit(0);
+  const line = `${JSON.stringify(await sender.run(remote))}\n`;
+  // A reader that is slow has not taken all of a long line yet.
+  process.stdout.write(line, () => process.exit(0));
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1]!).href) {
