@@ -279,7 +279,7 @@ export function setMrKept(context: Context, key: u32): u32 {
 
 /** Kills a key at once. Its memory may be used again when `mrReleased` says so. An Errno. */
 export function killMr(context: Context, key: u32): u32 {
-  return killRegion(context.arena, key);
+  return killRegion(context.arena, key, context.slotIndex);
 }
 
 /** 1, once: no engine can still access the memory of the killed key. */
@@ -488,8 +488,8 @@ export function receiveRefusal(context: Context, qpn: u32): void {
 }
 
 /** A handshake with the peer of this queue pair took this number of microseconds. */
-export function setQpRoundTrip(qp: QueuePair, micros: u32): void {
-  seedRoundTrip(qp, micros);
+export function setQpRoundTrip(context: Context, qp: QueuePair, micros: u32): void {
+  seedRoundTrip(context, qp, micros);
 }
 
 /** Writes the next FLUSH for the host into a FlushRequest. 0: no FLUSH waits. */

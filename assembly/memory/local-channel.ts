@@ -123,12 +123,18 @@ export function changeState(message: usize, from: u32, to: u32): bool {
 
 /** Tells `target` of messages or answers of `source`. True: its thread sleeps: wake it. */
 export function announce(arena: Arena, target: u32, source: u32): bool {
+  const slot = noteAnnouncement(arena, target, source);
+  return atomic.xchg<u32>(slot + offsetof<ContextSlot>('sleeping'), 0) == 1;
+}
+
+/** The same, and a thread that sleeps goes on sleeping. Returns the address of its slot. */
+function noteAnnouncement(arena: Arena, target: u32, source: u32): usize {
   const one: u32 = 1;
   const word = inboxOf(arena, target) + <usize>((source >>> 5) << 2);
   atomic.or<u32>(word, one << (source & 31));
   const slot = changetype<usize>(contextSlot(arena, target));
   atomic.add<u32>(slot + offsetof<ContextSlot>('announced'), 1);
-  return atomic.xchg<u32>(slot + offsetof<ContextSlot>('sleeping'), 0) == 1;
+  return slot;
 }
 
 /** Sources that have announced something since the last call, 32 of them. */
@@ -154,7 +160,8 @@ export function closeChannels(arena: Arena, slot: u32): void {
   for (let source: u32 = 0; source < arena.contextsMax; source++) {
     const channel = channelOf(arena, slot, source);
     settleEntries(arena, channel, LocalMessageState.REFUSED, true);
-    if (channelHead(channel) != channelDone(channel)) announce(arena, source, slot);
+    // It still sleeps for those that wake it: this call wakes no thread.
+    if (channelHead(channel) != channelDone(channel)) noteAnnouncement(arena, source, slot);
   }
 }
 

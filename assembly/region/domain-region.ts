@@ -8,11 +8,8 @@ import { ATTACHMENT_SIZE, Arena, Attachment } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import { isHeldBesides } from '../memory/heap';
 import { KeyKind } from './access-flag';
-import { KeyState, entryAt, noteAt, slotIndex } from './key-table';
+import { DOMAIN_HOLDER, KeyState, entryAt, noteAt, slotIndex } from './key-table';
 import { releaseProtectionDomain } from './protection-domain';
-
-/** In the owner of a key: its domain. No slot has this number, nor has a pool. */
-export const DOMAIN_HOLDER: u32 = 0xfffe;
 
 /**
  * A region of this context belongs to its domain from now on. EINVAL: the context has no such

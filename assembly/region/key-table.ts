@@ -23,6 +23,9 @@ import { AccessFlag, INVALIDATABLE, KeyKind, LOCAL_USE } from './access-flag';
 import { CACHE_MODEL, countAccess } from './cache-model';
 import { domainQuiesced, releaseProtectionDomain, useProtectionDomain } from './protection-domain';
 
+/** In the owner of a key: its domain. No slot has this number, nor has a pool. */
+export const DOMAIN_HOLDER: u32 = 0xfffe;
+
 /** Part of a slot that lookups read: 32 bytes, half a cache line. */
 @unmanaged
 export class KeyEntry {
@@ -373,10 +376,11 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
 
 /**
  * Kills a key: from now on no lookup finds it. Its memory and its slot stay untouchable until
- * `regionReleased` says so. EINVAL: no such key; EBUSY: something is bound to it, nothing has
- * changed; EAGAIN: another engine is changing the entry and does not finish.
+ * `regionReleased` says so. `slot`: of the context that kills it. EINVAL: no such key; EBUSY:
+ * something is bound to it, nothing has changed; EAGAIN: another engine is changing the entry and
+ * does not finish.
  */
-export function killRegion(arena: Arena, key: u32): u32 {
+export function killRegion(arena: Arena, key: u32, slot: u32): u32 {
   const index = slotIndex(arena, key);
   const entry = entryAt(arena, index);
   const note = noteAt(arena, index);
@@ -392,6 +396,11 @@ export function killRegion(arena: Arena, key: u32): u32 {
   }
   unbind(arena, note);
   if (entry.access & KeyKind.MOBILE_REGION) note.pd = 0;
+  if (note.owner == DOMAIN_HOLDER) {
+    // Its domain may end first; and if the killer dies, its successor frees the key.
+    note.owner = slot;
+    note.pd = 0;
+  }
   entry.key = 0;
   note.state = KeyState.DYING;
   endChange(entry, sequence);

@@ -189,14 +189,17 @@ export function releaseProtectionDomain(arena: Arena, id: u32, slot: u32): void 
   unlockArena(arena, taken);
 }
 
-/** Has every context of the domain left the calls that it began before `epoch`? 0: every one. */
+/**
+ * Has every context of the domain left the calls that it began before `epoch`? 0: every one; and of
+ * a domain that has ended, since nothing says any more which were in it.
+ */
 export function domainQuiesced(arena: Arena, id: u32, epoch: u32): bool {
   if (id == 0) return allQuiesced(arena, epoch);
   const taken = lockArena(arena);
   const domain = findProtectionDomain(arena, id);
-  const passed = domain == null || quiesced(arena, domain.attached, epoch);
+  const passed = domain != null && quiesced(arena, domain.attached, epoch);
   unlockArena(arena, taken);
-  return passed;
+  return domain == null ? allQuiesced(arena, epoch) : passed;
 }
 
 /**

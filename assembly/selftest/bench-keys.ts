@@ -103,7 +103,7 @@ class Table {
     for (let index: u32 = 0; index < this.count; index++) {
       const key = load<u32>(this.keys + (index << 2));
       const next = index + 1 < this.count ? index + 1 : 0;
-      killRegion(this.arena, key);
+      killRegion(this.arena, key, 0);
       regionReleased(this.arena, key);
       wanted.iova = IOVA;
       wanted.address = load<u32>(this.keys + (next << 2));

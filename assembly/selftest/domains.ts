@@ -166,7 +166,7 @@ function checkBusy(): void {
   same(deallocProtectionDomain(arena, pd, 0), Errno.EBUSY, 'a region');
   same(deallocProtectionDomain(arena, pd, 1), Errno.OK, 'a context without objects may leave');
   same(attachProtectionDomain(arena, pd, 1), Errno.OK, 'and come back');
-  killRegion(arena, KEY);
+  killRegion(arena, KEY, 0);
   same(deallocProtectionDomain(arena, pd, 0), Errno.EBUSY, 'a dying region');
   same(u64(regionReleased(arena, KEY)), 1, 'released');
   same(deallocProtectionDomain(arena, pd, 0), Errno.OK, 'nothing');
@@ -184,7 +184,7 @@ function checkBusy(): void {
   same(arena.regionCount, 0, 'count');
   same(attachProtectionDomain(arena, other, 0), Errno.OK, 'attach');
   same(register(arena, KEY, other, 0, 0, ADDRESS, 64), Errno.OK, 'register, attached');
-  killRegion(arena, KEY);
+  killRegion(arena, KEY, 0);
   regionReleased(arena, KEY);
   end();
 }
@@ -208,7 +208,7 @@ function checkReclamation(): void {
     for (let slot: u32 = 0; slot < CONTEXTS; slot++) {
       if (inside & (1 << slot)) enter(arena, slotOf(arena, slot));
     }
-    same(killRegion(arena, KEY), Errno.OK, 'kill', inside);
+    same(killRegion(arena, KEY, 0), Errno.OK, 'kill', inside);
     for (let slot: u32 = 0; slot < CONTEXTS; slot++) {
       if (!(inside & (1 << slot))) continue;
       held(arena, pd, inside);
@@ -220,7 +220,7 @@ function checkReclamation(): void {
     for (let slot: u32 = 0; slot < CONTEXTS; slot++) leave(slotOf(arena, slot));
     same(register(arena, KEY, pd, 0, 0, ADDRESS + 1, 64), Errno.OK, 'again', inside);
     same(translate(arena, KEY, pd, 0, 1, 0), ADDRESS + 1, 'found', inside);
-    killRegion(arena, KEY);
+    killRegion(arena, KEY, 0);
     same(u64(regionReleased(arena, KEY)), 1, 'released', inside);
   }
   end();
@@ -237,11 +237,11 @@ function checkWhoCounts(): void {
   enter(arena, slotOf(arena, 2));
   enter(arena, slotOf(arena, 3));
   register(arena, KEY, pd, 0, 0, ADDRESS, 64);
-  killRegion(arena, KEY);
+  killRegion(arena, KEY, 0);
   same(u64(regionReleased(arena, KEY)), 1, 'strangers');
   enter(arena, slotOf(arena, 1));
   register(arena, KEY, pd, 0, 0, ADDRESS, 64);
-  killRegion(arena, KEY);
+  killRegion(arena, KEY, 0);
   held(arena, pd, 1);
   leave(slotOf(arena, 1));
   same(u64(regionReleased(arena, KEY)), 1, 'left');
@@ -258,11 +258,11 @@ function checkEpochs(): void {
     for (let round: u32 = 0; round < 5; round++) {
       register(arena, KEY, pd, 0, 0, ADDRESS, 64);
       enter(arena, slotOf(arena, 0));
-      killRegion(arena, KEY);
+      killRegion(arena, KEY, 0);
       // Others go on killing while this one waits.
       for (let more: u32 = 0; more < 3; more++) {
         register(arena, 0x11223344, pd, 0, 0, ADDRESS, 64);
-        killRegion(arena, 0x11223344);
+        killRegion(arena, 0x11223344, 0);
         same(u64(regionReleased(arena, 0x11223344)), 0, 'the others wait as well', arena.epoch);
         held(arena, pd, arena.epoch);
         leave(slotOf(arena, 0));
@@ -270,7 +270,7 @@ function checkEpochs(): void {
         same(u64(regionReleased(arena, 0x11223344)), 1, 'the others', arena.epoch);
         same(u64(regionReleased(arena, KEY)), 1, 'the first', arena.epoch);
         register(arena, KEY, pd, 0, 0, ADDRESS, 64);
-        killRegion(arena, KEY);
+        killRegion(arena, KEY, 0);
       }
       leave(slotOf(arena, 0));
       same(u64(regionReleased(arena, KEY)), 1, 'at last', arena.epoch);

@@ -58,9 +58,9 @@ function checkAreas(): void {
   same(take(arena, FAST_KEY, AREA_KEY, pd, ADDRESS + LENGTH - 63, 64), 0, 'beyond it');
   same(take(arena, FAST_KEY, MOBILE_KEY, pd, ADDRESS, 64), 0, 'another kind');
   same(take(arena, FAST_KEY, AREA_KEY, pd, ADDRESS + LENGTH - 64, 64), 1, 'its last bytes');
-  same(killRegion(arena, AREA_KEY), Errno.EBUSY, 'an area in use');
+  same(killRegion(arena, AREA_KEY, 0), Errno.EBUSY, 'an area in use');
   same(revokeFast(arena, 0, FAST_KEY), Errno.OK, 'revoked');
-  same(killRegion(arena, AREA_KEY), Errno.OK, 'an area that is not in use');
+  same(killRegion(arena, AREA_KEY, 0), Errno.OK, 'an area that is not in use');
   same(take(arena, FAST_KEY, AREA_KEY, pd, ADDRESS, 64), 0, 'a dead area');
   same(take(arena, FAST_KEY, 0, pd, ADDRESS, 64), 0, 'key 0, whose slot it had');
   end();

@@ -39,16 +39,16 @@ function checkStates(): void {
   for (let round: u32 = 0; round < 100; round++) {
     const key = KEY + round * 0x10101;
     same(translate(arena, key, pd, 0x5000, 1, 0), 0, 'before', round);
-    same(killRegion(arena, key), Errno.EINVAL, 'kill before', round);
+    same(killRegion(arena, key, 0), Errno.EINVAL, 'kill before', round);
     same(u64(regionReleased(arena, key)), 0, 'released before', round);
     same(register(arena, key, pd, ALL, 0x5000, ADDRESS, LENGTH), Errno.OK, 'register', round);
     same(parameters().key, key, 'key', round);
     same(arena.regionCount, 1, 'count', round);
     same(translate(arena, key, pd, 0x5000, LENGTH, ALL), ADDRESS, 'live', round);
     same(u64(regionReleased(arena, key)), 0, 'released while it lives', round);
-    same(killRegion(arena, key), Errno.OK, 'kill', round);
+    same(killRegion(arena, key, 0), Errno.OK, 'kill', round);
     same(translate(arena, key, pd, 0x5000, 1, 0), 0, 'dying', round);
-    same(killRegion(arena, key), Errno.EINVAL, 'second kill', round);
+    same(killRegion(arena, key, 0), Errno.EINVAL, 'second kill', round);
     same(arena.regionCount, 1, 'count while dying', round);
     same(u64(regionReleased(arena, key ^ 1)), 0, 'released by another low byte', round);
     same(u64(regionReleased(arena, key)), 1, 'released', round);
@@ -101,7 +101,7 @@ function checkFlags(): void {
         (access << 4) | need,
       );
     }
-    killRegion(arena, KEY);
+    killRegion(arena, KEY, 0);
     regionReleased(arena, KEY);
   }
   same(register(arena, KEY, pd, 0x80000000, 0, ADDRESS, LENGTH), Errno.EOPNOTSUPP, 'no flag');
@@ -117,7 +117,7 @@ function checkAddressing(): void {
   same(translate(arena, KEY, pd, 0, LENGTH, ALL), ADDRESS, 'first byte');
   same(translate(arena, KEY, pd, 0x777, 1, ALL), ADDRESS + 0x777, 'iova is an offset now');
   same(translate(arena, KEY, pd, ADDRESS, 1, 0), 0, 'its address is no address');
-  killRegion(arena, KEY);
+  killRegion(arena, KEY, 0);
   regionReleased(arena, KEY);
   for (let step: u32 = 0; step < 64; step++) {
     const key = KEY + ((step + 1) << 8);
@@ -126,12 +126,12 @@ function checkAddressing(): void {
     const agrees = ((step ^ (step >> 3)) & 7) == 0;
     const expected: u32 = agrees ? Errno.OK : Errno.EINVAL;
     same(register(arena, key, pd, ALL, iova, address, LENGTH), expected, 'atomic', step);
-    if (agrees) killRegion(arena, key);
+    if (agrees) killRegion(arena, key, 0);
     if (agrees) regionReleased(arena, key);
     const plain: u32 = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
     same(register(arena, key, pd, plain, iova, address, LENGTH), Errno.OK, 'plain', step);
     same(translate(arena, key, pd, iova + 5, 1, plain), address + 5, 'shift', step);
-    killRegion(arena, key);
+    killRegion(arena, key, 0);
     regionReleased(arena, key);
   }
   same(register(arena, KEY, pd, 0, 0, ADDRESS, 0), Errno.EINVAL, 'no bytes');
@@ -183,7 +183,7 @@ function checkBounds(): void {
       const iova = j < starts.length ? starts[j] : <u64>0 - sizes[i] - 1;
       same(register(arena, KEY, pd, 0, iova, ADDRESS, sizes[i]), Errno.OK, 'register', iova);
       lookAround(arena, pd, iova, sizes[i]);
-      killRegion(arena, KEY);
+      killRegion(arena, KEY, 0);
       regionReleased(arena, KEY);
     }
   }
@@ -210,7 +210,7 @@ function checkIdentity(): void {
   same(register(arena, KEY, pd, ALL, 0, ADDRESS, LENGTH), Errno.OK, 'register');
   for (let low: u32 = 1; low < 256; low++) {
     same(translate(arena, KEY ^ low, pd, 0, 1, 0), 0, 'other low byte', low);
-    same(killRegion(arena, KEY ^ low), Errno.EINVAL, 'kill by other low byte', low);
+    same(killRegion(arena, KEY ^ low, 0), Errno.EINVAL, 'kill by other low byte', low);
   }
   for (let bit: u32 = 8; bit < 32; bit++) {
     same(translate(arena, KEY ^ (1 << bit), pd, 0, 1, 0), 0, 'other upper bits', bit);
@@ -239,7 +239,7 @@ function checkIdentity(): void {
     same(register(arena, low, pd, ALL, 0, ADDRESS, LENGTH), Errno.EAGAIN, 'candidate', low);
     same(translate(arena, low, pd, 0, 1, 0), 0, 'translate', low);
     same(translate(arena, low, 0, 0, 0, 0), 0, 'translate, all 0', low);
-    same(killRegion(arena, low), Errno.EINVAL, 'kill', low);
+    same(killRegion(arena, low, 0), Errno.EINVAL, 'kill', low);
     same(u64(regionReleased(arena, low)), 0, 'released', low);
   }
   same(arena.regionCount, 1, 'count');
@@ -266,7 +266,7 @@ function checkFull(): void {
   }
   same(arena.regionCount, limit, 'count when full');
   const first: u32 = 0x15a;
-  same(killRegion(arena, first), Errno.OK, 'kill');
+  same(killRegion(arena, first, 0), Errno.OK, 'kill');
   same(register(arena, 0xfafafa00, pd, 0, 0, 1, 64), Errno.ENOMEM, 'a dying key counts');
   same(u64(regionReleased(arena, first)), 1, 'released');
   same(register(arena, 0xfafafa00, pd, 0, 0, 1, 64), Errno.OK, 'room again');
@@ -274,7 +274,7 @@ function checkFull(): void {
 
   begin('a registration takes the first candidate whose slot is free');
   const random = changetype<usize>(parameters()) + offsetof<RegionParameters>('random');
-  killRegion(arena, 0xfafafa00);
+  killRegion(arena, 0xfafafa00, 0);
   regionReleased(arena, 0xfafafa00);
   for (let draw: u32 = 0; draw < RANDOM_KEYS; draw++) store<u32>(random + (draw << 2), 0x25a);
   store<u32>(random + ((RANDOM_KEYS - 1) << 2), 0xfbfbfb07);
@@ -284,7 +284,7 @@ function checkFull(): void {
   end();
 
   begin('a registration in no domain costs nothing either');
-  killRegion(arena, 0xfbfbfb07);
+  killRegion(arena, 0xfbfbfb07, 0);
   regionReleased(arena, 0xfbfbfb07);
   same(register(arena, 0xfbfbfb07, pd + 0x10000, 0, 0, 1, 64), Errno.EINVAL, 'no such domain');
   same(register(arena, 0xfbfbfb07, 0, 0, 0, 1, 64), Errno.EINVAL, 'domain 0');

@@ -204,7 +204,7 @@ function checkNothing(): void {
   const pd = begun(arena, READ | AccessFlag.ZERO_BASED);
   column(0, BUFFER, 64, 10);
   set(arena, LAYOUT_KEY, 1, 1, AT_ONCE);
-  killRegion(arena, REGION_KEY);
+  killRegion(arena, REGION_KEY, 0);
   same(u64(moveRemote(arena, LAYOUT_KEY, pd, 80, TARGET, 0, READ, false)), 1, 'at the end');
   same(u64(moveRemote(arena, LAYOUT_KEY, pd, 81, TARGET, 0, READ, false)), 0, 'beyond it');
   same(u64(moveRemote(arena, LAYOUT_KEY, pd, 79, TARGET, 1, READ, false)), 0, 'a byte');
@@ -217,7 +217,7 @@ function checkNothing(): void {
 
   begin('key 0 leads to no layout, though a dead one was in its slot');
   same(u64(findLayout(second, LAYOUT_KEY, domain, 0) != null), 1, 'alive');
-  same(killRegion(second, LAYOUT_KEY), Errno.OK, 'kill');
+  same(killRegion(second, LAYOUT_KEY, 0), Errno.OK, 'kill');
   same(u64(findLayout(second, LAYOUT_KEY, domain, 0) == null), 1, 'dead');
   same(u64(findLayout(second, 0, domain, 0) == null), 1, 'key 0');
   end();

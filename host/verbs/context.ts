@@ -453,14 +453,17 @@ export class Context {
     return (this.#ending ??= this.#end());
   }
   async #end(): Promise<void> {
-    const last = await this.siblings.remove(this);
-    for (const end of [...this.endings]) end();
-    if (!last) {
-      const domains = [...this.resources].filter((one) => one instanceof ProtectionDomain);
-      disposeAll(domains.flatMap((domain) => [...domain.resources]));
-      disposeAll([...this.resources, ...this.#queues.values()]);
+    try {
+      const last = await this.siblings.remove(this);
+      for (const end of [...this.endings]) end();
+      if (!last) {
+        const domains = [...this.resources].filter((one) => one instanceof ProtectionDomain);
+        disposeAll(domains.flatMap((domain) => [...domain.resources]));
+        disposeAll([...this.resources, ...this.#queues.values()]);
+      }
+    } finally {
+      this.end();
     }
-    this.end();
     // No thread writes any more. Errors are reported after all regions were tried.
     const ends = await Promise.allSettled([...this.pmems].map((pmem) => pmem.close()));
     for (const end of ends) if (end.status === 'rejected') throw end.reason;

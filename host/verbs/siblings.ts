@@ -150,8 +150,12 @@ export class Siblings<EventRecord> {
     const observers = [...this.observers];
     this.observers.clear();
     // In reverse order: a later observer may depend on an earlier one.
-    for (const observer of observers.reverse()) await observer.closing();
-    await this.#device.close();
-    for (const context of this.#inner) context.end();
+    try {
+      for (const observer of observers.reverse()) await observer.closing();
+    } finally {
+      await this.#device.close().finally(() => {
+        for (const context of this.#inner) context.end();
+      });
+    }
   }
 }

@@ -89,7 +89,7 @@ export function register(arena: usize, slot: u32, parameters: usize): u32 {
   return keys.registerRegion(changetype<Arena>(arena), slot, p);
 }
 export function kill(arena: usize, slot: u32, key: u32): u32 {
-  return keys.killRegion(changetype<Arena>(arena), key);
+  return keys.killRegion(changetype<Arena>(arena), key, slot);
 }
 export function release(arena: usize, slot: u32, key: u32): u32 {
   return u32(keys.regionReleased(changetype<Arena>(arena), key));

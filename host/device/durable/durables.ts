@@ -99,9 +99,10 @@ export class Durables {
           throw new RefusalError('EBUSY', 'remove: a FLUSH of the segment is pending; call again');
         this.#segments.delete(kept);
         this.#table.release(index);
-        const stopped = stop();
+        // Its thread may not have seen yet that it is to stop.
+        const stopping = stop();
+        if (stopping) await stopping;
         this.#giveBack(ringAddress);
-        await stopped;
       },
     };
     this.#segments.add(kept);

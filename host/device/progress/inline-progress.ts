@@ -160,7 +160,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     this.#committers.add(committer);
     return () => {
       this.#committers.delete(committer);
-      return Promise.resolve();
+      return undefined;
     };
   }
 

@@ -36,7 +36,7 @@ export interface RunningEngine {
 }
 
 /** Resolves when no thread works on that ring any more. */
-export type StopDurable = () => Promise<void>;
+export type StopDurable = () => Promise<void> | undefined;
 
 /** A store that is to live in a thread of its own. */
 export interface DurableTask extends DurableStoreModule {

@@ -265,7 +265,9 @@ export function clearInboxes(memory: EngineMemory, arena: number, dead: number):
     const state = (inboxes + index * STRIDE + ENTRY.state[0]) >>> 2;
     const isOwn = Math.floor(index / inboxEntries) === dead;
     const found = Atomics.load(words, state);
-    if (isOwn || found === InboxState.WRITER + dead) {
+    // Those that a living process is writing are its own until they are ready.
+    const isReady = isOwn && found === InboxState.READY;
+    if (isReady || found === InboxState.WRITER + dead) {
       Atomics.compareExchange(words, state, found, InboxState.FREE);
     }
   }

@@ -54,6 +54,17 @@ export class ThreadShares {
     this.#tables = tables;
   }
 
+  /** Messages to the thread that has ended are refused: those that sent them may sleep. */
+  #wakeAll(): void {
+    const { memory, address } = this.#arena;
+    const { contextSlots, contextsMax } = structAt(memory, ArenaLayout, address);
+    const words = new Int32Array(memory.buffer);
+    const first = contextSlots + ContextSlotLayout.fields.announced[0];
+    for (let slot = 0; slot < contextsMax; slot++) {
+      Atomics.notify(words, (first + slot * CONTEXT_SLOT_SIZE) >>> 2);
+    }
+  }
+
   /** Can other threads have the device? */
   get any(): boolean {
     return this.#tables !== undefined;
@@ -115,6 +126,7 @@ export class ThreadShares {
     });
     heap.free(start);
     this.#given.delete(slot);
+    this.#wakeAll();
   }
 }
 

@@ -176,14 +176,22 @@ export class DomainHeap {
     const id = `${pd.handle} ${name}`;
     const known = heaps.get(id);
     if (known) return known;
-    const place = context.device.locked(
-      () => findPlace(pd, name) ?? createPlace(pd, name, reserve, access, options),
-    );
+    let isFound = false;
+    const place = context.device.locked(() => {
+      const found = findPlace(pd, name);
+      isFound = found !== undefined;
+      return found ?? createPlace(pd, name, reserve, access, options);
+    });
     // Without the lock of the tables: the lock of the heap may be a dead process's, and a process
     // that opens the device, which needs the tables, keeps others from its reclaim meanwhile.
-    const heap = new DomainHeap(pd, place, options);
-    heaps.set(id, heap);
-    return heap;
+    try {
+      const heap = new DomainHeap(pd, place, options);
+      heaps.set(id, heap);
+      return heap;
+    } catch (error) {
+      if (isFound) letGo(pd, place);
+      throw error;
+    }
   }
 
   /**
@@ -218,13 +226,22 @@ export class DomainHeap {
 
   /** @internal Its domain has ended in this thread, or `close` was called. */
   end(): void {
-    const { device, allocations } = this.#context;
+    const { allocations } = this.#context;
     this.#ended = true;
     const allocation = allocations.find(this.address, 1);
     if (allocation) allocations.remove(allocation);
-    const { arena, engine } = device;
     // Before the tables: their lock comes before that of a heap, never after it.
-    this.#slabs.leave();
+    try {
+      this.#slabs.leave();
+    } finally {
+      // Memory of this process in it is freed when the device is closed.
+      this.#giveUp();
+    }
+  }
+
+  #giveUp(): void {
+    const { device } = this.#context;
+    const { arena, engine } = device;
     const errno = device.locked(() => this.#leave());
     const isReleased =
       errno === Errno.OK
@@ -502,10 +519,16 @@ export function checkHeaps(pd: DomainInternals): void {
 /** @internal The instance has ended; with the last one of this thread its heaps end. */
 export function endHeaps(pd: DomainInternals): void {
   if (pd.context.siblings.instancesOf(pd.handle) > 0) return;
+  const errors: unknown[] = [];
   for (const [id, heap] of heapsOf(pd)) {
     openHeaps.get(pd.context.siblings)!.delete(id);
-    heap.end();
+    try {
+      heap.end();
+    } catch (error) {
+      errors.push(error);
+    }
   }
+  if (errors.length > 0) throw errors[0];
 }
 
 /** Does any context take part in the domain? */
@@ -557,6 +580,14 @@ function findPlace(pd: DomainInternals, name: string): Place | undefined {
     throw new RefusalError('EINVAL', `heap: "${name}" is of another device; use another name`);
   noteAllocation(context, { address, length, key });
   return { address, length, key };
+}
+
+/** Undoes `findPlace`: the heap could not be opened here. */
+function letGo({ context }: DomainInternals, { address }: Place): void {
+  const allocation = context.allocations.find(address, 1);
+  if (allocation) context.allocations.remove(allocation);
+  const { userHeap } = context.device.arena;
+  if (userHeap instanceof SharedHeap) userHeap.free(address);
 }
 
 /** Has a process it open? Otherwise its memory may be another one's. */

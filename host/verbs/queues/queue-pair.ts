@@ -269,7 +269,8 @@ export class QueuePair {
    */
   seedRoundTrip(micros: number): void {
     if (this.#destroyed || this.qpType !== QpType.RC) return;
-    this.pd.context.device.arena.exports.setQpRoundTrip(this.handle, Math.ceil(micros));
+    const { arena, engine } = this.pd.context.device;
+    arena.exports.setQpRoundTrip(engine.context, this.handle, Math.ceil(micros));
   }
 
   /** @internal Of a full packet; 0: not known yet. */

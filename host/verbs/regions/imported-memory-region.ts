@@ -14,6 +14,8 @@ export class ImportedMemoryRegion {
   /** Not available to the importing context (man ibv_import_mr). */
   readonly addr = undefined;
   #gone = false;
+  /** No peer finds it any more; its memory may be in use. */
+  #killed = false;
 
   /** @internal Use `pd.importMr()`. */
   constructor(
@@ -45,19 +47,22 @@ export class ImportedMemoryRegion {
   dereg(): void {
     this.#check();
     const { arena, engine } = this.pd.context.device;
-    const errno = retryChange(() => arena.exports.killMr(engine.context, this.handle));
-    refuse(errno, 'dereg', {
-      EINVAL: 'the region is deregistered; register it again',
-      EBUSY: 'a memory window is bound to the region; unbind it first',
-      EAGAIN: 'another thread is changing the region; call again later',
-    });
-    this.#gone = true;
+    if (!this.#killed) {
+      const errno = retryChange(() => arena.exports.killMr(engine.context, this.handle));
+      refuse(errno, 'dereg', {
+        EINVAL: 'the region is deregistered; register it again',
+        EBUSY: 'a memory window is bound to the region; unbind it first',
+        EAGAIN: 'another thread is changing the region; call again later',
+      });
+      this.#killed = true;
+    }
     if (!awaitRelease(() => arena.exports.mrReleased(engine.context, this.handle))) {
       throw new RefusalError(
         'EBUSY',
         'dereg: another thread is still using the memory; call again',
       );
     }
+    this.#gone = true;
   }
 
   [Symbol.dispose](): void {

@@ -1,5 +1,5 @@
 /** Allocation and release of keys, common to all their kinds. */
-import { Errno, KeyNoteLayout, RANDOM_KEYS, RegionParametersLayout } from '#build/abi.js';
+import { Errno, KeyNoteLayout, KeyState, RANDOM_KEYS, RegionParametersLayout } from '#build/abi.js';
 import type { Device } from '../../device/device.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { RefusalError, type ErrnoName } from '../../errors/errors.js';
@@ -116,7 +116,10 @@ export class Key {
     const key = this.value;
     if (this.#state === 'live') {
       const errno = retryChange(() => arena.exports.killMr(engine.context, key));
-      refuse(errno, verb, {
+      // Another context has ended the region, or has died while it did.
+      const isDying = this.#note.key === key && this.#note.state === KeyState.DYING;
+      if (errno === Errno.EINVAL && !isDying) this.#state = 'gone';
+      refuse(errno === Errno.EINVAL && isDying ? Errno.OK : errno, verb, {
         EINVAL: 'the key is dead already; allocate another',
         EBUSY: bound,
         EAGAIN: 'another thread is changing the region; call again later',

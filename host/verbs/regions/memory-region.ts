@@ -175,9 +175,15 @@ export class MemoryRegion {
   dereg(): void {
     if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
     this.#settle('dereg');
-    this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
-    this.#allocation.regions--;
-    this.#pd.resources.delete(this);
+    try {
+      this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
+    } finally {
+      // Also where another context has ended it.
+      if (this.#key.gone) {
+        this.#allocation.regions--;
+        this.#pd.resources.delete(this);
+      }
+    }
   }
 
   /** Operations of peers on this region. */
