@@ -18,7 +18,7 @@ import { AccessFlag } from '../region/access-flag';
 import { releaseProtectionDomain, useProtectionDomain } from '../region/protection-domain';
 import { MTU_BYTES_MAX } from '../wire/packet';
 import { PSN_MASK } from '../wire/psn';
-import { pathOfHandle } from './datagram/datagram';
+import { MULTICAST_QPN, pathOfHandle } from './datagram/datagram';
 import { leaveAll } from './datagram/multicast';
 import { usesLocalPath } from './local/target';
 import { enterError } from './queue/completion';
@@ -149,8 +149,8 @@ function takesGeneralServices(context: Context, parameters: QueuePairParameters)
 }
 
 /**
- * As keys: drawn until its own place in the index is free. Numbers 0 and 1 are the network's, and
- * the place of the general services queue pair is kept for it.
+ * As keys: drawn until its own place in the index is free. Numbers 0, 1 and that of groups are the
+ * network's, and the place of the general services queue pair is kept for it.
  */
 function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
   const random = changetype<usize>(parameters) + offsetof<QueuePairParameters>('random');
@@ -158,7 +158,8 @@ function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
     const low = load<u32>(random + <usize>(draw << 2)) & QPN_RANDOM_MASK;
     const qpn = (context.slotIndex << 16) | low;
     const at = indexAt(context, qpn);
-    if (qpn == 0 || at == indexAt(context, GENERAL_SERVICES_QPN)) continue;
+    if (qpn == 0 || qpn == MULTICAST_QPN) continue;
+    if (at == indexAt(context, GENERAL_SERVICES_QPN)) continue;
     if (load<u32>(at) == 0) return qpn;
   }
   return 0;

@@ -29,7 +29,7 @@ import {
 } from '../wire/packet';
 import { SyndromeKind, syndromeKind } from '../wire/syndrome';
 import { MULTICAST_QPN, receiveDatagram } from './datagram/datagram';
-import { NO_MSN, believesMsn } from './requester/answer-checks';
+import { NO_MSN, believesMsn, mayAnswer } from './requester/answer-checks';
 import {
   receiveAcknowledge,
   receiveArrivalReport,
@@ -395,7 +395,8 @@ function receiveResponse(
   const table = context.opcodeTable;
   const aeth = headerIn(table, packet, Header.AETH);
   const msn: u32 = hasAeth ? aethMsn(aeth) : NO_MSN;
-  if (qp.reorderPeer != 0 && bthAckRequest(packet)) noteNeedless(context, qp);
+  const isRepeated = qp.reorderPeer != 0 && bthAckRequest(packet);
+  if (isRepeated && mayAnswer(qp, psn, msn)) noteNeedless(context, qp);
   if (bthOpcode(packet) == <u32>Opcode.MSP_SELECTIVE_ACKNOWLEDGE) {
     if (!believesMsn(context, qp, psn, msn)) return;
     const map = headerIn(table, packet, Header.SELECTIVE_ACK);

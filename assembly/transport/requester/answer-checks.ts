@@ -52,6 +52,12 @@ export function believesMsn(context: Context, qp: QueuePair, psn: u32, msn: u32)
   return false;
 }
 
+/** May any answer of the peer have this PSN and MSN? */
+export function mayAnswer(qp: QueuePair, psn: u32, msn: u32): bool {
+  const isSent = psnDistance(qp.psnUnacked, psn) <= psnDistance(qp.psnUnacked, qp.psnMax);
+  return isSent ? msn == NO_MSN || isPlausible(qp, msn) : isLate(qp, psn);
+}
+
 /** Is it an acknowledgement that others overtook, or the answer to a probe? */
 function isLate(qp: QueuePair, psn: u32): bool {
   if (psnDistance(psn, qp.psnUnacked) <= LATE_PACKETS) return true;

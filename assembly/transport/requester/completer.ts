@@ -356,7 +356,8 @@ function receiveRnrNak(context: Context, qp: QueuePair, psn: u32, code: u32): vo
     }
     qp.rnrRetryLeft--;
   }
-  goBack(qp, psn);
+  // Not to the PSN of the NAK: answers to what was before it may have completed more.
+  goBack(qp, qp.psnUnacked);
   qp.rnrWaiting = 1;
   const timer = timerOf(qp);
   cancelTimer(timer);

@@ -358,7 +358,7 @@ export function detectAllLosses(context: Context, qp: QueuePair): u32 {
 /** Of `span` packets from the oldest on. A READ without any response is one packet that is lost. */
 function markLosses(context: Context, qp: QueuePair, span: u32): u32 {
   let lost: u32 = 0;
-  if (span >= qp.flightMax) return 0;
+  if (span > qp.flightMax) return 0;
   for (let from: u32 = 0; from < span; from += 64) {
     const first = psnAdd(qp.psnArrived, from);
     let open = ~(

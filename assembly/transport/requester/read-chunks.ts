@@ -15,6 +15,14 @@ export function addChunk(qp: QueuePair, psnLast: u32): void {
   chunk.request = qp.sendNext;
 }
 
+/** Requests from this PSN on are no longer in flight. */
+export function dropChunksFrom(qp: QueuePair, psn: u32): void {
+  while (qp.chunkHead != qp.chunkTail) {
+    if (psnCompare(chunkAt(qp, qp.chunkHead - 1).psnFirst, psn) < 0) return;
+    qp.chunkHead--;
+  }
+}
+
 function bitOf(chunk: ReadChunk, psn: u32): u64 {
   return <u64>psnDistance(chunk.psnFirst, psn);
 }

@@ -82,7 +82,14 @@ function current(context: Context, qp: QueuePair, run: u32): SendRequest | null 
   }
   if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
   if (!(run || mayTransmit(context, qp)) || fenced(qp, request)) return null;
-  if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
+  if (awaitsData(request)) {
+    if (qp.rdAtomicMax == 0) {
+      // SQD took away what it was fetched with.
+      fail(context, qp, request, WcStatus.LOC_QP_OP_ERR);
+      return null;
+    }
+    if (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp)) return null;
+  }
   if (isOf(request, Operation.DATA) && !mayRead(context, qp, request)) return null;
   // Stronger than a fence.
   if (waitsForAll(request) && qp.sendTail != qp.sendNext) return null;

@@ -67,7 +67,8 @@ function followerDelay(qp: QueuePair): u64 {
 }
 
 function repeatsEarly(qp: QueuePair): bool {
-  return qp.reorderPeer != 0 && usualRoundTripMost(qp) != 0 && qp.earlyRepeats < REPEATS_MAX;
+  if (qp.reorderPeer == 0 || qp.timeoutMicros > MEASURED_MICROS_MAX) return false;
+  return usualRoundTripMost(qp) != 0 && qp.earlyRepeats < REPEATS_MAX;
 }
 
 /** Delay of an early repetition after the packet was sent. */
@@ -118,6 +119,9 @@ function delayedAckSlack(qp: QueuePair): u64 {
   return min<u64>(DELAYED_ACK_SLACK_MICROS, qp.timeoutMicros / 2);
 }
 
+/** Of longer timeouts (29 to 31) the time that has passed is not known: it has 32 bits. */
+const MEASURED_MICROS_MAX: u64 = 0x80000000;
+
 function sinceProgress(context: Context, qp: QueuePair): u64 {
   return <u64>(<u32>context.now - qp.progressMicros);
 }
@@ -133,7 +137,8 @@ export function answeredAlone(qp: QueuePair): bool {
 
 /** The timer fired. True when it is time for an early repetition, false when it is the timeout. */
 export function repeatEarly(context: Context, qp: QueuePair): bool {
-  if (qp.reorderPeer == 0 || sinceProgress(context, qp) >= timeoutOf(qp)) return false;
+  if (qp.reorderPeer == 0 || qp.timeoutMicros > MEASURED_MICROS_MAX) return false;
+  if (sinceProgress(context, qp) >= timeoutOf(qp)) return false;
   qp.earlyRepeats++;
   // Until a second answer says otherwise (`noteSecondAnswer`).
   qp.lossy = 1;

@@ -5,9 +5,11 @@
  * timer has fired.
  */
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
+import { fail } from '../queue/completion';
 import { Context, hasRoom, schedule } from '../shared/context';
 import { Operation, awaitsData, isOf } from '../shared/operation';
 import { QueuePair, sendCursor, sendRequestAt } from '../shared/queue-pair';
+import { WcStatus } from '../shared/status';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from '../shared/work-request';
 import { askedForAck } from './ack-request';
 import {
@@ -27,7 +29,7 @@ import {
   oldestLost,
   takeMap,
 } from './in-flight';
-import { chunkOf, isMissing, leftOf } from './read-chunks';
+import { chunkOf, dropChunksFrom, isMissing, leftOf } from './read-chunks';
 import { sendData, writeSingle } from './request-packet';
 
 /** The peer has reported what it keeps behind `psn`, which it misses; see `takeMap`. */
@@ -60,6 +62,8 @@ export function repairLosses(context: Context, qp: QueuePair, lost: u32): void {
 function missAgain(qp: QueuePair, psn: u32): void {
   qp.psnArrived = psn;
   qp.chargeArrived = qp.chargeAcked;
+  // The rings have room for some packets only: those of the oldest belong to later ones by now.
+  if (psnDistance(psn, qp.psnNext) > qp.flightMax) forgetFlight(qp);
 }
 
 /**
@@ -157,6 +161,10 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   else isSent = sendData(context, qp, request, true, 0);
   if (!isSent) {
     // The request has failed: nothing from this packet on is in flight any more.
+    if (request.state == <u32>SendState.STARTED) {
+      fail(context, qp, request, WcStatus.LOC_PROT_ERR);
+    }
+    dropChunksFrom(qp, psn);
     forgetFlight(qp);
     if (psnCompare(psn, qp.psnArrived) < 0) missAgain(qp, qp.psnUnacked);
     return;

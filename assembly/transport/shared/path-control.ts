@@ -127,6 +127,7 @@ function entryOf(context: Context, gid0: u64, gid1: u64, mtu: u32): PathState {
   state.gid0 = gid0;
   state.gid1 = gid1;
   restart(context, state, mtu);
+  state.idleMicros = 0;
   return state;
 }
 
@@ -577,9 +578,14 @@ export function usualRoundTrip(qp: QueuePair): u32 {
  * A message of the connection manager was answered after `micros`. The peer's application may have
  * taken part of that time: so it bounds timers until a round trip is measured, and nothing else.
  */
-export function seedRoundTrip(qp: QueuePair, micros: u32): void {
+export function seedRoundTrip(context: Context, qp: QueuePair, micros: u32): void {
   const state = stateOf(qp);
   if (state == null || micros == 0 || micros > SEED_MICROS_MAX) return;
+  if (state.inFlight == 0 && isLongIdle(context, state)) {
+    // The first packet would forget it with the rest.
+    restart(context, state, qp.mtu);
+    state.idleMicros = 0;
+  }
   state.seedMicros = state.seedMicros == 0 ? micros : min<u32>(micros, state.seedMicros);
 }
 
