@@ -2,6 +2,7 @@
  * Addresses inside messages: service ids, the header that rdma_cm puts in front of private data
  * (IBA Annex A11), and what our own kind says of itself in the CA GUID.
  */
+import { PortSpace } from './enums.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT, type LinkInfo } from '../link/link.js';
@@ -31,6 +32,11 @@ export function checkTarget(target: CmAddress): Endpoint {
 /** A port of a port space as a service id: prefix, port space, port. */
 export function serviceIdOf(portSpace: number, port: number): bigint {
   return (BigInt(portSpace) << 16n) | BigInt(port);
+}
+
+/** Is it a service of datagrams? Others have connections. */
+export function isDatagramService(serviceId: bigint): boolean {
+  return serviceId >> 16n === BigInt(PortSpace.UDP);
 }
 
 /** Bytes of the header in the private data of REQ and SIDR_REQ. */

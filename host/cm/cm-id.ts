@@ -102,6 +102,12 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.channel = channel;
   }
 
+  /** @internal `migrate`, of a request that is accepted. Throws RefusalError EINVAL: it has ended. */
+  takeRequest(channel: EventChannel): void {
+    this.#awaiting('accept');
+    this.migrate(channel);
+  }
+
   /** `rdma_get_src_port`: 0 until it is bound. */
   getSrcPort(): number {
     return this.#port;

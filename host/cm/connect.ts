@@ -274,8 +274,8 @@ export class RdmaRequest {
     checkLimits(options);
     options.signal?.throwIfAborted();
     const channel = createEventChannel(this.id.context);
-    this.id.migrate(channel);
     try {
+      this.id.takeRequest(channel);
       await prepare(this.#createQp(options));
       this.id.setOption(only(CM_OPTIONS, options));
       this.id.accept(only(CONN_PARAM, options));

@@ -65,14 +65,20 @@ export class EventChannel {
 
   /** @internal Use `createEventChannel()`. */
   constructor(readonly context: Context) {
-    context.endings.add(this.#end);
+    context.endings.add(this.#contextEnds);
   }
+
+  /** The last context of a device closes with it; another one leaves no listener to the others. */
+  readonly #contextEnds = (): void => {
+    if (!this.context.device.closed) for (const id of [...this.#ids]) id.destroy();
+    this.#end();
+  };
 
   /** No further event is queued; queued events can still be taken. */
   readonly #end = (): void => {
     this.#isOver = true;
     this.#descriptor.close();
-    this.context.endings.delete(this.#end);
+    this.context.endings.delete(this.#contextEnds);
     this.#hand();
   };
 

@@ -9,7 +9,7 @@ import {
   rejectionOf,
   sessionOf,
 } from './auth-messages.js';
-import { IP_CM_BYTES, isRxe, parseIpCm, traitsOf } from './address.js';
+import { IP_CM_BYTES, isDatagramService, isRxe, parseIpCm, traitsOf } from './address.js';
 import { judge } from './admission.js';
 import { HALF_OPEN, idsOf, type Connection, type Listener } from './connection.js';
 import { receiveCookie } from './cookie-answer.js';
@@ -224,7 +224,10 @@ function whyNot(core: CmProtocol, message: Message<'REQ'>, pathMtuMost: number):
   if (service !== TransportService.RC && service !== TransportService.UC) {
     return RejectReason.INVALID_TRANSPORT_TYPE;
   }
-  if (!core.listeners.has(message.serviceId)) return RejectReason.INVALID_SERVICE_ID;
+  const { serviceId } = message;
+  if (isDatagramService(serviceId) || !core.listeners.has(serviceId)) {
+    return RejectReason.INVALID_SERVICE_ID;
+  }
   if (message.pathMtu < Mtu.MTU_256 || message.pathMtu > pathMtuMost)
     return RejectReason.INVALID_MTU;
   // rdma_cm is the consumer that its header's faults are defined by.
@@ -461,7 +464,9 @@ function receiveServiceRequest(
     if (known.answer) core.sendMad(known.answer, known.peer);
     return;
   }
-  const listener = core.listeners.get(message.serviceId);
+  // Auth, cookies and half-open requests, which protect listeners for connections, are of REQs.
+  const isService = isDatagramService(message.serviceId);
+  const listener = isService ? core.listeners.get(message.serviceId) : undefined;
   const header = parseIpCm(message.privateData);
   const sender = { source: source.gid.toString(), isProven: false, isOwnKind: false };
   const verdict = listener && header ? judge(core, now, listener, sender) : 'refuse';

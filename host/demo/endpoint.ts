@@ -222,7 +222,11 @@ export class DemoEndpoint {
       const gid = `${request.peer.address}`;
       const peer = this.link.peers.find((other) => `${other.gid}` === gid);
       if (!privateData || !peer || this.#connections >= CONNECTIONS_MAX) {
-        request.reject();
+        try {
+          request.reject();
+        } catch {
+          // The peer gave up.
+        }
         continue;
       }
       const inbox = privateData.role === Role.STAMP ? this.scratch(BOX_BYTES) : undefined;
@@ -233,6 +237,7 @@ export class DemoEndpoint {
       this.#connections++;
       accepting.then(
         (connection) => {
+          void connection.disconnected.then(() => this.#connections--);
           if (inbox) this.#stamp({ connection, privateData }, inbox);
           else if (privateData.role === Role.RECORD) this.#record({ connection, privateData });
           else if (privateData.role === Role.SPARE) this.#keep(connection);
@@ -263,10 +268,7 @@ export class DemoEndpoint {
 
   /** Ends a spare connection when its caller closes it. */
   #keep(connection: RdmaConnection): void {
-    void connection.disconnected.then(() => {
-      this.#connections--;
-      return connection.close();
-    });
+    void connection.disconnected.then(() => connection.close());
   }
 
   #options(role: Role): EndOptions {

@@ -4,7 +4,7 @@
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { RejectReason, SidrStatus } from '../../host/cm/enums.js';
+import { PortSpace, RejectReason, SidrStatus } from '../../host/cm/enums.js';
 import { CmWorld, type End, type Fate } from '../support/cm-world.js';
 import { Random } from './random.js';
 
@@ -159,7 +159,7 @@ const SCENARIOS: readonly Scenario[] = [
           serviceId: 0n,
           privateData: new Uint8Array(0),
         });
-      world.b.listen();
+      world.b.listen(7, 16, PortSpace.UDP);
       return world.a.resolve(world.b);
     },
     active: /^resolved$/,

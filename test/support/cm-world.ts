@@ -122,9 +122,9 @@ export class Node {
     this.onReply(end);
   }
 
-  listen(port = 7, backlog = 16): Listener {
+  listen(port = 7, backlog = 16, portSpace: number = PortSpace.TCP): Listener {
     const rule = (): AuthRule | undefined => this.auth;
-    return this.core.listen(serviceIdOf(PortSpace.TCP, port), backlog, {
+    return this.core.listen(serviceIdOf(portSpace, port), backlog, {
       get authRule() {
         return rule();
       },
@@ -161,7 +161,7 @@ export class Node {
     const end = new End(this);
     const source = this.endpoint.gid;
     const privateData = buildIpCm({ source, target: peer.endpoint.gid, sourcePort: 50000 });
-    const serviceId = serviceIdOf(PortSpace.TCP, 7);
+    const serviceId = serviceIdOf(PortSpace.UDP, 7);
     const fields = { pkey: 0xffff, serviceId, privateData };
     end.connection = this.core.resolveService(this.now, peer.endpoint, end, fields, {
       cmResponseTimeout: RESPONSE_TIMEOUT,

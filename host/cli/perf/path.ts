@@ -381,7 +381,11 @@ class PathBase {
       if (!request)
         throw new RefusalError('ECONNRESET', 'the device was closed; see the first error');
       if (request.peer.address !== peer) {
-        request.reject();
+        try {
+          request.reject();
+        } catch {
+          // That peer gave up.
+        }
         continue;
       }
       const { pd, attributes: qp } = this;

@@ -488,11 +488,11 @@ export class FrameListener {
   }
 
   async #admit(request: RdmaRequest): Promise<void> {
-    const hello = parseHello(request.privateData);
-    if (!hello) return request.reject();
     let receives: Receives | undefined;
     let connection: RdmaConnection | undefined;
     try {
+      const hello = parseHello(request.privateData);
+      if (!hello) return request.reject();
       const buffers = (receives = new Receives(this.#pd));
       const privateData = buildHello(this.#own);
       const how = { pd: this.#pd, qp: QUEUE_PAIR, privateData, ...CM, timeout: ACCEPT_MILLIS };

@@ -46,6 +46,42 @@ async function askInSilence(context: Context, udpPort: number): Promise<void> {
   assert.is(event?.event, CmEventType.CONNECT_RESPONSE);
 }
 
+test('a closed context leaves no listener to the other contexts of its device', async () => {
+  await using first = await openDevice({ address: ADDRESS, port: 0 });
+  await using client = await openDevice({ address: ADDRESS, port: 0 });
+  const second = first.openDevice();
+  await listen({ address: ADDRESS, port: PORT }, { context: second });
+  await second.close();
+  const target = { address: ADDRESS, port: PORT };
+  const udpPort = first.local.port;
+  const refused = await rejection(connect(target, { context: client, udpPort }));
+  assert.is((refused as ConnectError).code, 'ECONNREFUSED');
+  // The service is free for another context.
+  await using listener = await listen(target, { context: first });
+  const connection = connect(target, { context: client, udpPort });
+  await (await listener.getRequest())!.accept();
+  await (await connection).close();
+});
+
+test('a request that ended before it is accepted leaves nothing', () =>
+  withListener(async (listener, context, udpPort) => {
+    const { endings } = listener.context;
+    const before = endings.size;
+    const ask = async (timeout: number): Promise<void> => {
+      const late = connect({ address: ADDRESS, port: PORT }, { context, udpPort, timeout });
+      assert.is(((await rejection(late)) as ConnectError).code, 'ETIMEDOUT');
+    };
+    await ask(50);
+    const request = (await listener.getRequest())!;
+    await ask(50);
+    // Takes the end of the first one as well.
+    await listener.getRequest();
+    const refused = await rejection(request.accept());
+    assert.instance(refused, RefusalError);
+    assert.is((refused as RefusalError).code, 'EINVAL');
+    assert.is(endings.size, before);
+  }));
+
 test('a peer that sends a REQ and then stays silent delays no other peer', () =>
   withListener(async (listener, context, udpPort) => {
     const connections = listener.connections();

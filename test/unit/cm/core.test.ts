@@ -327,7 +327,7 @@ test('an MRA makes the asking side wait, as long as it says and no longer than a
 
 test('a datagram service: unknown, refused for want of room, and asked again', () => {
   const world = new Watched();
-  const ask = (requestId: number, serviceId = serviceIdOf(PortSpace.TCP, 7)): Message[] => {
+  const ask = (requestId: number, serviceId = serviceIdOf(PortSpace.UDP, 7)): Message[] => {
     const fields = { requestId, serviceId, privateData: HEADER };
     world.b.core.receive(world.now, buildMad('SIDR_REQ', 8n, fields), STRANGER);
     return world.toStrangers();
@@ -335,7 +335,7 @@ test('a datagram service: unknown, refused for want of room, and asked again', (
   const unknown = only(ask(1), 'SIDR_REP');
   assert.equal([unknown.status, unknown.requestId], [SidrStatus.UNSUPPORTED, 1]);
   world.b.onRequest = () => {};
-  world.b.listen(7, 1);
+  world.b.listen(7, 1, PortSpace.UDP);
   assert.equal(ask(2), []);
   assert.equal(ask(2), [], 'not answered yet');
   assert.is(only(ask(3), 'SIDR_REP').status, SidrStatus.REJECT);
@@ -350,6 +350,20 @@ test('a datagram service: unknown, refused for want of room, and asked again', (
   assert.equal(only(ask(2), 'SIDR_REP'), first);
   assert.is(world.b.requests.length, 1);
   world.run();
+  assert.equal(world.leaks(), []);
+});
+
+test('a request for datagrams reaches no listener for connections, nor the other way round', () => {
+  const world = new Watched();
+  world.b.onRequest = () => {};
+  world.b.listen(7);
+  world.b.listen(8, 16, PortSpace.UDP);
+  const asked = { requestId: 1, serviceId: serviceIdOf(PortSpace.TCP, 7), privateData: HEADER };
+  world.b.core.receive(world.now, buildMad('SIDR_REQ', 8n, asked), STRANGER);
+  assert.is(only(world.toStrangers(), 'SIDR_REP').status, SidrStatus.UNSUPPORTED);
+  world.b.core.receive(world.now, request({ serviceId: serviceIdOf(PortSpace.UDP, 8) }), STRANGER);
+  assert.is(only(world.toStrangers(), 'REJ').reason, RejectReason.INVALID_SERVICE_ID);
+  assert.is(world.b.requests.length, 0);
   assert.equal(world.leaks(), []);
 });
 

@@ -1,7 +1,15 @@
 /** Frames: slices, parity and repair in memory; channels between two devices whose path loses. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { DataChannelLink, MisuseError, openDevice, type Context } from '../../../host/index.js';
+import {
+  DataChannelLink,
+  Endpoint,
+  MisuseError,
+  createEventChannel,
+  openDevice,
+  type Context,
+} from '../../../host/index.js';
+import { LoopbackNetwork } from '../../../host/link/loopback.js';
 import { connectFrames, listenFrames, type FrameChannel } from '../../../host/mesh/index.js';
 import { FrameReceiver } from '../../../host/mesh/frames/frame-receiver.js';
 import { FrameSender } from '../../../host/mesh/frames/frame-sender.js';
@@ -230,6 +238,28 @@ test('frames of 64 KB arrive whole by four connections at 5 % loss and 20 ms', (
     assert.is((await (peer as FrameChannel).closed)?.code, 'ECONNRESET');
     await listener.close();
   }));
+
+test('a stranger that gives up with its request ends nothing', async () => {
+  const network = new LoopbackNetwork();
+  const open = (address: string): Promise<Context> =>
+    openDevice({ link: network.link(Endpoint.parse(address, 4791)) });
+  const [far, near] = [await open('10.0.0.1'), await open('10.0.0.2')];
+  const listener = await listenFrames('rdma://10.0.0.1:7475', { context: far });
+  const channel = createEventChannel(near);
+  for (let count = 0; count < 5; count++) {
+    const id = channel.createId();
+    id.resolveAddr({ address: '10.0.0.1', port: 7475 });
+    id.resolveRoute();
+    id.connect({ qpNum: 7, privateData: Uint8Array.of(1, 2, 3) });
+    id.destroy();
+    await settle();
+  }
+  const peer = await connectFrames(listener.url, { context: near });
+  await peer.close();
+  await listener.close();
+  await near.close();
+  await far.close();
+});
 
 test('a listener without memory for a channel ends its connection', () =>
   withPath(1, async ({ contexts: [near, far] }) => {
