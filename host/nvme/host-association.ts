@@ -13,7 +13,8 @@ import type { FmrDesc } from '../pool/fmr-desc.js';
 import type { FmrPoolUser } from '../pool/fmr-pool.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-import type { CommandName, Completion, FieldsOf, Sgl } from './command.js';
+import { isSetUp, type CommandName, type Completion } from './command.js';
+import type { FieldsOf, Sgl } from './command.js';
 import type { Completions } from './completions.js';
 import {
   CNTLID_DYNAMIC,
@@ -84,6 +85,10 @@ const CC_SHUTDOWN_NORMAL = 0x4000n;
 const CSTS_READY = 1n;
 const CSTS_FATAL = 2n;
 const READY_MICROS = 10_000;
+/** For the answer to a command that sets a queue up, and those of the admin queue; as Linux. */
+const ADMIN_SECONDS = 60;
+/** For the answer of a target that this host leaves; as Linux. */
+const SHUTDOWN_SECONDS = 5;
 const ASYNC_CONFIG_ALL = 0x31f;
 const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE } = AccessFlag;
 const UNCOUNTED = (): HostQueueCounters => ({
@@ -165,7 +170,11 @@ export class Association {
       inCapsuleBytes: this.identity.icdoff === 0 ? inCapsuleBytes : 0,
       ended: (reason, unfinished, regions) => {
         this.#queues.delete(queue);
-        options.ended(reason, unfinished, regions);
+        // Those that set the queue up are not for the next one.
+        const gone = new RefusalError('ECONNRESET', `connect: the queue is gone: ${reason}`);
+        for (const { name, reject } of unfinished) if (isSetUp(name)) reject(gone);
+        const commands = unfinished.filter(({ name }) => !isSetUp(name));
+        options.ended(reason, commands, regions);
         this.end(reason);
       },
     });
@@ -218,8 +227,12 @@ export class Association {
   /** Says goodbye, and ends. */
   async shutdown(): Promise<void> {
     if (this.#isEnded) return;
+    const { clock } = this.#pd.context.device;
+    const end = (): void => this.end('it was closed');
+    const cancel = clock.at(clock.now() + SHUTDOWN_SECONDS * 1e6, end);
     await this.#propertySet(NvmeProperty.CC, CC_ENABLED | CC_SHUTDOWN_NORMAL).catch(() => {});
-    this.end('it was closed');
+    cancel();
+    end();
   }
 
   /** Ends, once: all queues. */
@@ -440,9 +453,12 @@ export class Association {
     sgl: Sgl,
     isUntimed = false,
   ): Promise<Completion> {
+    const { clock } = this.#pd.context.device;
+    const late = (): void => this.end(`${name} was not answered in ${ADMIN_SECONDS} s`);
+    const cancel = isUntimed ? () => {} : clock.at(clock.now() + ADMIN_SECONDS * 1e6, late);
     const completion = await new Promise<Completion>((resolve, reject) =>
       queue.submit({ name, fields, sgl, isUntimed, resolve, reject }),
-    );
+    ).finally(cancel);
     if (completion.status !== NvmeStatus.SUCCESS) throw new NvmeError(name, completion.status);
     return completion;
   }

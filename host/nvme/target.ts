@@ -100,6 +100,8 @@ export class NvmeTarget {
   /** Connections that hosts are making. */
   readonly #admissions = new Set<Promise<void>>();
   #isClosed = false;
+  /** Ends admissions: a host may leave its REQ for half a minute. */
+  readonly #ending = new AbortController();
 
   private constructor(context: Context, options: NvmeTargetOptions) {
     const { store, nqn = 'nqn.2026-01.dev.verbena:target', blockBytes = 512 } = options;
@@ -183,6 +185,7 @@ export class NvmeTarget {
     if (this.#isClosed) return;
     this.#isClosed = true;
     await this.#listener?.close();
+    this.#ending.abort();
     this.disconnectAll('the target is closed');
     // Their queue pairs use what ends now.
     await Promise.all(this.#admissions);
@@ -310,6 +313,7 @@ export class NvmeTarget {
           pd: this.#pd,
           qp: { sendCq: cq, recvCq: cq, cap: queue.cap },
           privateData: RdmaAcceptData.build({ recfmt: 0, crqsize: queue.entries }),
+          signal: this.#ending.signal,
           ...(this.#options.ackTimeout !== undefined && { ackTimeout: this.#options.ackTimeout }),
         },
         (qp) => queue.prepare(qp),

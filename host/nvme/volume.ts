@@ -6,7 +6,7 @@ import { checkArray, checkKeys, checkObject } from '../base/options.js';
 import { checkBytes } from '../errors/check-bytes.js';
 import { checkFlag, mustBe } from '../errors/check-whole.js';
 import { followAddress } from '../cm/follow-address.js';
-import type { CancelTimer } from '../device/clock.js';
+import type { CancelTimer, Clock } from '../device/clock.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { lostAddress } from '../link/interface.js';
 import type { FmrDesc } from '../pool/fmr-desc.js';
@@ -68,6 +68,8 @@ export interface NvmeVolumeStats extends HostQueueCounters {
 
 const MDTS_PAGE = 4096;
 const WATCH_MICROS = 500_000;
+/** Commands that change blocks. */
+const CHANGING: ReadonlySet<CommandName> = new Set(['WRITE', 'WRITE_ZEROES', 'DATASET_MANAGEMENT']);
 /** Blocks of a command, at most. */
 const LBA_END = 1n << 64n;
 /** Commands of `writeZeroes` under way. */
@@ -104,11 +106,16 @@ export class NvmeVolume {
   /** While there is no queue: what waits for the next one. */
   #orphans: Io[] = [];
   #failure: Error | undefined;
-  #isClosing = false;
+  #closing: Promise<void> | undefined;
+  /** `close` ends the attempt to reconnect that is under way. */
+  readonly #ending = new AbortController();
+  #reconnecting: Promise<void> = Promise.resolve();
   #reconnects = 0;
   #resubmitted = 0;
-  /** Writes were answered since the last flush; and: the target went away after such. */
-  #isDirty = false;
+  /** Commands answered that changed blocks; those that a flush has made durable. */
+  #changes = 0;
+  #durableChanges = 0;
+  /** The target went away, and may have lost some of them. */
   #isDoubtful = false;
   #reclaiming: Promise<void> = Promise.resolve();
   #idle: (() => void)[] = [];
@@ -189,7 +196,6 @@ export class NvmeVolume {
     const { fua = false } = options;
     checkFlag('fua', fua);
     await this.#move('WRITE', 'write', lba, buffer, Number(fua));
-    this.#isDirty = true;
   }
 
   /** Zeros from `lba` on. Rejects as `read`; parts of more than 65,536 blocks may be zero then. */
@@ -203,11 +209,7 @@ export class NvmeVolume {
         const nlb = Math.min(NLB_MAX, Number(end - first)) - 1;
         parts.push(this.#submit('WRITE_ZEROES', { slba: first, nlb, fua: 0 }));
       }
-      try {
-        await Promise.all(parts);
-      } finally {
-        this.#isDirty = true;
-      }
+      await Promise.all(parts);
     }
   }
 
@@ -241,7 +243,6 @@ export class NvmeVolume {
     } finally {
       if (!this.context.device.closed) this.context.free(list);
     }
-    this.#isDirty = true;
   }
 
   /**
@@ -250,23 +251,32 @@ export class NvmeVolume {
    */
   async flush(): Promise<void> {
     this.#tellDoubts();
-    this.#isDirty = false;
-    try {
-      await this.#submit('FLUSH', {});
-    } catch (error) {
-      this.#isDirty = true;
-      throw error;
-    }
+    const changes = this.#changes;
+    await this.#submit('FLUSH', {});
+    // One that a target answers after its predecessor was lost says nothing of what that one had.
     this.#tellDoubts();
+    this.#durableChanges = Math.max(this.#durableChanges, changes);
   }
 
   /** Waits for what is under way, says goodbye, and gives everything back. */
-  async close(): Promise<void> {
-    if (this.#isClosing) return;
-    this.#isClosing = true;
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close());
+  }
+
+  get #isClosing(): boolean {
+    return this.#closing !== undefined;
+  }
+
+  async #close(): Promise<void> {
+    // The field is set behind this call.
+    await Promise.resolve();
     if (this.#inHand > 0 && this.#queue) {
       await new Promise<void>((resolve) => this.#idle.push(resolve));
     }
+    this.#ending.abort(
+      new RefusalError('ECONNRESET', 'volume: the volume is closed; connect again'),
+    );
+    await this.#reconnecting;
     this.#cancelWatch();
     await this.#association?.shutdown();
     this.#giveUp(new RefusalError('ECONNRESET', 'volume: the volume is closed; connect again'));
@@ -357,6 +367,8 @@ export class NvmeVolume {
         ...(buffer && { buffer }),
         ...(direction && { direction }),
         resolve: (completion) => {
+          // At once: the queue may be lost in the same turn.
+          if (CHANGING.has(name)) this.#changes++;
           this.#leave();
           if (completion.status === NvmeStatus.SUCCESS) resolve(completion);
           else reject(new NvmeError(name, completion.status));
@@ -456,9 +468,10 @@ export class NvmeVolume {
       this.#giveUp(new RefusalError('ECONNRESET', `volume: the target is gone: ${reason}`));
       return;
     }
-    if (this.#isDirty && this.isVolatile) this.#isDoubtful = true;
+    if (this.#changes > this.#durableChanges && this.isVolatile) this.#isDoubtful = true;
+    this.#durableChanges = this.#changes;
     this.#event('lost', lostAddress(this.context.device.info) ?? reason);
-    void this.#reconnect(reason);
+    this.#reconnecting = this.#reconnect(reason);
   }
 
   async #reconnect(reason: string): Promise<void> {
@@ -466,8 +479,12 @@ export class NvmeVolume {
     const { clock } = this.context.device;
     const giveUpAt = clock.now() + ctrlLossMillis * 1000;
     let last: unknown = new RefusalError('ECONNRESET', `volume: the target is gone: ${reason}`);
+    const late = new AbortController();
+    const giveUp = (): void => late.abort(last);
+    const cancelLate = giveUpAt < Infinity ? clock.at(giveUpAt, giveUp) : () => {};
+    const signal = AbortSignal.any([this.#ending.signal, late.signal]);
     while (!this.#isClosing && !this.context.device.closed && clock.now() < giveUpAt) {
-      await new Promise<void>((done) => clock.at(clock.now() + reconnectDelayMillis * 1000, done));
+      await pause(clock, reconnectDelayMillis * 1000, signal);
       if (this.#isClosing || this.context.device.closed) break;
       try {
         await this.#reclaiming;
@@ -475,20 +492,29 @@ export class NvmeVolume {
           ? await followAddress(this.context, this.#options.association.address)
           : undefined;
         const { blocks, blockBytes } = this;
-        await this.#establish();
+        await this.#establish(signal);
         if (this.blockBytes !== blockBytes || this.blocks < blocks) {
+          const wrong = this.#association;
+          this.#association = undefined;
+          await wrong?.shutdown();
           throw new RefusalError('EIO', 'reconnect: another namespace came back; connect anew');
         }
+        cancelLate();
+        if (this.#isClosing) return;
         this.#reconnects++;
         this.#event('reconnected', moved === undefined ? '' : `this machine is at ${moved} now`);
         const again = this.#orphans.splice(0);
         this.#resubmitted += again.length;
-        for (const io of again) this.#queue?.submit(io);
+        for (const io of again) {
+          if (this.#queue) this.#queue.submit(io);
+          else this.#orphans.push(io);
+        }
         return;
       } catch (error) {
         last = error;
       }
     }
+    cancelLate();
     const failure =
       last instanceof RefusalError
         ? last
@@ -506,7 +532,7 @@ export class NvmeVolume {
   #watch(): void {
     const { clock } = this.context.device;
     this.#cancelWatch = clock.at(clock.now() + WATCH_MICROS, () => {
-      if (this.#isClosing || this.#failure || this.context.device.closed) return;
+      if (this.#failure || this.context.device.closed) return;
       const oldest = this.#queue?.oldestMicros;
       const limit = this.#options.ioTimeoutMillis * 1000;
       if (oldest !== undefined && clock.now() - oldest > limit) {
@@ -531,4 +557,18 @@ export class NvmeVolume {
  */
 function wasCutOff(error: unknown): boolean {
   return error instanceof RefusalError && error.code === 'ECONNRESET';
+}
+
+/** Resolves after that time, or as `signal` is aborted. */
+function pause(clock: Clock, micros: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const end = (): void => {
+      cancel();
+      signal.removeEventListener('abort', end);
+      resolve();
+    };
+    const cancel = clock.at(clock.now() + micros, end);
+    signal.addEventListener('abort', end);
+  });
 }

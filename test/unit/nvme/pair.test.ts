@@ -3,15 +3,21 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
+  CmEventType,
   MisuseError,
   NvmeError,
   NvmeStatus,
+  createEventChannel,
   createFmrPool,
   discoverNvme,
+  listen,
   type NvmeStore,
+  type NvmeTargetEvent,
+  type RdmaConnection,
+  type RefusalError,
   type NvmeVolumeEvent,
 } from '../../../host/index.js';
-import { ConnectData } from '../../../host/nvme/structures.js';
+import { ConnectData, RdmaRequestData } from '../../../host/nvme/structures.js';
 import { HOST, NQN, TARGET, inNvmeWorld, rawQueue } from '../../support/nvme-world.js';
 import { noise } from '../../support/processes.js';
 import { expectRejected } from '../../support/refusal.js';
@@ -461,6 +467,131 @@ test('a flush says when the target went away with what was not flushed, once', (
     await volume.flush();
     assert.is(volume.stats.reconnects, 2);
     await volume.close();
+  }));
+
+/** A flush waits until it is let go. */
+class SlowStore extends FrailStore {
+  letGo: (() => void)[] = [];
+
+  override async flush(): Promise<void> {
+    this.flushes++;
+    await new Promise<void>((resolve) => this.letGo.push(resolve));
+  }
+}
+
+test('a flush that was under way when the target went away does not say that all is durable', () => {
+  const store = new SlowStore();
+  return inNvmeWorld({ store: () => store }, async ({ connect, target, host }) => {
+    const volume = await connect({ ctrlLossMillis: 20_000, reconnectDelayMillis: 20 });
+    const memory = host.alloc(8192);
+    await volume.write(0, memory);
+    const flushed = volume.flush().then(
+      () => 'durable',
+      (error: unknown) => (error as RefusalError).code,
+    );
+    while (store.flushes === 0) await sleep(1);
+    target.disconnectAll('in the middle of a flush');
+    const timer = setInterval(() => store.letGo.splice(0).forEach((go) => go()), 5);
+    assert.is(await flushed, 'EIO');
+    await volume.flush();
+    await volume.close();
+    clearInterval(timer);
+  });
+});
+
+test('a volume that is closed in an outage gives everything back', () =>
+  inNvmeWorld({}, async ({ connect, target, host, cut }) => {
+    const events: string[] = [];
+    const onEvent = ({ kind }: NvmeVolumeEvent): unknown => events.push(kind);
+    const free = host.device.arena.heap.bytesFree;
+    const volume = await connect({ ctrlLossMillis: 60_000, reconnectDelayMillis: 5, onEvent });
+    const read = volume.read(0, host.alloc(8192));
+    cut(true);
+    target.disconnectAll('a test wants it');
+    const refused = expectRejected(read, 'ECONNRESET');
+    while (!events.includes('lost')) await sleep(1);
+    // In the middle of an attempt.
+    await sleep(100);
+    const began = performance.now();
+    await Promise.all([volume.close(), volume.close()]);
+    assert.ok(performance.now() - began < 1500);
+    await refused;
+    cut(false);
+    await sleep(50);
+    assert.equal(events, ['lost']);
+    assert.ok(host.device.arena.heap.bytesFree >= free - 2 ** 20);
+  }));
+
+test('a command without an answer does not keep a volume from being closed', () => {
+  const store = new SlowStore();
+  return inNvmeWorld({ store: () => store }, async ({ connect }) => {
+    const volume = await connect({ ioTimeoutMillis: 300, ctrlLossMillis: 0 });
+    const flushed = expectRejected(volume.flush(), 'ECONNRESET');
+    while (store.flushes === 0) await sleep(1);
+    const began = performance.now();
+    await volume.close();
+    assert.ok(performance.now() - began < 3000);
+    await flushed;
+    store.letGo.splice(0).forEach((go) => go());
+  });
+});
+
+test('a target that takes connections and answers nothing does not outlast ctrlLossMillis', () =>
+  inNvmeWorld({}, async ({ connect, target, host }) => {
+    const volume = await connect({ ctrlLossMillis: 600, reconnectDelayMillis: 10 });
+    const { context } = target;
+    await target.close();
+    const mute = await listen({ address: TARGET, port: 4420 }, { context });
+    const connected: Promise<RdmaConnection>[] = [];
+    const accepting = (async () => {
+      for await (const request of mute) {
+        connected.push(request.accept({ qp: { cap: { maxRecvWr: 64 } } }));
+      }
+    })();
+    const began = performance.now();
+    await expectRejected(volume.read(0, host.alloc(512)), 'ECONNRESET');
+    assert.ok(performance.now() - began < 5000);
+    assert.ok(connected.length > 0);
+    await volume.close();
+    await mute.close();
+    await accepting;
+    await Promise.allSettled(connected);
+  }));
+
+test('a signal ends connecting while the I/O queue waits for the answer to its Connect', () => {
+  let cutNow = (): void => {};
+  const onEvent = ({ kind, qid }: NvmeTargetEvent): void => {
+    if (kind === 'connected' && qid === 1) cutNow();
+  };
+  return inNvmeWorld({ target: { onEvent } }, async ({ connect, cut }) => {
+    const controller = new AbortController();
+    cutNow = () => {
+      cut(true);
+      setTimeout(() => controller.abort(new Error('given up')), 50);
+    };
+    const failed = await connect({ signal: controller.signal }).catch((error: Error) => error);
+    assert.is((failed as Error).message, 'given up');
+    cut(false);
+  });
+});
+
+test('a host that asks for a queue and stays silent does not keep a target from being closed', () =>
+  inNvmeWorld({}, async ({ target, host }) => {
+    const channel = createEventChannel(host);
+    const id = channel.createId();
+    id.resolveAddr({ address: TARGET, port: 4420 });
+    id.resolveRoute();
+    const sizes = { recfmt: 0, qid: 0, hrqsize: 32, hsqsize: 31, cntlid: 0 };
+    id.connect({ qpNum: 0x123, privateData: RdmaRequestData.build(sizes) });
+    let isAnswered = false;
+    for await (const { event } of channel) {
+      isAnswered = event === CmEventType.CONNECT_RESPONSE;
+      if (isAnswered) break;
+    }
+    const began = performance.now();
+    await target.close();
+    assert.ok(performance.now() - began < 1500);
+    channel.destroy();
   }));
 
 test('the quota of data in flight is waited for, and nothing is refused', () =>
