@@ -13,12 +13,14 @@ interface Waiting {
 
 export class RedisClient {
   readonly #socket: Socket;
+  readonly #timeoutMillis: number;
   readonly #waiting: Waiting[] = [];
   #received = Buffer.alloc(0);
   #failure: Error | undefined;
 
-  private constructor(socket: Socket) {
+  private constructor(socket: Socket, timeoutMillis: number) {
     this.#socket = socket;
+    this.#timeoutMillis = timeoutMillis;
     socket.on('data', (bytes) => this.#receive(bytes));
     socket.on('error', (error) => this.#fail(error));
     socket.on('close', () => this.#fail(new Error('the server closed the connection')));
@@ -48,26 +50,37 @@ export class RedisClient {
       const late = (): void => refuse(`does not answer in ${timeoutMillis} ms`);
       const timer = setTimeout(late, timerMillis(timeoutMillis));
       socket.once('error', ({ message }) => refuse(`is not reachable: ${message}`));
-      socket.once('connect', () => resolve(new RedisClient(socket)));
+      socket.once('connect', () => resolve(new RedisClient(socket, timeoutMillis)));
       socket.once('close', () => clearTimeout(timer));
       socket.once('connect', () => clearTimeout(timer));
     });
     const { username, password } = parsed;
     if (password !== '') {
       const words = [username, password].filter((word) => word !== '').map(decodeURIComponent);
-      await client.command('AUTH', ...words);
+      try {
+        await client.command('AUTH', ...words);
+      } catch (error) {
+        client.close();
+        throw error;
+      }
     }
     return client;
   }
 
-  /** One command; undefined: the reply is nil. Rejects with RefusalError. */
-  command(...words: string[]): Promise<string | undefined> {
-    if (this.#failure) return Promise.reject(this.#failure);
+  /** One command; undefined: the reply is nil. Rejects with RefusalError, also without a reply. */
+  async command(...words: string[]): Promise<string | undefined> {
+    if (this.#failure) throw this.#failure;
     const bulk = words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`);
-    return new Promise((resolve, reject) => {
-      this.#waiting.push({ resolve, reject });
-      this.#socket.write(`*${words.length}\r\n${bulk.join('')}`);
-    });
+    const late = (): void => this.#fail(new Error(`no reply came in ${this.#timeoutMillis} ms`));
+    const timer = setTimeout(late, timerMillis(this.#timeoutMillis));
+    try {
+      return await new Promise((resolve, reject) => {
+        this.#waiting.push({ resolve, reject });
+        this.#socket.write(`*${words.length}\r\n${bulk.join('')}`);
+      });
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   /** Keeps the process from ending no more. */

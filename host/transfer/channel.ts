@@ -246,7 +246,7 @@ export class Channel {
       this.#qp.postSend(sendRequest(message));
     } catch {
       // A peer that acknowledges nothing fills the send queue: `run` rejects.
-      this.#qp.modify({ qpState: QpState.ERR });
+      if (!this.#context.device.closed) this.#qp.modify({ qpState: QpState.ERR });
     }
   }
 

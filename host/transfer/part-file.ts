@@ -98,6 +98,8 @@ export class PartFile {
   /** Puts a piece in its place. It is durable later: `synced` has it then. */
   async write(index: number, bytes: Uint8Array, crc: number): Promise<void> {
     this.#check();
+    // A sender that repeats it does not make the journal longer.
+    if (this.#written.has(index)) return;
     try {
       await this.#storage.write(bytes, index * this.version.pieceBytes);
     } catch (error) {

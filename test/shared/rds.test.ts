@@ -1,4 +1,5 @@
 /** Processes that share a node of reliable datagrams; the one that carries it is killed. */
+import { createServer } from 'node:net';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { openDevice, rds, type Context } from '../../host/index.js';
@@ -189,6 +190,22 @@ function compute(_: unknown, millis: number): void {
   const end = performance.now() + millis;
   while (performance.now() < end);
 }
+
+const deviceIdOf = ({ context }: There): string => context.device.shared!.deviceId.toString(16);
+
+test('names that another user might expect are not those of the node’s sockets', () =>
+  withNode(async ({ members, address }) => {
+    const id = await members[0]!.run(deviceIdOf);
+    const servers = Array.from({ length: 16 }, (_, slot) => {
+      const server = createServer().on('error', () => {});
+      return server.listen({ path: `\0verbena-rds-${id}-${slot}`, exclusive: true });
+    });
+    const [first, ...others] = members;
+    first!.kill();
+    await first!.ended;
+    await sendAround(others, address, 0);
+    for (const server of servers) server.close();
+  }));
 
 test('a process that computes for many heartbeats loses no path, nor do its peers', () => {
   const heartbeatMicros = 1_500_000;

@@ -22,6 +22,8 @@ const HeaderLayout = layoutOf(
     auth: 'u32',
     secret0: 'u64',
     secret1: 'u64',
+    /** In the name of the owner's socket. */
+    socket: 'u64',
   },
   64,
 );
@@ -48,6 +50,7 @@ const HEADER = indicesOf(HeaderLayout);
 const { used: PATH_USED } = indicesOf(PathLayout);
 const { next: NEXT, expected: EXPECTED } = indicesOf(ConnectionLayout, 8);
 const [SECRET] = HeaderLayout.fields.secret0;
+const [SOCKET] = HeaderLayout.fields.socket;
 const [PATH_GID] = PathLayout.fields.gid0;
 const GID_BYTES = 16;
 const PATHS_AT = HeaderLayout.size + PORTS;
@@ -121,6 +124,7 @@ export class SharedState {
   readonly #memory: Uint8Array;
   readonly #words: Int32Array;
   readonly #ports: Uint8Array;
+  readonly #view: DataView;
 
   /**
    * Joins the state of the device of `context`. Throws RefusalError ENOMEM, EIO, EACCES (the other
@@ -159,6 +163,7 @@ export class SharedState {
     this.#memory = memory;
     this.#words = new Int32Array(memory.buffer, memory.byteOffset, HeaderLayout.size / 4);
     this.#ports = memory.subarray(HeaderLayout.size, PATHS_AT);
+    this.#view = new DataView(memory.buffer, memory.byteOffset, HeaderLayout.size);
   }
 
   get incarnation(): number {
@@ -177,6 +182,15 @@ export class SharedState {
 
   set owner(slot: number | undefined) {
     Atomics.store(this.#words, HEADER.owner, slot === undefined ? 0 : slot + 1);
+  }
+
+  /** In the name of the owner's socket: valid while there is an owner. */
+  get socket(): bigint {
+    return this.#view.getBigUint64(SOCKET, true);
+  }
+
+  set socket(name: bigint) {
+    this.#view.setBigUint64(SOCKET, name, true);
   }
 
   /** Takes the lock of the node; its owner keeps it until it releases it or dies. */

@@ -7,6 +7,7 @@ import { createConnection, createServer, type Server } from 'node:net';
 import { Endpoint } from '../../link/endpoint.js';
 import { ROCE_PORT } from '../../link/link.js';
 import type { Context } from '../../verbs/context.js';
+import { randomId } from '../../verbs/refuse.js';
 import { AREA_BYTES, Area } from './area.js';
 import type { RdsCore } from '../protocol/core.js';
 import { NodeOwner } from './owner.js';
@@ -52,17 +53,7 @@ export class Sharing {
       nodeOwner.welcome(its);
       this.#ownerProxy.join(mine, true);
     }
-    const { slot } = this.#sharedState.shared;
-    const server = createServer((socket) =>
-      nodeOwner.welcome(new SocketIpcChannel(socket.unref())),
-    );
-    this.#server = server;
-    server.on('error', () => {});
-    // A cluster primary would keep the listener, and its name, after the end of this process.
-    server.listen({ path: this.#nameOf(slot), exclusive: true }, () => {
-      if (!this.#isClosed) this.#sharedState.owner = slot;
-    });
-    server.unref();
+    this.#serve(nodeOwner);
     this.#timer = setInterval(() => nodeOwner.sweep(), SWEEP_MILLIS).unref();
   }
 
@@ -106,11 +97,12 @@ export class Sharing {
       return this.lead(this.#makeCore());
     }
     const slot = this.#sharedState.owner;
-    if (slot !== undefined && this.#sharedState.isAlive(slot)) this.#call(slot);
+    if (slot !== undefined && this.#sharedState.isAlive(slot)) this.#call();
   };
 
-  #call(slot: number): void {
-    const channel = new SocketIpcChannel(createConnection(this.#nameOf(slot)).unref());
+  #call(): void {
+    const path = this.#pathOf(this.#sharedState.socket);
+    const channel = new SocketIpcChannel(createConnection(path).unref());
     this.#channel = channel;
     channel.onEnd = () => {
       if (this.#channel !== channel) return;
@@ -121,9 +113,30 @@ export class Sharing {
     this.#ownerProxy?.join(channel);
   }
 
-  /** A name in the abstract namespace, which ends with its process. */
-  #nameOf(slot: number): string {
-    const { shared } = this.#sharedState;
-    return `\0verbena-rds-${shared.deviceId.toString(16)}-${slot}`;
+  /**
+   * Accepts the other processes. Names in the abstract namespace have no owner, and every user sees
+   * those that are in use: one that others could expect might be another user's already.
+   */
+  #serve(nodeOwner: NodeOwner): void {
+    if (this.#isClosed) return;
+    const server = createServer((socket) =>
+      nodeOwner.welcome(new SocketIpcChannel(socket.unref())),
+    );
+    this.#server = server;
+    server.on('error', () => setTimeout(() => this.#serve(nodeOwner), LOOK_MILLIS).unref());
+    const name = randomId();
+    // A cluster primary would keep the listener, and its name, after the end of this process.
+    server.listen({ path: this.#pathOf(name), exclusive: true }, () => {
+      if (this.#isClosed) return;
+      this.#sharedState.socket = name;
+      this.#sharedState.owner = this.#sharedState.shared.slot;
+    });
+    server.unref();
+  }
+
+  /** In the abstract namespace: it ends with its process. */
+  #pathOf(name: bigint): string {
+    const { deviceId } = this.#sharedState.shared;
+    return `\0verbena-rds-${deviceId.toString(16)}-${name.toString(16)}`;
   }
 }

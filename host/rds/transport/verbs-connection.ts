@@ -93,7 +93,8 @@ export class VerbsConnection implements TransportConnection {
     readonly id: CmId,
     readonly owner: TransportOwner,
     fragmentBytes: number,
-    readonly pool: ReceivePool,
+    /** Makes the pool if it is the first of its kind. Throws RefusalError ENOMEM. */
+    readonly pool: () => ReceivePool,
   ) {
     this.#transport = transport;
     this.#fragmentBytes = fragmentBytes;
@@ -112,7 +113,7 @@ export class VerbsConnection implements TransportConnection {
     const { cq, pd } = this.#transport;
     // One more: an RDMA operation precedes its message.
     const cap = { maxSendWr: SENDS + 1, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
-    const { srq } = this.pool;
+    const { srq } = this.pool();
     this.qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
     this.#transport.byQueuePair.set(this.qpNum, this);
     this.#transport.say(DebugLevel.QP, () => `queue pair ${this.qpNum} is made`);

@@ -165,14 +165,8 @@ export class VerbsTransport {
   ): TransportConnection {
     this.say(DebugLevel.CM, () => `requesting a connection to ${peer}`);
     const id = this.#channel.createId();
-    const pool = this.#pool(CONNECTION_POOLS[connectionIndex]!);
-    const connection = new VerbsConnection(
-      this,
-      id,
-      owner,
-      POOLS[CONNECTION_POOLS[connectionIndex]!][0],
-      pool,
-    );
+    const pool = CONNECTION_POOLS[connectionIndex]!;
+    const connection = new VerbsConnection(this, id, owner, POOLS[pool][0], () => this.#pool(pool));
     connection.isAsked = true;
     this.#byId.set(id, connection);
     try {
@@ -295,6 +289,7 @@ export class VerbsTransport {
         return this.broken(connection);
       case CmEventType.CONNECT_ERROR:
       case CmEventType.DEVICE_REMOVAL:
+      case CmEventType.TIMEWAIT_EXIT:
         return this.broken(connection);
       default:
     }
@@ -312,8 +307,11 @@ export class VerbsTransport {
     }
     const { connection: accepting, privateData: answer } = acceptance;
     const isSmall = accepting.index === 0 && accepting.isOwnKind;
-    const pool = this.#pool(isSmall ? 'small' : CONNECTION_POOLS[accepting.index]!);
-    const connection = new VerbsConnection(this, id, accepting, accepting.fragmentBytes, pool);
+    const pool = isSmall ? 'small' : CONNECTION_POOLS[accepting.index]!;
+    const { fragmentBytes } = accepting;
+    const connection = new VerbsConnection(this, id, accepting, fragmentBytes, () =>
+      this.#pool(pool),
+    );
     this.#byId.set(id, connection);
     try {
       connection.createQp();

@@ -50,6 +50,7 @@ test('an environment without a launcher, or with wrong numbers, is refused', () 
 async function withServer(
   pieces: readonly string[],
   use: (client: RedisClient) => Promise<void>,
+  timeoutMillis = 5000,
 ): Promise<void> {
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
@@ -65,7 +66,7 @@ async function withServer(
   server.listen({ host: '127.0.0.1', port: 0, exclusive: true });
   await once(server, 'listening');
   const { port } = server.address() as { port: number };
-  const client = await RedisClient.open(`redis://127.0.0.1:${port}`, 5000);
+  const client = await RedisClient.open(`redis://127.0.0.1:${port}`, timeoutMillis);
   try {
     await use(client);
   } finally {
@@ -99,6 +100,10 @@ test('an error of the server, rubbish and a closed connection are refusals', asy
   await withServer(['$99999999\r\n'], async (client) => {
     assert.match(await failure(client.command('GET', 'a')), /a reply of 99999999 bytes/);
   });
+  const silent = async (client: RedisClient): Promise<void> => {
+    assert.match(await failure(client.command('GET', 'a')), /no reply came in 50 ms/);
+  };
+  await withServer([], silent, 50);
   assert.match(await failure(RedisClient.open('http://a', 10)), /must begin with redis:/);
   assert.match(await failure(RedisClient.open('redis://127.0.0.1:1', 500)), /ECONNREFUSED/);
 });

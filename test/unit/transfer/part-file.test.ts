@@ -68,6 +68,20 @@ function failing(
   };
 }
 
+test('a piece that comes again and again makes nothing longer', () =>
+  Workspace.use(async ({ directory }) => {
+    const part = await openPartFile(directory, version);
+    const bytes = (): number =>
+      readdirSync(directory).reduce((sum, name) => sum + statSync(`${directory}/${name}`).size, 0);
+    await write(part, 0, part.pieceCount);
+    await part.close();
+    const before = bytes();
+    const again = await openPartFile(directory, version);
+    for (let count = 0; count < 10; count++) await write(again, 0, again.pieceCount);
+    await again.close();
+    assert.is(bytes(), before);
+  }));
+
 test('written in any order, it becomes the file and leaves nothing beside it', () =>
   Workspace.use(async ({ directory, path }) => {
     const part = await openPartFile(directory, version);
