@@ -7,6 +7,11 @@ import { RefusalError } from '../errors/errors.js';
 import { ControlChannel, type Handler, type Handlers } from './control-channel.js';
 import type { Children } from './launch.js';
 
+/** For the first request: any process of the machine may connect. */
+const JOIN_MILLIS = 2000;
+/** Connections at a time. */
+const CHILDREN_MAX = 1024;
+
 /** The program itself is no child. */
 export const refuseJoin: Handler = () => {
   throw new RefusalError(
@@ -16,10 +21,15 @@ export const refuseJoin: Handler = () => {
 };
 
 /** The handlers from the request on that shows the token; each other request before is refused. */
-function afterToken(token: readonly bigint[], handlers: Handlers): Handlers {
+function afterToken(
+  token: readonly bigint[],
+  handlers: Handlers,
+  decided: (isJoined: boolean) => void,
+): Handlers {
   let isJoined = false;
   const join: Handler = (...words) => {
     isJoined = words.length === token.length && words.every((word, at) => word === token[at]);
+    decided(isJoined);
     if (!isJoined)
       throw new RefusalError(
         'EACCES',
@@ -28,6 +38,7 @@ function afterToken(token: readonly bigint[], handlers: Handlers): Handlers {
   };
   const guarded = Object.entries<Handler>(handlers).map(([name, handle]) => {
     const checked: Handler = (...words) => {
+      if (!isJoined) decided(false);
       if (!isJoined)
         throw new RefusalError(
           'EACCES',
@@ -43,8 +54,17 @@ function afterToken(token: readonly bigint[], handlers: Handlers): Handlers {
 /** Accepts children until the process ends. */
 export function acceptChildren({ name, token }: Children, handlers: Handlers): void {
   const server = createServer((socket) => {
-    new ControlChannel(socket, afterToken(token, handlers), () => socket.destroy());
+    const end = (): unknown => socket.destroy();
+    const timer = setTimeout(end, JOIN_MILLIS);
+    const decided = (isJoined: boolean): void => {
+      clearTimeout(timer);
+      // Behind the refusal.
+      if (!isJoined) socket.end(end);
+    };
+    socket.on('close', () => clearTimeout(timer));
+    new ControlChannel(socket, afterToken(token, handlers, decided), end);
   });
+  server.maxConnections = CHILDREN_MAX;
   // Without it children get EIO, as from a device that is not there.
   server.on('error', () => {});
   server.listen({ path: `\0${name}`, exclusive: true });

@@ -87,6 +87,12 @@ export class ControlChannel {
     words.forEach((word, index) => {
       out.writeBigUInt64LE(BigInt.asUintN(64, BigInt(word)), 8 * (index + 1));
     });
-    this.#socket.write(out);
+    if (this.#socket.writable && !this.#socket.write(out)) this.#waitForReader();
+  }
+
+  /** A program that sends requests and reads no reply does not fill this process's memory. */
+  #waitForReader(): void {
+    this.#socket.pause();
+    this.#socket.once('drain', () => this.#socket.resume());
   }
 }

@@ -52,7 +52,9 @@ static void destroy_queues(struct rdma_cm_id *id)
 
 VB_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
-	int error = id->qp ? EINVAL : 0;
+	if (id->qp)
+		return cm_fail(EINVAL);
+	int error = 0;
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd) {
 		attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
 		attr->pd = cm_pd(id);

@@ -288,6 +288,8 @@ static void release_stores(const struct segment *one, bool moved)
 	__atomic_store_n(&moving.active, 0, __ATOMIC_RELEASE);
 }
 
+#define MOVE_BYTES ((size_t)1 << 30)
+
 /* Moves the pages of a mapping to `linear`. 0 or an errno. */
 static int move_pages(const struct segment *one, uint64_t linear)
 {
@@ -299,8 +301,16 @@ static int move_pages(const struct segment *one, uint64_t linear)
 	sigdelset(&all, SIGSEGV);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	bool held = hold_stores(one);
-	long at = swap_pages(one->start, length, fd, offset, one->rights);
-	bool moved = at == (long)one->start;
+	long at = 0;
+	bool moved = true;
+	/* Linux writes 2 GiB less a page at a time. */
+	for (size_t done = 0; moved && done < length; done += MOVE_BYTES) {
+		size_t rest = length - done;
+		uintptr_t from = one->start + done;
+		at = swap_pages(from, rest < MOVE_BYTES ? rest : MOVE_BYTES, fd, offset + done,
+				one->rights);
+		moved = at == (long)from;
+	}
 	if (held)
 		release_stores(one, moved);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -115,6 +115,9 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 	request[1] = operation;
 	if (count > 0)
 		memcpy(request + 2, arguments, count * 8);
+	/* send and recv are cancellation points; verbs of the kernel have no such point. */
+	int cancel;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&call_lock);
 	int got = transfer(vb.socket, request, request[0], true) ? -1 :
 								   receive_reply(reply, &error);
@@ -123,6 +126,7 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 		memcpy(results, reply, (got < result_count ? got : result_count) * 8);
 	}
 	pthread_mutex_unlock(&call_lock);
+	pthread_setcancelstate(cancel, NULL);
 	if (got >= 0 && error)
 		report_refusal(operation, reply, got);
 	return vb_errno(error);

@@ -67,6 +67,11 @@ export class Cq {
     }
   }
 
+  /** @internal An event that its reader did not want is for the next one. */
+  passOn(): void {
+    this.#channel.push(this.queue);
+  }
+
   /** @internal */
   delete(): void {
     this.queue.destroy();

@@ -61,6 +61,9 @@ interface Batch {
   have: number;
 }
 
+/** Completions of a connection that a log which was closed has left. */
+const unanswered = new WeakMap<object, number>();
+
 interface Target extends LogReplica {
   /** Batches in flight to the replica, oldest first: those of one request together. */
   readonly inFlight: (readonly Batch[])[];
@@ -81,6 +84,7 @@ export class ReplicatedLog {
   #waiting: Append[] = [];
   readonly #underWay = new Set<Batch>();
   #failure: Error | undefined;
+  #isClosed = false;
 
   /**
    * Of replicas that all hold the same: nothing, or `options.image`. Throws MisuseError; RefusalError
@@ -150,7 +154,11 @@ export class ReplicatedLog {
 
   /** Gives the memory back. What is under way is rejected. */
   close(): void {
-    if (this.#failure?.message.includes('closed')) return;
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    for (const { conn, inFlight } of this.#targets) {
+      unanswered.set(conn, (unanswered.get(conn) ?? 0) + inFlight.length);
+    }
     this.#fail(new RefusalError('EIO', 'append: the log is closed; open it again'));
     this.#free();
   }
@@ -179,7 +187,8 @@ export class ReplicatedLog {
   #send(target: Target): void {
     const { conn, mr, offset, behind } = target;
     const [first, last] = [behind[0], behind.at(-1)];
-    if (target.isDead || !first || !last || target.inFlight.length >= this.#depth) return;
+    if (this.#isClosed || target.isDead || !first || !last) return;
+    if (target.inFlight.length >= this.#depth) return;
     const [from, length] = [first.start, last.end - first.start];
     const { COMPLETION_ON_ERROR, COMPLETION_ALWAYS } = Flag;
     const { PERSISTENT } = FlushType;
@@ -200,9 +209,21 @@ export class ReplicatedLog {
 
   async #listen(target: Target): Promise<void> {
     try {
+      const cq = target.conn.getCq();
       for (;;) {
-        const { status } = await target.conn.getCq().next();
-        if (status !== WcStatus.SUCCESS) throw new Error(wcStatusStr(status));
+        // After `close` another log, or the application, reads the completions.
+        if (this.#isClosed) return cq.passOn();
+        const [wc] = cq.getWc();
+        if (!wc) {
+          await cq.wait();
+          continue;
+        }
+        if (wc.status !== WcStatus.SUCCESS) throw new Error(wcStatusStr(wc.status));
+        const former = unanswered.get(target.conn) ?? 0;
+        if (former > 0) {
+          unanswered.set(target.conn, former - 1);
+          continue;
+        }
         for (const batch of target.inFlight.shift() ?? []) {
           if (++batch.have === this.#quorum) this.#done(batch);
         }

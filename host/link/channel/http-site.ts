@@ -3,7 +3,7 @@
  * also of another site, and wherever the name of that site leads: so each request names the host
  * that its page was loaded from (RFC 9110 7.2), and one from another origin that (RFC 6454 7).
  */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { shown } from '../../errors/check-whole.js';
@@ -113,6 +113,33 @@ export function refuseUpgrade(socket: Duplex, status: number, sentence: string):
   socket.on('error', () => socket.destroy());
   const head = `HTTP/1.1 ${status} Refused\r\n${text}\r\nConnection: close`;
   socket.end(`${head}\r\n\r\n${sentence}`, () => socket.destroy());
+}
+
+/** Paths of the upgrade listeners that this library has on a server. */
+const upgradePaths = new WeakMap<Server, string[]>();
+
+/** An upgrade listener of a server, for requests of one path. Returns what removes it. */
+export function onUpgrade(
+  server: Server,
+  path: string,
+  take: (request: IncomingMessage, socket: Duplex, head: Buffer) => void,
+): () => void {
+  const paths = upgradePaths.get(server) ?? [];
+  upgradePaths.set(server, paths);
+  const listener = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
+    const asked = pathOf(request);
+    if (asked === path) return take(request, socket, head);
+    // Another library's listener may know the path. Of ours one answers.
+    const isKnown = paths.includes(asked ?? '') || server.listenerCount('upgrade') > paths.length;
+    if (isKnown || socket.writableEnded) return;
+    refuseUpgrade(socket, 404, 'there is no WebSocket at this path');
+  };
+  paths.push(path);
+  server.on('upgrade', listener);
+  return () => {
+    paths.splice(paths.indexOf(path), 1);
+    server.off('upgrade', listener);
+  };
 }
 
 /** Without port and brackets, in small letters; undefined: this is no host. */

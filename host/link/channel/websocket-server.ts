@@ -1,13 +1,12 @@
 /** Node's side of WebSocketLink: takes the upgrades of an HTTP server. */
 import { mustBe } from '../../errors/check-whole.js';
-import type { IncomingMessage, Server } from 'node:http';
-import type { Duplex } from 'node:stream';
+import type { Server } from 'node:http';
 import type { WebSocket } from 'ws';
 import { checkKeys, checkObject } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import {
   checkSite,
-  pathOf,
+  onUpgrade,
   refusalOfRequest,
   refuseUpgrade,
   type SiteOptions,
@@ -62,22 +61,16 @@ export async function acceptUpgrades(
   const sockets = new WebSocketServer({ noServer: true, maxPayload: MESSAGE_BYTES });
   const shares = new SourceShares(socketsMax, socketsPerSource);
   const peers = new Peers(link, aliveMillis);
-  const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
-    if (pathOf(request) !== path) {
-      const isUnclaimed = server.listenerCount('upgrade') === 1;
-      if (isUnclaimed) refuseUpgrade(socket, 404, 'there is no WebSocket at this path');
-      return;
-    }
+  const remove = onUpgrade(server, path, (request, socket, head) => {
     const refusal = refusalOfRequest(request, site);
     if (refusal) return refuseUpgrade(socket, refusal.status, refusal.sentence);
     const giveBack = shares.take(request.socket.remoteAddress);
     if (!giveBack) return refuseUpgrade(socket, 503, 'there are enough WebSockets already');
     socket.once('close', giveBack);
     sockets.handleUpgrade(request, socket, head, (made) => peers.enter(made));
-  };
-  server.on('upgrade', upgrade);
+  });
   return () => {
-    server.off('upgrade', upgrade);
+    remove();
     sockets.close();
   };
 }

@@ -26,6 +26,12 @@ const BUFFERED_BYTES_MAX = 2 ** 22;
 /** No command that is used has a longer reply. */
 const REPLY_BYTES_MAX = 2 ** 20;
 
+/** A length or a count of the protocol. Throws RangeError. */
+function numberOf(text: string): number {
+  if (/^(?:-1|\d{1,9})$/.test(text)) return Number(text);
+  throw new RangeError('bytes are no reply of Redis');
+}
+
 /** A reply: text, a number, null, or a list. */
 type Reply = string | number | null | readonly Reply[];
 
@@ -64,13 +70,13 @@ class ReplyReader {
       case ':':
         return { value: Number(text), end };
       case '$': {
-        const length = Number(text);
+        const length = numberOf(text);
         if (length < 0) return { value: null, end };
         if (this.#bytes.length < end + length + 2) return undefined;
         return { value: this.#bytes.toString('utf8', end, end + length), end: end + length + 2 };
       }
       case '*':
-        return this.#list(Number(text), end);
+        return this.#list(numberOf(text), end);
       default:
         throw new RangeError('bytes are no reply of Redis');
     }

@@ -12,7 +12,7 @@ import { checkKeys } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import {
   checkSite,
-  pathOf,
+  onUpgrade,
   refusalOfRequest,
   refuseUpgrade,
   type SiteOptions,
@@ -137,7 +137,7 @@ export class SignallingServer {
   readonly counters: SignallingCounters = { joined: 0, passed: 0, refused: 0, ended: 0 };
   readonly #admission: Admission;
   readonly #limits: Limits;
-  readonly #server: Server;
+  readonly #removeUpgrade: () => void;
   readonly #sockets: WebSocketServer;
   readonly #shares: SourceShares;
   /** Of this process, for the bus. */
@@ -149,13 +149,12 @@ export class SignallingServer {
 
   /** @internal Use `createSignallingServer`. */
   constructor(server: Server, sockets: WebSocketServer, limits: Limits, admission: Admission) {
-    this.#server = server;
     this.#sockets = sockets;
     this.#limits = limits;
     this.#admission = admission;
     this.#bus = admission.bus && guardBus(admission.bus);
     this.#shares = new SourceShares(limits.sessionsMax, limits.sessionsPerSource);
-    server.on('upgrade', this.#upgrade);
+    this.#removeUpgrade = onUpgrade(server, this.#limits.path, this.#upgrade);
   }
 
   /** WebSockets at the moment. */
@@ -170,18 +169,13 @@ export class SignallingServer {
 
   /** Ends all sessions. The HTTP server and the bus stay open. */
   close(): Promise<void> {
-    this.#server.off('upgrade', this.#upgrade);
+    this.#removeUpgrade();
     for (const session of [...this.#sessions]) session.end();
     for (const room of [...this.#rooms.values()]) room.close();
     return new Promise((resolve) => this.#sockets.close(() => resolve()));
   }
 
   readonly #upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
-    if (pathOf(request) !== this.#limits.path) {
-      const isUnclaimed = this.#server.listenerCount('upgrade') === 1;
-      if (isUnclaimed) refuseUpgrade(socket, 404, 'there is no WebSocket at this path');
-      return;
-    }
     const refusal = refusalOfRequest(request, this.#admission);
     const giveBack = refusal ? undefined : this.#shares.take(request.socket.remoteAddress);
     if (!giveBack) {

@@ -23,6 +23,8 @@ const FREE = 0;
 const JOINED = 1;
 /** Its socket is to be closed. */
 const LEFT = 2;
+/** A thread is joining. */
+const TAKEN = 3;
 const DESCRIPTOR = 1;
 const GID = 2;
 /** Longest wait for the owner to close the socket of a group that was left. */
@@ -99,16 +101,22 @@ export class GroupTable {
 
   /** Throws LinkError. */
   join(group: Gid, place: GroupPlace): void {
-    const at = this.#find(FREE);
+    // Another thread may join at the same time.
+    let at = this.#find(FREE);
+    while (at >= 0 && Atomics.compareExchange(this.#words, at, FREE, TAKEN) !== FREE) {
+      at = this.#find(FREE);
+    }
     if (at < 0) {
       const remedy = 'detach from one of them';
       throw new LinkError('ENOMEM', `join: a link has at most ${GROUPS_MAX} groups; ${remedy}`);
     }
-    const fd = openGroupSocket(this.#posix, group, place, this.#bufferBytes);
+    let fd = -1;
     try {
+      fd = openGroupSocket(this.#posix, group, place, this.#bufferBytes);
       this.#posix.addToSet(this.#set, fd);
     } catch (error) {
-      this.#posix.close(fd);
+      if (fd >= 0) this.#posix.close(fd);
+      Atomics.store(this.#words, at, FREE);
       throw error;
     }
     this.#words[at + DESCRIPTOR] = fd;
@@ -120,7 +128,7 @@ export class GroupTable {
   /** The owner's next `receive` closes the socket. False: it was not joined. */
   leave(group: Gid, place: GroupPlace): boolean {
     const at = this.#find(JOINED, group);
-    if (at < 0) return false;
+    if (at < 0 || Atomics.compareExchange(this.#words, at, JOINED, TAKEN) !== JOINED) return false;
     leaveGroup(this.#posix, this.#words[at + DESCRIPTOR]!, group, place);
     Atomics.store(this.#words, at, LEFT);
     Atomics.add(this.#words, this.#at + LEAVING, 1);
@@ -166,7 +174,8 @@ export class GroupTable {
   /** For the owner: leaves all groups. */
   close(): void {
     for (const at of this.#entries()) {
-      if (Atomics.load(this.#words, at) !== FREE) this.#close(at);
+      const state = Atomics.load(this.#words, at);
+      if (state === JOINED || state === LEFT) this.#close(at);
     }
   }
 

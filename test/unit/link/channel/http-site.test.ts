@@ -237,6 +237,26 @@ test('upgrades of foreign pages, of other paths and beyond a share are refused',
     while (last !== 101) last = (await open(url)).status;
   }));
 
+test('of two listeners of one server exactly one refuses a path that neither has', () =>
+  withServer({}, async ({ server, url }) => {
+    const rooms = await createSignallingServer(server);
+    const other = url.replace('packets', 'other');
+    assert.is((await open(other)).status, 404);
+    assert.is((await open(url)).status, 101);
+    assert.is((await open(url.replace('packets', 'rooms'))).status, 101);
+    // A peer that resets the connection meanwhile ends no process.
+    for (let count = 0; count < 20; count++) {
+      const raw = connect(Number(new URL(url).port), '127.0.0.1');
+      raw.on('error', () => {});
+      raw.write('GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\n');
+      raw.write('Upgrade: websocket\r\n\r\n');
+      await new Promise((resolve) => setTimeout(resolve, 2));
+      raw.resetAndDestroy();
+    }
+    await rooms.close();
+    assert.is((await open(other)).status, 404);
+  }));
+
 const hello = (last: number): string => JSON.stringify({ verbena: 1, gid: `fd12::${last}` });
 
 test('a peer that answers no ping is ended, one that does stays', () =>
