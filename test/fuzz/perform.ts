@@ -135,7 +135,8 @@ function send(world: World, pair: Pair, action: Action, books: Books): void {
   };
   const ud = {
     ah: world.handles[wrap(operand, world.handles.length)]!,
-    remoteQpn: TARGET_QPN,
+    // With the device's own address: to a queue pair that it has.
+    remoteQpn: operand & 8 ? world.pairs[wrap(operand >> 4, PAIRS)]!.qp.qpNum : TARGET_QPN,
     remoteQkey: operand & 4 ? 0x80000000 : QKEY,
   };
   const wrId = books.next(pair);

@@ -36,6 +36,8 @@ export class SinkLink implements Link {
       windowBytes: 1 << 20,
       receiveBufferBytes: 1 << 20,
       multicast: true,
+      // As data channels do.
+      paced: pseudoHeader === 'none',
     };
   }
 

@@ -223,6 +223,8 @@ export class World {
       this.handles.push(this.#pd.createAh({ dgid: to.gid, port: to.port }));
     }
     this.handles.push(this.#foreign.createAh({ dgid: this.peer.gid }));
+    const { gid, port } = context.local;
+    this.handles.push(this.#pd.createAh({ dgid: gid, port }));
     this.#keepTables();
     const { counters } = structAt(
       this.device.arena.memory,
