@@ -453,6 +453,7 @@ export class Context {
     return (this.#ending ??= this.#end());
   }
   async #end(): Promise<void> {
+    let failure: unknown;
     try {
       const last = await this.siblings.remove(this);
       for (const end of [...this.endings]) end();
@@ -461,11 +462,13 @@ export class Context {
         disposeAll(domains.flatMap((domain) => [...domain.resources]));
         disposeAll([...this.resources, ...this.#queues.values()]);
       }
-    } finally {
-      this.end();
+    } catch (error) {
+      failure = error;
     }
+    this.end();
     // No thread writes any more. Errors are reported after all regions were tried.
     const ends = await Promise.allSettled([...this.pmems].map((pmem) => pmem.close()));
+    if (failure !== undefined) throw failure;
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
   }
 

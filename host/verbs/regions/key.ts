@@ -116,10 +116,10 @@ export class Key {
     const key = this.value;
     if (this.#state === 'live') {
       const errno = retryChange(() => arena.exports.killMr(engine.context, key));
-      // Another context has ended the region, or has died while it did.
+      // Another context has ended the region, or is ending it.
       const isDying = this.#note.key === key && this.#note.state === KeyState.DYING;
       if (errno === Errno.EINVAL && !isDying) this.#state = 'gone';
-      refuse(errno === Errno.EINVAL && isDying ? Errno.OK : errno, verb, {
+      refuse(errno, verb, {
         EINVAL: 'the key is dead already; allocate another',
         EBUSY: bound,
         EAGAIN: 'another thread is changing the region; call again later',

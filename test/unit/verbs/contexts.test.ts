@@ -145,6 +145,23 @@ test('an imported domain ends for all contexts when one deallocates it', async (
   await second.close();
 });
 
+test('memory whose region another context has ended may be freed', async () => {
+  const { first, close } = await world();
+  const second = first.openDevice();
+  const pd = first.allocPd();
+  const memory = first.alloc(64);
+  const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+  const imported = second.importPd(pd.handle).importMr(mr.handle);
+  imported.dereg();
+  assert.throws(() => imported.dereg(), /no longer imported/);
+  expectRefusal(() => first.free(memory), 'EBUSY');
+  expectRefusal(() => mr.dereg(), 'EINVAL');
+  assert.throws(() => mr.dereg(), /deregistered already/);
+  first.free(memory);
+  await close();
+  await second.close();
+});
+
 test('memory of one may be registered and freed by another', async () => {
   const { first, close } = await world();
   const second = first.openDevice();
