@@ -123,7 +123,10 @@ export class Sharing {
       nodeOwner.welcome(new SocketIpcChannel(socket.unref())),
     );
     this.#server = server;
-    server.on('error', () => setTimeout(() => this.#serve(nodeOwner), LOOK_MILLIS).unref());
+    server.on('error', () => {
+      // One that listens goes on: it had no descriptor for a connection.
+      if (!server.listening) setTimeout(() => this.#serve(nodeOwner), LOOK_MILLIS).unref();
+    });
     const name = randomId();
     // A cluster primary would keep the listener, and its name, after the end of this process.
     server.listen({ path: this.#pathOf(name), exclusive: true }, () => {
