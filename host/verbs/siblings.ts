@@ -99,8 +99,10 @@ export class Siblings<EventRecord> {
     this.#owners.set(handle, context);
   }
 
+  /** The object of that handle is destroyed. */
   disown(handle: number): void {
     this.#owners.delete(handle);
+    this.#device.engine.forget(handle);
   }
 
   /** How many objects of this thread stand for the domain. */

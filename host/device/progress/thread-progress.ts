@@ -276,6 +276,7 @@ export class ThreadProgress implements Progress {
         if (!this.#take((runner) => runner.post())) this.#kick();
         ring.drain();
       },
+      forget: (object) => ring.forget(object),
     };
   }
 

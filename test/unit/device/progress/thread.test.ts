@@ -170,6 +170,24 @@ test('posting in ERR is flushed, and an asynchronous event comes', async () => {
   await close();
 });
 
+test('an event that waits while its queue pair is destroyed does not reach the next one', async () => {
+  const { a, b, close } = await openPair();
+  const heard: unknown[] = [];
+  void (async () => {
+    for await (const { element } of a.context.asyncEvents()) heard.push(element);
+  })();
+  const bad = { remoteAddr: a.mr.addr, rkey: a.mr.rkey ^ 0xff };
+  write(b, a, 10, { rdma: bad });
+  // The thread has the event; this one does not return to its event loop.
+  const until = performance.now() + 5000;
+  while (b.cq.poll(1).length === 0 && performance.now() < until);
+  a.qp.destroy();
+  a.pd.createQp({ sendCq: a.cq, recvCq: a.cq });
+  await sleep(50);
+  assert.equal(heard, []);
+  await close();
+});
+
 test('an address that is taken, or malformed, is refused as without a thread', async () => {
   const side = await openAt('127.0.0.1');
   const { port } = side.context.local;
