@@ -63,6 +63,8 @@ export class PoolMember {
   #timerMicros = 0;
   #watch: ReturnType<typeof setInterval> | undefined;
   #isOver = false;
+  /** Users that `createUser` refused, while the pool was repaired: their regions return later. */
+  readonly #leaving: { readonly place: UserPlace; readonly own: FmrDesc[] }[] = [];
   #reclaimed = 0;
   #callbackErrors = 0;
 
@@ -115,7 +117,10 @@ export class PoolMember {
 
   /** Ends this thread's part. Throws RefusalError EBUSY. */
   end(): void {
-    if (!this.context.device.closed) this.regions.leave(this.params.buckets);
+    if (!this.context.device.closed) {
+      this.#leave();
+      this.regions.leave(this.params.buckets);
+    }
     this.#isOver = true;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
@@ -189,8 +194,9 @@ export class PoolMember {
       own.push(desc);
     }
     if (own.length === numMr) return own;
-    for (const { index } of own) table.give(place.index + 1, NO_BUCKET, index);
-    table.removeUser(place);
+    this.#leaving.push({ place, own });
+    this.#leave();
+    this.arm();
     // Other pools and registrations of the device need them.
     this.regions.free(made);
     const sentence = `createUser: ${numMr} regions are wanted, ${own.length} are free`;
@@ -198,6 +204,20 @@ export class PoolMember {
       'ENOMEM',
       `${sentence}, and no more can be made now; put some back first`,
     );
+  }
+
+  /** Returns the regions of users that were not made; false if the pool takes none now. */
+  #leave(): boolean {
+    for (let user = this.#leaving[0]; user; user = this.#leaving[0]) {
+      const { place, own } = user;
+      for (let desc = own[own.length - 1]; desc; desc = own[own.length - 1]) {
+        if (this.table.give(place.index + 1, NO_BUCKET, desc.index) !== Errno.OK) return false;
+        own.pop();
+      }
+      this.table.removeUser(place);
+      this.#leaving.shift();
+    }
+    return true;
   }
 
   /** Creates up to `count` regions, within `mrsMax`. */
@@ -255,6 +275,7 @@ export class PoolMember {
     let isLate = false;
     for (const user of this.users) isLate = !user.giveLate() || isLate;
     isLate = !this.regions.giveLate() || isLate;
+    isLate = !this.#leave() || isLate;
     if (isLate) this.arm();
     if (!this.#demand.look()) this.#block = this.params.growBlock;
     else this.#block = Math.min(Math.max(GROW_SLICE, this.#block), 2 * this.#block);

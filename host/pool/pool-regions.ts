@@ -23,6 +23,8 @@ export class PoolRegions {
   readonly #brought = new Set<FastMemoryRegion>();
   /** Regions to return to the pool as soon as it accepts them. */
   readonly #late: number[] = [];
+  /** Regions that are no longer the pool's, and not yet deregistered. */
+  readonly #leaving: FastMemoryRegion[] = [];
 
   constructor(
     context: Context,
@@ -158,10 +160,10 @@ export class PoolRegions {
     return freed;
   }
 
-  /** Returns delayed regions to the pool; false if it does not accept them yet. */
+  /** Returns delayed regions to the pool, and frees others; false if some remain. */
   giveLate(): boolean {
     for (const index of this.#late.splice(0)) this.#give(index);
-    return this.#late.length === 0;
+    return this.#deregister() && this.#late.length === 0;
   }
 
   /**
@@ -178,7 +180,9 @@ export class PoolRegions {
       const desc = this.find(mr);
       if (desc && !this.takeOut(desc)) throw busy();
     }
-    while (!this.#table.close()) {
+    for (;;) {
+      if (!this.#deregister()) throw busy();
+      if (this.#table.close()) break;
       for (let bucket = 0; bucket < buckets; bucket++) this.#table.drain(bucket, ALL);
       this.giveLate();
       const index = this.#inHand();
@@ -209,25 +213,31 @@ export class PoolRegions {
     if (this.#table.give(POOLS_HAND, NO_BUCKET, index) !== Errno.OK) this.#late.push(index);
   }
 
-  /** Frees a region of the pool; false if it is in use, or the pool reclaims a dead process's. */
+  /** Frees a region of the pool; false if the pool reclaims a dead process's. */
   #free(index: number): boolean {
     const { mr } = this.seen(index + 1)!;
     if (this.#table.remove(index) !== Errno.OK) {
       this.#late.push(index);
       return false;
     }
-    mr.holder = undefined;
-    try {
-      mr.dereg();
-    } catch (error) {
-      // Another thread is still in a copy: the next time.
-      if (!(error instanceof RefusalError)) throw error;
-      this.add(mr, false);
-      return false;
-    }
-    this.#table.count('freed', 1);
     this.#drop(mr, index);
+    this.#leaving.push(mr);
+    this.#deregister();
+    this.#table.count('freed', 1);
     return true;
+  }
+
+  /** Deregisters what left the pool; false if another thread is still in a copy: call again. */
+  #deregister(): boolean {
+    for (const mr of this.#leaving.splice(0)) {
+      try {
+        mr[Symbol.dispose]();
+      } catch (error) {
+        if (!(error instanceof RefusalError)) throw error;
+        this.#leaving.push(mr);
+      }
+    }
+    return this.#leaving.length === 0;
   }
 
   #drop(mr: FastMemoryRegion, index: number): void {
