@@ -132,7 +132,8 @@ export class MemoryRegion {
    * Throws MisuseError, and then the old registration stands; ReregMrError, whose `errCode` names
    * the registration that stands: INPUT the old one (EINVAL, EOPNOTSUPP as `regMr`, EAGAIN);
    * DO_FORK_OLD the new one, while another thread still uses the old memory, which stays held until
-   * `dereg` (EBUSY).
+   * `dereg` (EBUSY). RefusalError EBUSY: a process died within a call of the device and is being
+   * repaired; the old registration stands.
    */
   rereg(
     flags: number,
@@ -149,8 +150,12 @@ export class MemoryRegion {
     const parameters = arena.heap.alloc(ReregisterParametersLayout.size);
     const struct = structAt(arena.memory, ReregisterParametersLayout, parameters);
     Object.assign(struct, wanted.parameters);
-    const errno = retryChange(() => arena.exports.reregMr(engine.context, parameters));
-    if (errno !== Errno.OK) arena.heap.free(parameters);
+    let errno: number = Errno.EBUSY;
+    try {
+      errno = retryChange(() => arena.exports.reregMr(engine.context, parameters));
+    } finally {
+      if (errno !== Errno.OK) arena.heap.free(parameters);
+    }
     if (errno !== Errno.OK) throw oldStands(errno, wanted.why);
     const { allocation } = wanted;
     this.#former = { allocation: allocation && this.#allocation, parameters };
