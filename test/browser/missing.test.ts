@@ -121,6 +121,14 @@ test('a Worker whose page lends it no connections says so', async (world) => {
   await tab.page.close();
 });
 
+test('a Worker whose page has ended its connections says so, also of what it waits for', async (world) => {
+  const tab = await world.browser.open(world.peer.site.url(PAGE));
+  await tab.page.evaluate('endRtc()');
+  assert.match(await openingError(tab), /^ECONNRESET: .*the page has ended provideRtc/);
+  assert.match(await openingError(tab), /^ECONNRESET: .*the page has ended provideRtc/);
+  await tab.page.close();
+});
+
 test('without SharedArrayBuffer a device with shared memory is refused, one without opens', async (world) => {
   const tab = await world.browser.open(world.peer.site.url(PAGE));
   const said = await tab.run(async (verbena) => {

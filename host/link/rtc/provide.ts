@@ -65,6 +65,7 @@ class Provider {
   close(): void {
     for (const { connection } of this.#connections.values()) connection.close();
     this.#connections.clear();
+    this.#say({ id: 0, isOver: true });
     this.#port.close();
   }
 

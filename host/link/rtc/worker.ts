@@ -43,6 +43,8 @@ export interface RtcResponse {
   readonly port?: Port;
   readonly description?: Description;
   readonly isDone?: true;
+  /** The page makes no connections any more; `id` is 0. */
+  readonly isOver?: true;
   readonly error?: { readonly code: LinkError['code']; readonly message: string };
   /** State change of the connection of that request. */
   readonly interrupted?: boolean;
@@ -95,10 +97,16 @@ function pageOf(): Promise<Port> {
   });
 }
 
+const OVER = {
+  code: 'ECONNRESET',
+  message: 'connect: the page has ended provideRtc; call it again for a new Worker',
+} as const;
+
 /** Requests of all connectors of this Worker. */
 let requests = 0;
 const pending = new Map<number, (response: RtcResponse) => void>();
 let isListening = false;
+let isOver = false;
 
 export class WorkerConnector implements RtcConnector {
   readonly #options: RtcOptions;
@@ -138,6 +146,7 @@ export class WorkerConnector implements RtcConnector {
       port.postMessage({ id: ++requests, kind: 'close', of });
     };
     return new Promise((resolve, reject) => {
+      if (isOver) throw errorOf(OVER);
       let channel: RtcChannel | PortChannel | undefined;
       pending.set(of, (response) => {
         if (response.channel) channel = new RtcChannel(response.channel, closeConnection);
@@ -173,7 +182,10 @@ function listenTo(port: Port): void {
   isListening = true;
   port.onmessage = ({ data }) => {
     const response = data as RtcResponse;
-    pending.get(response.id)?.(response);
+    if (response.isOver) {
+      isOver = true;
+      for (const [id, answer] of pending) answer({ id, error: OVER });
+    } else pending.get(response.id)?.(response);
   };
 }
 
@@ -188,6 +200,7 @@ async function restart(
 function ask(port: Port, request: (id: number) => RtcRequest): Promise<RtcResponse> {
   const id = ++requests;
   return new Promise((resolve, reject) => {
+    if (isOver) throw errorOf(OVER);
     pending.set(id, (response) => {
       pending.delete(id);
       if (response.error) reject(errorOf(response.error));

@@ -6,7 +6,7 @@ const kind = ['mesh', 'transfer'].find((name) => searchParams.has(name));
 const program = kind ? `./${kind}-worker.mjs` : './worker.mjs';
 const worker = new Worker(new URL(program, import.meta.url), { type: 'module' });
 if (!searchParams.has('unprovided')) {
-  provideRtc(worker, { forward: searchParams.has('forward') });
+  globalThis.endRtc = provideRtc(worker, { forward: searchParams.has('forward') });
 }
 
 let calls = 0;
