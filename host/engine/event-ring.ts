@@ -68,7 +68,11 @@ export class EventRing {
   forget(object: number): void {
     const words = this.#words;
     const address = EVENT.object[0] >>> 2;
-    for (let one = words[(this.#ring + RING_TAIL) >>> 2]!; one !== this.head; one = (one + 1) >>> 0) {
+    for (
+      let one = words[(this.#ring + RING_TAIL) >>> 2]!;
+      one !== this.head;
+      one = (one + 1) >>> 0
+    ) {
       const at = this.#at(one);
       if (words[at + address] !== object) continue;
       // No queue is at address 0.
