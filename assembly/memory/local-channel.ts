@@ -103,6 +103,17 @@ export function setChannelDone(channel: usize, done: u32): void {
   atomic.store<u32>(channel + DONE_OFFSET, done);
 }
 
+/** No answer comes to the oldest messages that the source has withdrawn. */
+export function passWithdrawn(arena: Arena, channel: usize): void {
+  let done = channelDone(channel);
+  for (let left = arena.localMessagesMax; left != 0; left--) {
+    const state = messageState(messageAt(arena, channel, done));
+    if (state != <u32>LocalMessageState.WITHDRAWN) break;
+    done++;
+  }
+  setChannelDone(channel, done);
+}
+
 /** The next message that the target takes. */
 export function channelTail(channel: usize): u32 {
   return atomic.load<u32>(channel + TAIL_OFFSET);

@@ -10,12 +10,14 @@ import {
   ContextSlotLayout,
   LocalMessageLayout,
   LocalMessageState,
+  QueuePairLayout,
 } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';
 import {
   AccessFlag,
   Endpoint,
   QpState,
+  ReregMrFlag,
   SendFlag,
   WcStatusName,
   WrOpcode,
@@ -503,6 +505,95 @@ test('local work that waits for its fence ends the turn, and holds what is behin
     world.quiet();
     assert.equal([seen(a), seen(b)], [['1 SUCCESS', '2 SUCCESS'], ['2 SUCCESS']]);
   }));
+
+test('a message that is refused is not overtaken by the next one of its run', () =>
+  between((world) => {
+    const { a, b, channel } = world;
+    for (let index = 0; index < 2; index++) receive(world, index, index * 100, 100);
+    world.post(a, send(world, 1, 0, 100), send(world, 2, 500, 100));
+    // The target is at work on something else when it takes the first one, and not any more when
+    // the source publishes the second one.
+    const { memory } = b.context.device.arena;
+    const struct = structAt(memory, QueuePairLayout, b.qp.handle);
+    channel.head--;
+    struct.heldJobs++;
+    b.cq.poll(1);
+    assert.is(channel.message(channel.head - 1).state, LocalMessageState.REFUSED);
+    struct.heldJobs--;
+    channel.head++;
+    channel.announce();
+    b.cq.poll(1);
+    world.quiet();
+    assert.equal(
+      [seen(a), seen(b)],
+      [
+        ['1 SUCCESS', '2 SUCCESS'],
+        ['0 SUCCESS', '1 SUCCESS'],
+      ],
+    );
+    assert.equal(b.buffer.slice(0, 100), a.buffer.slice(0, 100));
+    assert.equal(b.buffer.slice(100, 200), a.buffer.slice(500, 600));
+  }));
+
+test('a channel whose messages were all withdrawn takes the next ones', () =>
+  between((world) => {
+    const { a, b, channel } = world;
+    const { entries } = channel;
+    for (let index = 0; index < entries; index++) {
+      receive(world, index, 0, 100);
+      world.post(a, send(world, index, 0, 100));
+    }
+    const oldest = channel.message(channel.head - entries);
+    for (let turn = 0; turn < 20 && oldest.state === LocalMessageState.POSTED; turn++) {
+      world.pair.clock.step();
+    }
+    assert.is(oldest.state, LocalMessageState.WITHDRAWN);
+    world.quiet();
+    assert.is(seen(a).length, entries);
+    assert.is(a.context.counters().localRequests, 0n);
+    const packets = sent(world);
+    for (let index = 0; index < 3; index++) {
+      receive(world, index, 0, 100);
+      world.post(a, send(world, index, 0, 100));
+      world.quiet();
+    }
+    assert.equal([sent(world), a.context.counters().localRequests], [packets, 3n]);
+    assert.is(seen(b).length, entries + 3);
+  }));
+
+test('short bytes whose second piece was out of reach for a moment are gathered anew', () =>
+  between(
+    (world) => {
+      const { a, b } = world;
+      // Each place of the send queue has had pieces behind the second one.
+      const pieces = [0, 600, 700, 800].map((from) => world.sge(a, from, 30));
+      for (let index = 0; index < 4; index++) {
+        receive(world, index, 0, 200);
+        world.post(a, { opcode: SEND, sgList: pieces });
+        world.quiet();
+      }
+      assert.is(seen(b).length, 4);
+      const other = a.context.allocPd();
+      const mr = a.pd.regMr(a.buffer, AccessFlag.LOCAL_WRITE);
+      for (let index = 0; index < 2; index++) receive(world, index, index * 100, 100);
+      mr.rereg(ReregMrFlag.CHANGE_PD, other);
+      const second = { addr: mr.addr + 300n, length: 40, lkey: mr.lkey };
+      const sgList = [world.sge(a, 200, 50), second];
+      world.post(a, send(world, 1, 0, 100), { wrId: 2, opcode: SEND, sendFlags: SIGNALED, sgList });
+      mr.rereg(ReregMrFlag.CHANGE_PD, a.pd);
+      world.quiet();
+      assert.equal(
+        [seen(a), seen(b)],
+        [
+          ['1 SUCCESS', '2 SUCCESS'],
+          ['0 SUCCESS', '1 SUCCESS'],
+        ],
+      );
+      assert.equal(b.buffer.slice(100, 150), a.buffer.slice(200, 250));
+      assert.equal(b.buffer.slice(150, 190), a.buffer.slice(300, 340));
+    },
+    { qp: { cap: { maxSendWr: 4, maxSendSge: 4 } } },
+  ));
 
 /** Whatever another member of the arena writes there. */
 for (let seed = 1; seed <= 6; seed++) {

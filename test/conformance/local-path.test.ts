@@ -25,6 +25,7 @@ const { SIGNALED } = SendFlag;
 const MIB = 2 ** 20;
 /** More than one call of the engine copies. */
 const LONG = 40 * MIB;
+const MANY = 12_000;
 
 async function onLocal(
   options: PairOptions,
@@ -93,6 +94,16 @@ function another({ a, b }: Pair): QueuePair {
   connect(other, { ...a, qp: one }, 2, 1, {});
   return one;
 }
+
+test('thousands of short requests leave time for others in between', () =>
+  onLocal({ cqe: 16_384, qp: { cap: { maxSendWr: MANY } } }, (pair) => {
+    const { a } = pair;
+    a.qp.postSend(Array.from({ length: MANY }, () => asPosted(write(pair, 8))));
+    let done = a.cq.poll(MANY).length;
+    assert.ok(done >= 1000 && done < MANY, `${done} requests in a call`);
+    pair.run(() => (done += a.cq.poll(MANY).length) === MANY);
+    assert.is(a.context.counters().sentPkts, 0n);
+  }));
 
 test('a short request of another queue pair waits for a part of a long one only', () =>
   onLocal(long, (pair) => {

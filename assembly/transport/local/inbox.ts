@@ -34,7 +34,8 @@ import { servesLocally } from '../shared/local-endpoint';
 import { MessageKind, QueuePair, receiveCursor } from '../shared/queue-pair';
 import { SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from '../shared/status';
 import { SGE_SIZE, Sge } from '../shared/work-request';
-import { announceTo, takeAnswers } from './outbox';
+import { charge } from './local-path';
+import { LONG_BYTES, announceTo, takeAnswers } from './outbox';
 
 /** Up to this length bytes are copied before the receive request is written: both may overlap. */
 const SHORT_BYTES: u32 = 256;
@@ -84,7 +85,12 @@ function takeMessage(context: Context, source: u32, entry: usize): bool {
   const message = changetype<LocalMessage>(context.localMessage);
   copyBytes(context.localMessage, entry, LOCAL_MESSAGE_SIZE);
   const qp = findQueuePair(context, message.targetQpn);
-  if (qp == null || !isFrom(qp, message, source) || !mayTake(context, qp, message)) {
+  if (qp == null || !isFrom(qp, message, source)) {
+    return changeState(entry, posted, LocalMessageState.REFUSED);
+  }
+  if (!mayTake(context, qp, message)) {
+    // The next one may find the queue pair ready, and must not overtake.
+    qp.localRefusedRun = message.run;
     return changeState(entry, posted, LocalMessageState.REFUSED);
   }
   if (!changeState(entry, posted, LocalMessageState.TAKEN)) return false;
@@ -117,6 +123,7 @@ function mayTake(context: Context, qp: QueuePair, message: LocalMessage): bool {
 
 /** False: a check fails, and the receive request is as it was. */
 function execute(context: Context, qp: QueuePair, message: LocalMessage, entry: usize): bool {
+  if (message.length > LONG_BYTES) return false;
   const opcode = message.opcode;
   const writes = opcode == <u32>WrOpcode.RDMA_WRITE_WITH_IMM;
   const immediate = writes || opcode == <u32>WrOpcode.SEND_WITH_IMM;
@@ -133,7 +140,7 @@ function execute(context: Context, qp: QueuePair, message: LocalMessage, entry: 
     forgetPlaced(qp);
     return false;
   }
-  context.localLeft -= min<u32>(length, context.localLeft);
+  charge(context, length);
   context.counters.rdmaRecvs++;
   if (writes) {
     if (length > 0) countWrite(context.arena, message.key, length);

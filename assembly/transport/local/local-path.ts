@@ -46,9 +46,21 @@ export function beginLocalCall(context: Context): void {
   context.localPaused = 0;
 }
 
-/** Has the call copied as much as it may? The host calls again at once. */
+/** A request counts as these bytes at least: short ones take time as well. */
+const REQUEST_BYTES: u32 = 4096;
+
+/** The call has copied the bytes of a request, or of a part. */
+export function charge(context: Context, bytes: u32): void {
+  context.localLeft -= min<u32>(max<u32>(bytes, REQUEST_BYTES), context.localLeft);
+}
+
+/**
+ * Has the call copied as much as it may? The host calls again at once. It wakes the contexts that
+ * sleep before that: no other context wakes them.
+ */
 export function pausesLocally(context: Context): bool {
-  if (context.localLeft != 0) return false;
+  const wakes = context.wakeCount != 0 && context.readyFirst != 0;
+  if (context.localLeft != 0 && !wakes) return false;
   context.localPaused = 1;
   return true;
 }
@@ -153,7 +165,9 @@ function postNext(context: Context, qp: QueuePair, request: SendRequest): u32 {
     const posting = postMessage(context, qp, request, context.localTarget);
     if (posting == <u32>Posting.POSTED) return LocalTurn.MORE;
   }
-  return qp.localPosted != 0 ? LocalTurn.IDLE : leaveToPackets(qp);
+  // What was gathered of it is gathered again.
+  const turn = leaveToPackets(qp);
+  return qp.localPosted != 0 ? LocalTurn.IDLE : turn;
 }
 
 /** A LocalTurn: MORE when the request, or one more part, is executed. */
@@ -165,7 +179,9 @@ function executeNext(context: Context, qp: QueuePair): u32 {
   if (qp.localPosted != 0) return LocalTurn.IDLE;
   if (request.state == <u32>SendState.FAILED) return LocalTurn.PACKETS;
   if (isOf(request, Operation.LOCAL)) {
-    return executeLocal(context, qp, request) ? LocalTurn.MORE : LocalTurn.PACKETS;
+    if (!executeLocal(context, qp, request)) return LocalTurn.PACKETS;
+    charge(context, 0);
+    return LocalTurn.MORE;
   }
   const before = qp.sendOffset;
   const target = context.localTarget;
@@ -177,7 +193,7 @@ function executeNext(context: Context, qp: QueuePair): u32 {
   if (outcome == <u32>Outcome.REFUSED) return leaveToPackets(qp);
   const end = outcome == <u32>Outcome.PART ? qp.sendOffset : request.length;
   const bytes = end - before;
-  context.localLeft -= min<u32>(bytes, context.localLeft);
+  charge(context, bytes);
   context.counters.localBytes += bytes;
   if (outcome == <u32>Outcome.PART) {
     request.state = SendState.COPYING;

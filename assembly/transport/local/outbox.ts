@@ -15,6 +15,7 @@ import {
   channelTail,
   messageAt,
   messageState,
+  passWithdrawn,
   setChannelDone,
   setChannelHead,
 } from '../../memory/local-channel';
@@ -59,6 +60,7 @@ export function postMessage(
   if (most == 0 || request.length > LONG_BYTES) return Posting.REFUSED;
   const channel = channelOf(arena, slotOfNumber(qp.targetQp), context.slotIndex);
   const head = channelHead(channel);
+  if (head - channelDone(channel) >= most) passWithdrawn(arena, channel);
   if (head - channelDone(channel) >= most || head - channelTail(channel) >= most) {
     return qp.localPosted != 0 ? Posting.FULL : Posting.REFUSED;
   }
