@@ -419,13 +419,21 @@ export function allQuiesced(arena: Arena, epoch: u32): bool {
 }
 
 /** Has every context that executes requests for others left the calls of before `epoch`? */
-export function allReachingPassed(arena: Arena, own: u32, epoch: u32): bool {
-  if (arena.localEndpointsMax == 0) return true;
-  for (let index: u32 = 0; index < arena.contextsMax; index++) {
-    const slot = contextSlot(arena, index);
-    if (index != own && !passed(slot, epoch) && reachesAll(slot)) return false;
+function allReachingPassed(arena: Arena, epoch: u32): bool {
+  return nextReaching(arena, 0, epoch) == NO_SLOT;
+}
+
+/**
+ * The first slot from `slot` on whose context executes requests for others, and has not left a call
+ * of before `epoch`; NO_SLOT.
+ */
+export function nextReaching(arena: Arena, slot: u32, epoch: u32): u32 {
+  const end: u32 = arena.localEndpointsMax == 0 ? 0 : arena.contextsMax;
+  for (let index = slot; index < end; index++) {
+    const one = contextSlot(arena, index);
+    if (!passed(one, epoch) && reachesAll(one)) return index;
   }
-  return true;
+  return NO_SLOT;
 }
 
 /** Does the engine of this context execute requests on memory of any domain? */
@@ -439,7 +447,7 @@ export function setReachesAll(slot: ContextSlot): void {
 }
 
 /** No slot has this number. */
-const NO_SLOT: u32 = 0xffffffff;
+export const NO_SLOT: u32 = 0xffffffff;
 
 /** `at` when an attachment is there, else 0: another process may have written it. */
 export function attachmentAt(arena: Arena, at: usize): usize {
@@ -456,7 +464,7 @@ export function quiesced(arena: Arena, attached: usize, epoch: u32): bool {
     if (slot < arena.contextsMax && !passed(contextSlot(arena, slot), epoch)) return false;
     node = attachmentAt(arena, changetype<Attachment>(node).next);
   }
-  return allReachingPassed(arena, NO_SLOT, epoch);
+  return allReachingPassed(arena, epoch);
 }
 
 function lockOf(arena: Arena): usize {

@@ -230,7 +230,11 @@ export function modifyQueuePair(
     enterError(context, qp);
     return Errno.OK;
   }
+  const access = qp.access;
+  const reads = qp.destRdAtomicMax;
   applyAttributes(context, qp, attributes);
+  // An engine that is executing requests has looked at the former rights.
+  if ((access & ~qp.access) != 0 || qp.destRdAtomicMax < reads) withdrawAndWait(context, qp);
   enterState(context, qp, to, attributes.drainNotify);
   updateLocalEndpoint(context, qp);
   schedule(context, qp);

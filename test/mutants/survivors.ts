@@ -316,8 +316,8 @@ export const SURVIVORS: readonly Row[] = [
     'it waits for calls that no longer matter',
   ],
   [
-    'withdrawAndWait',
-    'allReachingPassed(context.arena, context.slotIndex, epoch)',
+    'awaitPassing',
+    'passed(slot, epoch)',
     'false',
     'speed only: it looks as often as it may',
   ],

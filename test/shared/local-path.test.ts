@@ -6,6 +6,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { ArenaLayout, LOCAL_ENDPOINT_SIZE } from '#build/abi.js';
 import {
+  AccessFlag,
   QpState,
   SendFlag,
   WcStatusName,
@@ -13,6 +14,7 @@ import {
   openDevice,
   rds,
   type Context,
+  type MemoryRegion,
   type QpAttributes,
 } from '../../host/index.js';
 import { reportDevice } from '../../host/device/sharing/device-report.js';
@@ -231,37 +233,50 @@ const [RACE_SECONDS, RACE_ROUNDS] = sample([1, 10], [4, 30]);
 const RACE_BYTES = 512 * 1024;
 const CANARY = 0x5a;
 
-test('no requester of another domain writes to memory after its deregistration', () =>
-  withThread(async (side, there, ask) => {
-    const { context, pd, qp } = side;
-    const { gid, port } = context.local;
-    const buffer = context.alloc(RACE_BYTES);
-    const end = performance.now() + RACE_SECONDS * 1000;
-    let rounds = 0;
-    let local = 0n;
-    for (; rounds < RACE_ROUNDS || performance.now() < end; rounds++) {
-      qp.modify({ qpState: QpState.RESET });
-      connectTo(side, there);
-      buffer.fill(0);
-      const mr = pd.regMr(buffer, ALL_ACCESS);
-      const flood = { remoteAddr: mr.addr, rkey: mr.rkey, length: RACE_BYTES };
-      const told = ask({ connect: { gid: `${gid}`, port, qpNum: qp.qpNum }, flood });
-      // It writes: somewhere in a copy its key ends.
-      while (Atomics.load(buffer, RACE_BYTES - 1) === 0);
-      for (let turn = (rounds * 997) % 5000; turn > 0; turn--) Atomics.load(buffer, 0);
-      mr.dereg();
-      buffer.fill(CANARY);
-      const late = performance.now() + 0.3;
-      while (performance.now() < late);
-      assert.ok(
-        buffer.every((byte) => byte === CANARY),
-        `round ${rounds}`,
-      );
-      ({ local } = (await told) as { local: bigint });
-    }
-    assert.ok(local >= rounds, `${local} local requests in ${rounds} rounds`);
-    context.free(buffer);
-  }));
+/** Each ends the right to write to the region, by the queue pair that the requests go to. */
+const ENDS: Record<string, (side: Side, mr: MemoryRegion) => void> = {
+  'its deregistration': (_, mr) => mr.dereg(),
+  'a RESET of the queue pair': ({ qp }) => qp.modify({ qpState: QpState.RESET }),
+  'an ERR of the queue pair': ({ qp }) => qp.modify({ qpState: QpState.ERR }),
+  'the end of the right to write': ({ qp }) => {
+    qp.modify({ qpAccessFlags: AccessFlag.REMOTE_READ });
+  },
+};
+
+for (const [name, endRight] of Object.entries(ENDS)) {
+  test(`no requester of another domain writes to memory after ${name}`, () =>
+    withThread(async (side, there, ask) => {
+      const { context, pd, qp } = side;
+      const { gid, port } = context.local;
+      const buffer = context.alloc(RACE_BYTES);
+      const end = performance.now() + RACE_SECONDS * 1000;
+      let rounds = 0;
+      let local = 0n;
+      for (; rounds < RACE_ROUNDS || performance.now() < end; rounds++) {
+        qp.modify({ qpState: QpState.RESET });
+        connectTo(side, there);
+        buffer.fill(0);
+        const mr = pd.regMr(buffer, ALL_ACCESS);
+        const flood = { remoteAddr: mr.addr, rkey: mr.rkey, length: RACE_BYTES };
+        const told = ask({ connect: { gid: `${gid}`, port, qpNum: qp.qpNum }, flood });
+        // It writes: somewhere in a copy its right ends.
+        while (Atomics.load(buffer, RACE_BYTES - 1) === 0);
+        for (let turn = (rounds * 997) % 5000; turn > 0; turn--) Atomics.load(buffer, 0);
+        endRight(side, mr);
+        buffer.fill(CANARY);
+        const late = performance.now() + 0.3;
+        while (performance.now() < late);
+        assert.ok(
+          buffer.every((byte) => byte === CANARY),
+          `round ${rounds}`,
+        );
+        ({ local } = (await told) as { local: bigint });
+        mr[Symbol.dispose]();
+      }
+      assert.ok(local >= rounds, `${local} local requests in ${rounds} rounds`);
+      context.free(buffer);
+    }));
+}
 
 const named = () => ({
   name: freshName(),

@@ -217,6 +217,9 @@ export class Context {
   wakeCount: u32;
   /** 1: the packet that is being received has not left this context. */
   isLooping: u32;
+  /** A context that was waited for in vain: 1 + its slot, and its activity then. */
+  stuckSlot: u32;
+  stuckActivity: u32;
 }
 /** A bit for each of 256 contexts. */
 export const WAKES_SIZE: u32 = 32;

@@ -2,7 +2,7 @@
  * When the endpoint of a queue pair is published to the other contexts of the device, and when it
  * is withdrawn (memory/local-endpoint.ts).
  */
-import { allReachingPassed, contextSlot, nextEpoch } from '../../memory/arena';
+import { NO_SLOT, contextSlot, nextEpoch, nextReaching, passed } from '../../memory/arena';
 import {
   TAKES_MESSAGES,
   localEndpointAt,
@@ -15,8 +15,11 @@ import { QueuePair, pathOf } from './queue-pair';
 import { serves } from './state-machine';
 import { QpState, QpType } from './status';
 
-/** Checks of the other engines before the withdrawal returns: one may be stopped in its call. */
-const SPINS_MAX: u32 = 10000;
+/**
+ * Looks at another context before the withdrawal returns, some 0.2 s: a thread that copies may be
+ * off its processor for as long. It may also have been stopped in its call, or be dead.
+ */
+const LOOKS_MAX: u32 = 100000000;
 
 /** Is the peer of this queue pair at this device? Its number names the context. */
 export function peerIsHere(context: Context, qp: QueuePair): bool {
@@ -69,14 +72,25 @@ export function withdrawEndpoint(context: Context, qp: QueuePair): void {
 
 /**
  * The same for a control verb: when it returns, no engine is executing a request for the queue
- * pair. A stopped process is waited for a short time only; memory that it may write is in any case
- * not free before it has left its call.
+ * pair. A context that does not leave its call is waited for once, and not by each verb; memory
+ * that it may write is in any case not free before it has left.
  */
 export function withdrawAndWait(context: Context, qp: QueuePair): void {
-  const at = localEndpointAt(context.arena, qp.qpn);
+  const arena = context.arena;
+  const at = localEndpointAt(arena, qp.qpn);
   if (at == 0 || !withdrawLocalEndpoint(at, qp.qpn)) return;
-  const epoch = nextEpoch(context.arena);
-  for (let look: u32 = 0; look < SPINS_MAX; look++) {
-    if (allReachingPassed(context.arena, context.slotIndex, epoch)) return;
+  const epoch = nextEpoch(arena);
+  let slot = nextReaching(arena, 0, epoch);
+  for (; slot != NO_SLOT; slot = nextReaching(arena, slot + 1, epoch)) {
+    if (slot != context.slotIndex) awaitPassing(context, slot, epoch);
   }
+}
+
+function awaitPassing(context: Context, index: u32, epoch: u32): void {
+  const slot = contextSlot(context.arena, index);
+  const activity = atomic.load<u32>(changetype<usize>(slot));
+  if (context.stuckSlot == index + 1 && context.stuckActivity == activity) return;
+  for (let look: u32 = 0; look < LOOKS_MAX; look++) if (passed(slot, epoch)) return;
+  context.stuckSlot = index + 1;
+  context.stuckActivity = activity;
 }
