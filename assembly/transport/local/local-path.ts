@@ -165,7 +165,7 @@ function postNext(context: Context, qp: QueuePair, request: SendRequest): u32 {
     const posting = postMessage(context, qp, request, context.localTarget);
     if (posting == <u32>Posting.POSTED) return LocalTurn.MORE;
   }
-  // What was gathered of it is gathered again.
+  // The bytes that were gathered are gathered again.
   const turn = leaveToPackets(qp);
   return qp.localPosted != 0 ? LocalTurn.IDLE : turn;
 }

@@ -18,6 +18,7 @@ import { ContextWakes, type WakeCalls } from '../sharing/context-wakes.js';
 import type { PacketInbox } from '../sharing/packet-inbox.js';
 import { pollLink, type LinkPoller } from './link-poller.js';
 import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
+import { SocketRest } from './socket-rest.js';
 
 /** A moment on the clock, 0 for never, and what makes it never come. */
 interface Timer {
@@ -50,6 +51,7 @@ export class InlineProgress implements Progress, LinkReceiver {
   #closed = false;
   #polling = false;
   #isSettling = false;
+  readonly #socketRest = new SocketRest();
 
   private constructor(
     arena: ArenaMemory,
@@ -176,10 +178,12 @@ export class InlineProgress implements Progress, LinkReceiver {
   poll(): void {
     const engine = this.#engine;
     if (this.#closed || !engine) return;
-    if (this.#wakes?.arrived) engine.advance();
+    const hasArrived = this.#wakes?.arrived ?? false;
+    if (hasArrived) engine.advance();
     if (!this.#link.poll) return;
     this.#poller?.notePoll();
     engine.settle();
+    if (this.#socketRest.rests(hasArrived)) return;
     this.#polling = true;
     try {
       this.#link.poll();

@@ -13,6 +13,7 @@ import { Destinations } from '../destinations.js';
 import { DurableExchange } from '../durable/durable-exchange.js';
 import { ContextWakes, type WakeCalls } from '../sharing/context-wakes.js';
 import type { PacketInbox } from '../sharing/packet-inbox.js';
+import { SocketRest } from './socket-rest.js';
 
 export class Runner {
   /** Messages between contexts of the arena. */
@@ -22,6 +23,7 @@ export class Runner {
   readonly #clock: Clock;
   readonly #packetInbox: PacketInbox | undefined;
   readonly #exchange: DurableExchange;
+  readonly #socketRest = new SocketRest();
   #deadline = 0;
   #later = false;
   #stores = false;
@@ -113,8 +115,10 @@ export class Runner {
     if (done > 0 && later) engine.drain();
     this.#later = later;
     try {
-      done += this.#link.poll();
-      if (this.#packetInbox) done += this.#packetInbox.collect(this);
+      if (!this.#socketRest.rests(messages > 0)) {
+        done += this.#link.poll();
+        if (this.#packetInbox) done += this.#packetInbox.collect(this);
+      }
     } finally {
       this.#later = false;
     }
