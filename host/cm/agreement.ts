@@ -15,7 +15,13 @@ import type { AuthOptions } from './auth-option.js';
 import { RDMA_UDP_QKEY, TransportService } from './enums.js';
 import type { ConnParam, UdParam } from './event-details.js';
 import { KEEP_ALIVE_MILLIS, KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN } from './keep-alive.js';
-import { privateDataMax, type FieldsOf, type Message, type MessageName } from './mad.js';
+import {
+  privateDataMax,
+  type FieldsOf,
+  type Message,
+  type MessageName,
+  type RequestFields,
+} from './mad.js';
 import type { Agreement } from './queue-pair-states.js';
 import { checkBytes } from '../errors/check-bytes.js';
 
@@ -109,34 +115,13 @@ const HOP_LIMIT = 64;
 /** 4.096 us * 2^15, 134 ms, as Linux says. */
 const TARGET_ACK_DELAY = 15;
 
-/** Fields of a REQ for features that Verbena lacks, or whose value is constant. */
+/** Fields of a REQ whose value is constant. Those of features that Verbena lacks are 0. */
 const REQUEST_CONSTANTS = {
-  localCommId: 0,
-  localQkey: 0,
   localEecn: 0,
-  remoteEecn: 0,
   pkey: 0xffff,
-  rdcExists: 0,
-  extendedTransport: 0,
   primaryLocalLid: NO_LID,
   primaryRemoteLid: NO_LID,
-  primaryFlowLabel: 0,
-  primaryPacketRate: 0,
-  primaryTrafficClass: 0,
   primaryHopLimit: HOP_LIMIT,
-  primarySl: 0,
-  primarySubnetLocal: 0,
-  alternateLocalLid: 0,
-  alternateRemoteLid: 0,
-  alternateLocalGid: NOTHING,
-  alternateRemoteGid: NOTHING,
-  alternateFlowLabel: 0,
-  alternatePacketRate: 0,
-  alternateTrafficClass: 0,
-  alternateHopLimit: 0,
-  alternateSl: 0,
-  alternateSubnetLocal: 0,
-  alternateLocalAckTimeout: 0,
 } satisfies Partial<FieldsOf<'REQ'>>;
 
 const MOST: Readonly<Record<string, number>> = {
@@ -235,7 +220,7 @@ export function requestFields(
   param: ConnParam,
   peer: Endpoint,
   { cmResponseTimeout, maxCmRetries, ackTimeout, pathMtu }: CmOptions & OptionDefaults,
-): Omit<FieldsOf<'REQ'>, 'serviceId' | 'privateData' | 'startingPsn'> {
+): Omit<RequestFields, 'serviceId' | 'privateData' | 'startingPsn'> {
   const { context, qp } = side;
   const localQpn = queuePairNumber(side, param);
   const depth = context.device.limits.rdAtomicMax;
@@ -357,7 +342,7 @@ export function agreementOfRequest(
 
 /** Active: of our request and the reply. */
 export function agreementOfReply(
-  request: FieldsOf<'REQ'>,
+  request: RequestFields,
   reply: Message<'REP'>,
   remote: Remote,
 ): Agreement {

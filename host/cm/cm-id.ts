@@ -30,7 +30,7 @@ import {
 } from './agreement.js';
 import { keepWatch, lookFor, makeWatch } from './keep-alive.js';
 import { Manager } from './manager.js';
-import type { FieldsOf, Message } from './mad.js';
+import type { Message, RequestFields } from './mad.js';
 import { asksForLess } from './path-mtus.js';
 import {
   attributesOf,
@@ -75,7 +75,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   #agreement: Agreement | undefined;
   #request: Message<'REQ'> | Message<'SIDR_REQ'> | undefined;
   /** Fields of the REQ that this id sent. */
-  #asked: FieldsOf<'REQ'> | undefined;
+  #asked: RequestFields | undefined;
 
   private constructor(channel: EventChannel, manager: Manager, portSpace: number) {
     super(channel.context, portSpace);
@@ -232,7 +232,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     } else {
       const options = { ...DEFAULT_OPTIONS, ...this.options };
       const pathMtu = core.pathMtus.most(now, peer.gid, options.pathMtu);
-      const fields: FieldsOf<'REQ'> = {
+      const fields: RequestFields = {
         ...requestFields(this, param, peer, { ...options, pathMtu }),
         localEecn: core.pathMtus.longPayload(now, peer, this, this.options),
         serviceId,
@@ -479,7 +479,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     if (askedMicros !== 0) this.qp?.seedRoundTrip(this.#manager.now - askedMicros);
   }
 
-  #ask(fields: FieldsOf<'REQ'>): void {
+  #ask(fields: RequestFields): void {
     const { core, now } = this.#manager;
     this.#connection = core.connect(now, this.#peer!, this, fields, this.authRule);
     this.#asked = fields;

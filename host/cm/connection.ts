@@ -5,14 +5,14 @@ import type { IpCmHeader } from './address.js';
 import type { AuthRule } from './auth-option.js';
 import type { AuthSession } from './auth-session.js';
 import type { Due } from './deadlines.js';
-import type { FieldsOf, Message } from './mad.js';
+import type { Message, RequestFields } from './mad.js';
 import type { SourceCounts } from './source-counts.js';
 
 /** Active: what waits for the AUTH_REP. */
 export interface PendingRequest {
   readonly rule: AuthRule;
   readonly nonceA: Uint8Array;
-  readonly fields: Omit<FieldsOf<'REQ'>, 'localCommId'>;
+  readonly fields: RequestFields;
 }
 
 /** Keep-alive state of a connection. */

@@ -35,7 +35,7 @@ import {
   refusedService,
   timeoutFields,
 } from './mad.js';
-import type { FieldsOf, MessageName } from './mad.js';
+import type { FieldsOf, MessageName, RequestFields } from './mad.js';
 
 export interface CoreOptions {
   /** Index of the device's socket slot: the upper byte of all ids. */
@@ -173,7 +173,7 @@ export class CmCore implements CmProtocol {
     now: number,
     peer: Endpoint,
     owner: ConnectionOwner,
-    fields: Omit<FieldsOf<'REQ'>, 'localCommId'>,
+    fields: RequestFields,
     auth?: AuthRule,
   ): Connection {
     const connection = this.#begin(peer, owner);

@@ -272,6 +272,15 @@ export type FieldsOf<Name extends MessageName> = {
 export type Message<Name extends MessageName = MessageName> = Name extends MessageName
   ? { readonly name: Name; readonly transactionId: bigint } & FieldsOf<Name>
   : never;
+/** Of a REQ that this side sends; fields that are not here are 0. */
+export type RequestFields = Pick<
+  FieldsOf<'REQ'>,
+  | ('serviceId' | 'privateData' | 'startingPsn' | 'localCaGuid' | 'localQpn' | 'localEecn')
+  | ('responderResources' | 'initiatorDepth' | 'flowControl' | 'retryCount' | 'rnrRetryCount')
+  | ('remoteCmResponseTimeout' | 'localCmResponseTimeout' | 'maxCmRetries' | 'transportService')
+  | ('pkey' | 'pathMtu' | 'srq' | 'primaryLocalLid' | 'primaryRemoteLid' | 'primaryHopLimit')
+  | ('primaryLocalGid' | 'primaryRemoteGid' | 'primaryLocalAckTimeout')
+>;
 
 /** Why bytes are no message of the connection manager; the first that applies. */
 export type MadFault =

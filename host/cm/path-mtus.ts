@@ -9,7 +9,7 @@ import type { Endpoint, Gid } from '../link/endpoint.js';
 import { mustBe } from '../errors/check-whole.js';
 import type { Connection } from './connection.js';
 import { RejectReason } from './enums.js';
-import type { FieldsOf } from './mad.js';
+import type { RequestFields } from './mad.js';
 import type { Context } from '../verbs/context.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 
@@ -129,9 +129,9 @@ interface Books {
 export function asksForLess(
   { core, now }: { readonly core: Books; readonly now: number },
   connection: Connection,
-  asked: FieldsOf<'REQ'> | undefined,
+  asked: RequestFields | undefined,
   { reason, rejectInfo }: Refusal,
-  ask: (fields: FieldsOf<'REQ'>) => void,
+  ask: (fields: RequestFields) => void,
 ): boolean {
   const pathMtu = rejectInfo?.[0] ?? 0;
   // A peer that has accepted, and rejects then, does not change its mind: it breaks the rules.
