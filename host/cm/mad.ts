@@ -66,7 +66,6 @@ const IDS = { localCommId: bits(0, 32), remoteCommId: bits(4, 32) };
 const MESSAGES = {
   REQ: {
     attributeId: 0x0010,
-    title: 'connect request',
     fields: {
       localCommId: bits(0, 32),
       serviceId: wide(8),
@@ -117,7 +116,6 @@ const MESSAGES = {
   },
   MRA: {
     attributeId: 0x0011,
-    title: 'message receipt acknowledgement',
     fields: {
       ...IDS,
       messageMraed: bits(8, 2),
@@ -127,7 +125,6 @@ const MESSAGES = {
   },
   REJ: {
     attributeId: 0x0012,
-    title: 'connect reject',
     fields: {
       ...IDS,
       messageRejected: bits(8, 2),
@@ -139,7 +136,6 @@ const MESSAGES = {
   },
   REP: {
     attributeId: 0x0013,
-    title: 'connect reply',
     fields: {
       ...IDS,
       localQkey: bits(8, 32),
@@ -159,22 +155,18 @@ const MESSAGES = {
   },
   RTU: {
     attributeId: 0x0014,
-    title: 'ready to use',
     fields: { ...IDS, privateData: bytes(8, 224) },
   },
   DREQ: {
     attributeId: 0x0015,
-    title: 'disconnect request',
     fields: { ...IDS, remoteQpn: bits(8, 24), privateData: bytes(12, 220) },
   },
   DREP: {
     attributeId: 0x0016,
-    title: 'disconnect reply',
     fields: { ...IDS, privateData: bytes(8, 224) },
   },
   SIDR_REQ: {
     attributeId: 0x0017,
-    title: 'service id resolution request',
     fields: {
       requestId: bits(0, 32),
       pkey: bits(4, 16),
@@ -184,7 +176,6 @@ const MESSAGES = {
   },
   SIDR_REP: {
     attributeId: 0x0018,
-    title: 'service id resolution reply',
     fields: {
       requestId: bits(0, 32),
       status: bits(4, 8),
@@ -198,7 +189,6 @@ const MESSAGES = {
   },
   LAP: {
     attributeId: 0x0019,
-    title: 'load alternate path',
     fields: {
       ...IDS,
       remoteQpn: bits(12, 24),
@@ -219,7 +209,6 @@ const MESSAGES = {
   },
   APR: {
     attributeId: 0x001a,
-    title: 'alternate path response',
     fields: {
       ...IDS,
       infoLength: bits(8, 8),
@@ -231,7 +220,6 @@ const MESSAGES = {
   // Between peers of our own kind; others ignore attributes that they do not know.
   AUTH_REQ: {
     attributeId: 0xff10,
-    title: 'authentication request',
     fields: {
       ...IDS,
       serviceId: wide(8),
@@ -244,7 +232,6 @@ const MESSAGES = {
   },
   AUTH_REP: {
     attributeId: 0xff11,
-    title: 'authentication reply',
     fields: {
       ...IDS,
       reason: bits(8, 16),
@@ -256,7 +243,6 @@ const MESSAGES = {
   },
   COOKIE: {
     attributeId: 0xff12,
-    title: 'cookie',
     fields: { ...IDS, cookie: bytes(8, COOKIE_BYTES), privateData: bytes(24, 208) },
   },
 } as const;
@@ -381,6 +367,24 @@ export function privateDataMax(name: MessageName): number {
   return MESSAGES[name].fields.privateData.length;
 }
 
+/** Names of the messages, for explainMad alone. */
+const TITLES: Readonly<Record<MessageName, string>> = {
+  REQ: 'connect request',
+  MRA: 'message receipt acknowledgement',
+  REJ: 'connect reject',
+  REP: 'connect reply',
+  RTU: 'ready to use',
+  DREQ: 'disconnect request',
+  DREP: 'disconnect reply',
+  SIDR_REQ: 'service id resolution request',
+  SIDR_REP: 'service id resolution reply',
+  LAP: 'load alternate path',
+  APR: 'alternate path response',
+  AUTH_REQ: 'authentication request',
+  AUTH_REP: 'authentication reply',
+  COOKIE: 'cookie',
+};
+
 /** One sentence: what a datagram says, or why it says nothing. Fields that are 0 are left out. */
 export function explainMad(mad: Uint8Array): string {
   const message = parseMad(mad);
@@ -400,7 +404,7 @@ export function explainMad(mad: Uint8Array): string {
       parts.push(`${field} ${isHex ? `0x${value.toString(16)}` : value}`);
     }
   }
-  return `${MESSAGES[message.name].title}: ${parts.join(', ')}`;
+  return `${TITLES[message.name]}: ${parts.join(', ')}`;
 }
 
 /** A SIDR_REP that rejects the request. */
