@@ -5,6 +5,8 @@
  */
 
 import { RejectReason, SidrStatus } from './enums.js';
+import { bits, bytes, wide, type Field, type NumberField, type WideField } from './mad-fields.js';
+import { ALTERNATE, LOADED, PRIMARY_LEVEL, PRIMARY_RATE } from './mad-paths.js';
 
 /** Every management datagram has this many bytes. */
 export const MAD_BYTES = 256;
@@ -26,39 +28,6 @@ const ATTRIBUTE_ID = 16;
  */
 const ATTRIBUTE_MODIFIER = 20;
 const LENGTH_MARK = 0x5645;
-
-interface NumberField {
-  readonly kind: 'number';
-  /** Byte of the aligned 32-bit word that it lies in, from the start of the message. */
-  readonly word: number;
-  /** Bits to its right in that word. */
-  readonly shift: number;
-  readonly width: number;
-}
-interface WideField {
-  readonly kind: 'bigint';
-  readonly at: number;
-}
-interface BytesField {
-  readonly kind: 'bytes';
-  readonly at: number;
-  readonly length: number;
-}
-type Field = NumberField | WideField | BytesField;
-
-/** `width` bits, the first of them bit `bit` (0 is the most significant) of byte `at`. */
-function bits(at: number, width: number, bit = 0): NumberField {
-  const first = (at & 3) * 8 + bit;
-  return { kind: 'number', word: at & ~3, shift: 32 - first - width, width };
-}
-
-function wide(at: number): WideField {
-  return { kind: 'bigint', at };
-}
-
-function bytes(at: number, length: number): BytesField {
-  return { kind: 'bytes', at, length };
-}
 
 const IDS = { localCommId: bits(0, 32), remoteCommId: bits(4, 32) };
 
@@ -93,24 +62,11 @@ const MESSAGES = {
       primaryRemoteLid: bits(54, 16),
       primaryLocalGid: bytes(56, 16),
       primaryRemoteGid: bytes(72, 16),
-      primaryFlowLabel: bits(88, 20),
-      primaryPacketRate: bits(91, 6, 2),
-      primaryTrafficClass: bits(92, 8),
+      ...PRIMARY_RATE,
       primaryHopLimit: bits(93, 8),
-      primarySl: bits(94, 4),
-      primarySubnetLocal: bits(94, 1, 4),
+      ...PRIMARY_LEVEL,
       primaryLocalAckTimeout: bits(95, 5),
-      alternateLocalLid: bits(96, 16),
-      alternateRemoteLid: bits(98, 16),
-      alternateLocalGid: bytes(100, 16),
-      alternateRemoteGid: bytes(116, 16),
-      alternateFlowLabel: bits(132, 20),
-      alternatePacketRate: bits(135, 6, 2),
-      alternateTrafficClass: bits(136, 8),
-      alternateHopLimit: bits(137, 8),
-      alternateSl: bits(138, 4),
-      alternateSubnetLocal: bits(138, 1, 4),
-      alternateLocalAckTimeout: bits(139, 5),
+      ...ALTERNATE,
       privateData: bytes(140, 92),
     },
   },
@@ -193,17 +149,7 @@ const MESSAGES = {
       ...IDS,
       remoteQpn: bits(12, 24),
       remoteCmResponseTimeout: bits(15, 5),
-      alternateLocalLid: bits(20, 16),
-      alternateRemoteLid: bits(22, 16),
-      alternateLocalGid: bytes(24, 16),
-      alternateRemoteGid: bytes(40, 16),
-      alternateFlowLabel: bits(56, 20),
-      alternateTrafficClass: bits(59, 8),
-      alternateHopLimit: bits(60, 8),
-      alternatePacketRate: bits(61, 6, 2),
-      alternateSl: bits(62, 4),
-      alternateSubnetLocal: bits(62, 1, 4),
-      alternateLocalAckTimeout: bits(63, 5),
+      ...LOADED,
       privateData: bytes(64, 168),
     },
   },
