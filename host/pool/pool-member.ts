@@ -206,7 +206,7 @@ export class PoolMember {
     );
   }
 
-  /** Returns the regions of users that were not made; false if the pool takes none now. */
+  /** Returns the regions of users that were not made; false if the pool refuses one now. */
   #leave(): boolean {
     for (let user = this.#leaving[0]; user; user = this.#leaving[0]) {
       const { place, own } = user;
