@@ -23,7 +23,7 @@ const test = suite<DemoWorld>('demo/race');
 
 /** Multiples of the golden ratio are spread evenly: each relay loses its share, */
 const GOLDEN = (Math.sqrt(5) - 1) / 2;
-/** 1 % of it, the first after 29 packets: a race of two frames on a busy machine has 90. */
+/** the first packet after 29 others: a race of two frames on a busy machine has 90. */
 const FIRST_TURN = 60;
 /** Of at most 1,500 bytes each, for a frame of 64 KiB. */
 const FRAME_PACKETS = 44;
