@@ -1,6 +1,6 @@
 /** Links that keep bytes whole: no ICRC is needed there. */
 import type { Endpoint } from './endpoint.js';
-import { findInterface, isLoopback } from './interface.js';
+import { findInterface, isOnLoopback } from './interface.js';
 import type { LinkInfo } from './link.js';
 
 /**
@@ -8,6 +8,6 @@ import type { LinkInfo } from './link.js';
  * an interface has it now: such packets take the loopback interface.
  */
 export function keepsBytes({ integrity }: LinkInfo, { gid }: Endpoint): boolean {
-  if (integrity === 'host') return isLoopback(gid) || findInterface(gid) !== undefined;
+  if (integrity === 'host') return isOnLoopback(gid) || findInterface(gid) !== undefined;
   return integrity === 'link';
 }

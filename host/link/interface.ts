@@ -111,6 +111,16 @@ export function isLoopback(gid: Gid): boolean {
   return a === 0 && b === 0 && c === 0 && d === 0x01000000;
 }
 
+/** Is the address in the network of a loopback interface that is up, as 127.0.0.0/8 mostly is? */
+export function isOnLoopback(gid: Gid): boolean {
+  const networks = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  return networks.some(({ address, netmask, internal }) => {
+    const [ours, mask] = [Gid.parse(address), Gid.parse(netmask)];
+    if (!internal || ours.isIpv4 !== gid.isIpv4) return false;
+    return ours.bytes.every((byte, at) => ((byte ^ gid.bytes[at]!) & mask.bytes[at]!) === 0);
+  });
+}
+
 /** Does this machine have the address? */
 export function isOurs(gid: Gid): boolean {
   return isLoopback(gid) || findInterface(gid) !== undefined;

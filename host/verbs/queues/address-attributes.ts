@@ -24,7 +24,7 @@ export interface AddressAttributes {
   readonly ownKind?: boolean;
   /**
    * Packets to and from the peer have 0 in place of the ICRC: both ends agreed, since the link
-   * between them keeps bytes whole (`LinkInfo.integrity`). Default false.
+   * between them keeps bytes whole (`LinkInfo.integrity`). RC and UC alone. Default false.
    */
   readonly skipIcrc?: boolean;
   /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where known. */

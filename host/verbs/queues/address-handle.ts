@@ -1,6 +1,7 @@
 /** `ibv_ah`: where datagrams go. */
 import { QueuePairAttributesLayout } from '#build/abi.js';
 import { structAt } from '../../engine/struct.js';
+import { mustBe } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { Endpoint } from '../../link/endpoint.js';
 import { ROCE_PORT } from '../../link/link.js';
@@ -24,6 +25,7 @@ export class AddressHandle {
 
   /** @internal Use `pd.createAh()`. */
   static create(pd: ProtectionDomain, address: AddressAttributes): AddressHandle {
+    if (address?.skipIcrc) throw mustBe('skipIcrc', 'false for UD, or left out', true);
     const { arena, engine, limits } = pd.context.device;
     const at = arena.heap.alloc(QueuePairAttributesLayout.size);
     try {

@@ -10,6 +10,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Mtu, WcStatus } from '../../../../host/index.js';
 import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
+import { keepsBytes } from '../../../../host/link/integrity.js';
 import { lostAddress } from '../../../../host/link/interface.js';
 import type { Link, LinkInfo } from '../../../../host/link/link.js';
 import type { LinkError } from '../../../../host/errors/errors.js';
@@ -242,6 +243,20 @@ for (const Made of LINKS) {
     await toldOnce('EPERM');
   });
 }
+
+test('bytes stay whole at addresses of this host, as its interfaces have them now', () => {
+  const info = { integrity: 'host' } as LinkInfo;
+  const keeps = (...addresses: string[]): boolean[] =>
+    addresses.map((address) => keepsBytes(info, Endpoint.parse(address, 4791)));
+  const all = [ADDRESS, '127.0.0.1', '127.9.8.7', '::1', `${FAR.gid}`, '10.99.1.1', '::2'];
+  assert.equal(keeps(...all), [true, true, true, true, false, false, false]);
+  ip('link', 'set', 'lo', 'down');
+  try {
+    assert.equal(keeps('127.0.0.1', '127.9.8.7', '::1', ADDRESS), [false, false, false, true]);
+  } finally {
+    ip('link', 'set', 'lo', 'up');
+  }
+});
 
 for (const address of [ADDRESS, 'fd99::1']) {
   test(`an interface of ${address} that is down, has no carrier or is gone is named so`, async () => {

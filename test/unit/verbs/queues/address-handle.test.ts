@@ -80,4 +80,13 @@ test('a completion without datagram, half a header, and a wrong port are misuse'
   expectMisuse(() => context.initAhFromWc(2, DATAGRAM, IPV4));
 });
 
+test('an address handle without ICRC is refused: packets of UD always have one', async () => {
+  const { a } = createLoopbackPair();
+  await using context = await openDevice({ link: a, memoryBytes: 2 ** 24 });
+  const pd = context.allocPd();
+  const { gid, port } = context.local;
+  expectMisuse(() => pd.createAh({ dgid: gid, port, skipIcrc: true }));
+  pd.createAh({ dgid: gid, port, skipIcrc: false }).destroy();
+});
+
 test.run();
