@@ -44,6 +44,7 @@ export enum LocalTurn {
 export function beginLocalCall(context: Context): void {
   context.localLeft = CALL_BYTES;
   context.localPaused = 0;
+  context.wakesBefore = context.wakeCount;
 }
 
 /** A request counts as these bytes at least: short ones take time as well. */
@@ -59,7 +60,8 @@ export function charge(context: Context, bytes: u32): void {
  * sleep before that: no other context wakes them.
  */
 export function pausesLocally(context: Context): bool {
-  const wakes = context.wakeCount != 0 && context.readyFirst != 0;
+  // Another process may make the calls while the one that wakes is stopped: once for each wake.
+  const wakes = context.wakeCount > context.wakesBefore && context.readyFirst != 0;
   if (context.localLeft != 0 && !wakes) return false;
   context.localPaused = 1;
   return true;

@@ -212,9 +212,11 @@ export class Context {
   /** the number of the last run of messages, a copy of the current one, */
   localRuns: u32;
   localMessage: usize;
-  /** bits of the contexts whose sleeping threads the host is to wake, and how many. */
+  /** bits of the contexts whose sleeping threads the host is to wake, how many, */
   wakes: usize;
   wakeCount: u32;
+  /** and how many when the call of `nextPackets` began. */
+  wakesBefore: u32;
   /** 1: the packet that is being received has not left this context. */
   isLooping: u32;
   /** A context that was waited for in vain: 1 + its slot, and its activity then. */
