@@ -193,11 +193,21 @@ function channelHandlers({ context, objects, owner }: BridgeState, pipes: Pipes)
 
 function idHandlers({ objects }: BridgeState, pipes: Pipes) {
   const idOf = (number: bigint) => objects.get(CmId, number);
+  /** The id of a request that the program has not seen: its peer is refused. */
+  const destroyRequested = (record: DataView, listener: bigint): void => {
+    const requested = wordOf(record, 'ID');
+    if (requested === listener || !objects.is(CmId, requested)) return;
+    idOf(requested).destroy();
+    objects.remove(requested);
+  };
   return {
     CM_CREATE_ID: (channel: bigint, portSpace: bigint) => [
       objects.add(objects.get(EventChannel, channel).createId(Number(portSpace))),
     ],
     CM_DESTROY_ID: (id: bigint) => {
+      const { channel } = idOf(id);
+      const unread = pipes.get(channel)?.withdrawUnread(CM_EVENT_BYTES, (r) => ownerOf(r) === id);
+      for (const record of unread ?? []) destroyRequested(new DataView(record.buffer), id);
       idOf(id).destroy();
       objects.remove(id);
     },
@@ -242,7 +252,7 @@ function idHandlers({ objects }: BridgeState, pipes: Pipes) {
     CM_LEAVE: (id: bigint, low: bigint, high: bigint) => {
       idOf(id).leaveMulticast(gidOf(low, high));
       const pipe = pipes.get(idOf(id).channel);
-      pipe?.withdrawUnread(CM_EVENT_BYTES, (record) => isJoin(record, id, low, high));
+      pipe?.withdrawUnread(CM_EVENT_BYTES, (record) => isJoin(record, id, low, high), true);
     },
     CM_ACK_TIMEOUT: (id: bigint, timeout: bigint) =>
       idOf(id).setOption({ ackTimeout: Number(timeout) }),

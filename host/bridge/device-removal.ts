@@ -4,7 +4,7 @@
  */
 import { timerMillis } from '../base/timer.js';
 import { RefusalError } from '../errors/errors.js';
-import { AsyncEvent, QpState } from '../verbs/enums.js';
+import { QpState } from '../verbs/enums.js';
 import { QueuePair } from '../verbs/queues/queue-pair.js';
 import type { Handler, Handlers } from './control-channel.js';
 import type { AsyncEvents, BridgeState } from './verb-handlers.js';
@@ -24,9 +24,10 @@ export function removedAfter(
   const remove = (): void => {
     isRemoved = true;
     for (const qp of objects.all(QueuePair)) {
-      if (qp.state !== QpState.RESET) qp.modify({ qpState: QpState.ERR });
+      // Those of ids have ended with them.
+      if (!qp.destroyed && qp.state !== QpState.RESET) qp.modify({ qpState: QpState.ERR });
     }
-    for (const pipe of events.opened) pipe.writeWords(AsyncEvent.DEVICE_FATAL, 0);
+    events.fail();
   };
   const checked = Object.entries<Handler>(handlers).map(([name, handle]) => {
     const guarded: Handler = (...words) => {

@@ -4,8 +4,15 @@
  */
 import { closeSync, constants, openSync, readSync, writeSync } from 'node:fs';
 
+/** Records that wait for room, and how long until it is looked for again. */
+const WAITING_MAX = 65_536;
+const ROOM_MILLIS = 5;
+
 export class EventPipe {
   readonly #fd: number;
+  /** Records that the pipe, 64 KiB mostly, had no room for. */
+  readonly #waiting: Uint8Array[] = [];
+  #timer: NodeJS.Timeout | undefined;
   #closed = false;
 
   /** `descriptor`: of the program's writing end, which stays open until this returns. */
@@ -14,17 +21,16 @@ export class EventPipe {
     this.#fd = openSync(path, constants.O_WRONLY | constants.O_NONBLOCK);
   }
 
-  /**
-   * Writes one event whole. A full pipe keeps the events that it has: the program is behind by
-   * thousands, and is readable.
-   */
+  /** Writes one event whole, as soon as the pipe has room for it and for those before it. */
   write(bytes: Uint8Array): void {
     if (this.#closed) return;
-    try {
-      writeSync(this.#fd, bytes);
-    } catch {
-      // EAGAIN, or EPIPE: the program has closed its end.
+    if (this.#waiting.length === 0 && this.#fits(bytes)) return;
+    if (this.#waiting.length === WAITING_MAX) {
+      console.error(`verbena run: the program reads no events; more than ${WAITING_MAX} wait`);
+      return;
     }
+    this.#waiting.push(bytes);
+    this.#timer ??= setTimeout(() => this.#writeWaiting(), ROOM_MILLIS);
   }
 
   writeWords(...words: readonly (number | bigint)[]): void {
@@ -38,19 +44,43 @@ export class EventPipe {
    * another pipe. Only this process writes to pipes, so that records keep their order.
    */
   moveUnread(target: EventPipe, bytes: number, matches: (record: DataView) => boolean): void {
-    if (this.#closed) return;
-    for (const record of this.#takeUnread(bytes)) {
-      (matches(new DataView(record.buffer)) ? target : this).write(record);
+    for (const record of this.withdrawUnread(bytes, matches)) target.write(record);
+  }
+
+  /**
+   * Takes back the records of `bytes` bytes that `matches`, if they are not read yet; `newest`: one
+   * of them. Returns them.
+   */
+  withdrawUnread(
+    bytes: number,
+    matches: (record: DataView) => boolean,
+    newest = false,
+  ): Uint8Array[] {
+    if (this.#closed) return [];
+    const records = [...this.#takeUnread(bytes), ...this.#waiting.splice(0)];
+    const found = records.filter((record) => matches(new DataView(record.buffer)));
+    const taken = newest ? found.slice(-1) : found;
+    for (const record of records) if (!taken.includes(record)) this.write(record);
+    return taken;
+  }
+
+  #fits(bytes: Uint8Array): boolean {
+    try {
+      writeSync(this.#fd, bytes);
+      return true;
+    } catch (error) {
+      // EPIPE: the program has closed its end.
+      return (error as NodeJS.ErrnoException).code !== 'EAGAIN';
     }
   }
 
-  /** Takes back the newest record of `bytes` bytes that `matches`, if it is not read yet. */
-  withdrawUnread(bytes: number, matches: (record: DataView) => boolean): void {
-    if (this.#closed) return;
-    const records = this.#takeUnread(bytes);
-    const last = records.map((record) => matches(new DataView(record.buffer))).lastIndexOf(true);
-    if (last >= 0) records.splice(last, 1);
-    for (const record of records) this.write(record);
+  #writeWaiting(): void {
+    this.#timer = undefined;
+    let count = 0;
+    while (count < this.#waiting.length && this.#fits(this.#waiting[count]!)) count++;
+    this.#waiting.splice(0, count);
+    if (this.#waiting.length === 0) return;
+    this.#timer = setTimeout(() => this.#writeWaiting(), ROOM_MILLIS);
   }
 
   #takeUnread(bytes: number): Uint8Array[] {
@@ -74,6 +104,7 @@ export class EventPipe {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
+    clearTimeout(this.#timer);
     closeSync(this.#fd);
   }
 }

@@ -83,6 +83,8 @@ static pid_t fork_with_memory(void)
 	return forking.child;
 }
 
+bool vb_forking;
+
 VB_EXPORT pid_t fork(void)
 {
 	if (!real_fork)
@@ -90,12 +92,15 @@ VB_EXPORT pid_t fork(void)
 	if (vb.owner != getpid())
 		return real_fork();
 	pthread_mutex_lock(&vb_memory_lock);
+	__atomic_store_n(&vb_forking, true, __ATOMIC_RELEASE);
 	bool used = vb_memory_used();
 	pid_t child = used ? fork_with_memory() : real_fork();
 	if (child == 0 && !used) {
 		vb_sidecar_leave();
 		vb_memory_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-	} else if (child != 0)
+	}
+	__atomic_store_n(&vb_forking, false, __ATOMIC_RELEASE);
+	if (child != 0)
 		pthread_mutex_unlock(&vb_memory_lock);
 	return child;
 }

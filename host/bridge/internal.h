@@ -145,6 +145,17 @@ bool vb_memory_used(void);
 /* Gives this process copies of its own of all pages; only one thread runs. 0 or an errno. */
 int vb_memory_separate(void);
 extern pthread_mutex_t vb_memory_lock;
+/* A thread is in fork, with that lock. */
+extern bool vb_forking;
+/* Within: no signal handler of this thread runs, and it is not cancelled. */
+struct vb_quiet {
+	uint64_t signals;
+	int cancel;
+};
+struct vb_quiet vb_memory_enter(void);
+void vb_memory_leave(struct vb_quiet before);
+/* The signals before this thread entered, if it has. */
+uint64_t vb_memory_signals(uint64_t otherwise);
 
 /* ---- objects.c, regions.c, queues.c, work-ex.c, device.c */
 struct vb_mr {
@@ -251,7 +262,7 @@ void vb_put_bind(struct abi_work_request *entry, uint32_t key, uint32_t target,
 void vb_kick(void);
 /* Turns of the engine that have done something, and a pause after a poll in vain. */
 uint32_t vb_turns(void);
-void vb_poll_pause(uint32_t turns);
+bool vb_poll_pause(uint32_t turns);
 int vb_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int vb_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int vb_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

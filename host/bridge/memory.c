@@ -24,6 +24,7 @@
 #include <unistd.h>
 #include "internal.h"
 #include "apertures.h"
+#include "turns.h"
 
 #ifndef __x86_64__
 #error "verbena run: the library is for linux-x64"
@@ -43,6 +44,36 @@ struct segment {
 
 /* Recursive: an allocator that this library calls may give memory back (madvise). */
 pthread_mutex_t vb_memory_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+/* How often this thread has entered, and its signals before. */
+static __thread struct {
+	unsigned depth;
+	uint64_t signals;
+} entered __attribute__((tls_model("initial-exec")));
+
+struct vb_quiet vb_memory_enter(void)
+{
+	struct vb_quiet before;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before.cancel);
+	before.signals = vb_block_signals();
+	pthread_mutex_lock(&vb_memory_lock);
+	if (entered.depth++ == 0)
+		entered.signals = before.signals;
+	return before;
+}
+
+uint64_t vb_memory_signals(uint64_t otherwise)
+{
+	return entered.depth > 0 ? entered.signals : otherwise;
+}
+
+void vb_memory_leave(struct vb_quiet before)
+{
+	entered.depth--;
+	pthread_mutex_unlock(&vb_memory_lock);
+	vb_restore_signals(before.signals);
+	pthread_setcancelstate(before.cancel, NULL);
+}
 
 static struct vb_apertures apertures;
 static bool used;
@@ -330,6 +361,7 @@ static int move_back(const struct segment *one)
 	void *copy = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (copy == MAP_FAILED)
 		return errno;
+	uint64_t signals = vb_block_signals();
 	bool held = hold_stores(one);
 	memcpy(copy, vb_at(one->linear), length);
 	mprotect(copy, length, one->rights);
@@ -337,6 +369,7 @@ static int move_back(const struct segment *one)
 	int error = at == MAP_FAILED ? errno : 0;
 	if (held)
 		release_stores(one, error == 0);
+	vb_restore_signals(signals);
 	return error;
 }
 
@@ -536,6 +569,37 @@ static void drop_contents(const struct segment *one)
 	memset(vb_at(one->linear), 0, length);
 }
 
+/*
+ * An allocator calls madvise under its lock, and a fork waits for that lock while it has the
+ * memory's. False: a thread forks.
+ */
+static bool enter_unless_forking(struct vb_quiet *before)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before->cancel);
+	before->signals = vb_block_signals();
+	while (pthread_mutex_trylock(&vb_memory_lock)) {
+		if (__atomic_load_n(&vb_forking, __ATOMIC_ACQUIRE)) {
+			vb_restore_signals(before->signals);
+			pthread_setcancelstate(before->cancel, NULL);
+			return false;
+		}
+		sched_yield();
+	}
+	if (entered.depth++ == 0)
+		entered.signals = before->signals;
+	return true;
+}
+
+/* No page moves meanwhile. What MADV_FREE names may stay. */
+static int drop_while_forking(uintptr_t start, uintptr_t end, int advice)
+{
+	if (!has_apertures(start, end))
+		return syscall(SYS_madvise, start, end - start, advice);
+	if (advice == MADV_DONTNEED)
+		memset((void *)start, 0, end - start);
+	return 0;
+}
+
 /* MADV_DONTNEED and MADV_FREE have no effect on, or are refused for, the device's pages. */
 VB_EXPORT int madvise(void *address, size_t length, int advice)
 {
@@ -543,9 +607,11 @@ VB_EXPORT int madvise(void *address, size_t length, int advice)
 	uintptr_t start = (uintptr_t)address;
 	uintptr_t end = (start + length + VB_PAGE - 1) & ~(VB_PAGE - 1);
 	bool drops = advice == MADV_DONTNEED || advice == MADV_FREE;
+	struct vb_quiet quiet;
 	if (!drops || start % VB_PAGE || end < start || vb.owner != getpid())
 		return syscall(SYS_madvise, address, length, advice);
-	pthread_mutex_lock(&vb_memory_lock);
+	if (!enter_unless_forking(&quiet))
+		return drop_while_forking(start, end, advice);
 	int count = has_apertures(start, end) ? find_segments(start, end, found, is_ours, 0, 0) : 0;
 	int result = 0;
 	if (count <= 0)
@@ -560,7 +626,7 @@ VB_EXPORT int madvise(void *address, size_t length, int advice)
 	}
 	if (count > 0 && start < end)
 		result |= syscall(SYS_madvise, start, end - start, advice);
-	pthread_mutex_unlock(&vb_memory_lock);
+	vb_memory_leave(quiet);
 	return result ? -1 : 0;
 }
 

@@ -18,6 +18,8 @@
 
 /* Empty polls before a program with few processors sleeps for a moment: the sidecar needs one. */
 #define VAIN_POLLS 8
+/* Polls in vain between two looks whether the sidecar lives. */
+#define LOOK_POLLS 1024
 #define SLEEP_NANOSECONDS 100000
 
 static struct vb_lock doorbell_lock = VB_LOCK_INITIALIZER;
@@ -324,6 +326,7 @@ int vb_post_srq_recv(struct ibv_srq *ibv_srq, struct ibv_recv_wr *wr, struct ibv
 static __thread struct {
 	uint32_t turns;
 	unsigned polls;
+	unsigned all;
 } vain __attribute__((tls_model("initial-exec")));
 
 /* With few processors: sleeps until a turn that has done something, but not for long. */
@@ -336,16 +339,33 @@ static void sleep_until_turn(uint32_t seen)
 	syscall(SYS_futex, control + ABI_CONTROL_TURNS, FUTEX_WAIT, seen, &most, NULL, 0);
 }
 
-/* A poll that began when the engine had made `turns` turns has found nothing. */
-void vb_poll_pause(uint32_t turns)
+/* Nothing comes any more: no process makes turns. */
+static bool is_dead(void)
 {
+	static bool said;
+	if (vb_makes_turns() || vb_sidecar_lives())
+		return false;
+	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		vb_complain("the process that has the device has ended, and queues stay empty; "
+			    "start the program again");
+	return true;
+}
+
+/*
+ * A poll that began when the engine had made `turns` turns has found nothing. False: and no poll
+ * will.
+ */
+bool vb_poll_pause(uint32_t turns)
+{
+	if (++vain.all % LOOK_POLLS == 0 && is_dead())
+		return false;
 	if (!vb.few_processors) {
 		__builtin_ia32_pause();
-		return;
+		return true;
 	}
 	if (vb_makes_turns()) {
 		sched_yield();
-		return;
+		return true;
 	}
 	if (vain.turns != turns)
 		vain.polls = 0;
@@ -354,6 +374,7 @@ void vb_poll_pause(uint32_t turns)
 		sched_yield();
 	else
 		sleep_until_turn(turns);
+	return true;
 }
 
 uint32_t vb_turns(void)
@@ -420,7 +441,8 @@ int vb_poll_cq(struct ibv_cq *ibv_cq, int count, struct ibv_wc *wc)
 		taken = take_completions(cq, count, wc);
 	if (taken == 0) {
 		vb_turn_settle();
-		vb_poll_pause(turns);
+		if (!vb_poll_pause(turns))
+			return -EIO;
 	}
 	return taken;
 }

@@ -34,13 +34,13 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t l
 	struct vb_mr *mr = calloc(1, sizeof *mr);
 	if (!mr)
 		return vb_null(ENOMEM);
-	pthread_mutex_lock(&vb_memory_lock);
+	struct vb_quiet quiet = vb_memory_enter();
 	uint64_t linear = vb_memory_place((uintptr_t)address, length, writes(access));
 	int error = linear ? VB_CALL(OP_REG_MR, made, 3, pd->handle, linear, length, access, iova) :
 			     errno;
 	if (!error)
 		vb_memory_hold(linear, length, 1);
-	pthread_mutex_unlock(&vb_memory_lock);
+	vb_memory_leave(quiet);
 	if (error) {
 		free(mr);
 		return vb_null(error);
@@ -88,7 +88,7 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *ibv_mr, int flags, struct ibv_pd *pd, 
 		return IBV_REREG_MR_ERR_INPUT;
 	}
 	access &= ~IBV_ACCESS_OPTIONAL_RANGE;
-	pthread_mutex_lock(&vb_memory_lock);
+	struct vb_quiet quiet = vb_memory_enter();
 	if (moves && !(linear = vb_memory_place((uintptr_t)address, length, writes(access))))
 		error = errno;
 	if (!error)
@@ -106,7 +106,7 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *ibv_mr, int flags, struct ibv_pd *pd, 
 		ibv_mr->pd = pd;
 		ibv_mr->context = pd->context;
 	}
-	pthread_mutex_unlock(&vb_memory_lock);
+	vb_memory_leave(quiet);
 	errno = error;
 	return error ? IBV_REREG_MR_ERR_INPUT : 0;
 }
@@ -114,11 +114,11 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *ibv_mr, int flags, struct ibv_pd *pd, 
 VB_EXPORT int ibv_dereg_mr(struct ibv_mr *ibv_mr)
 {
 	struct vb_mr *mr = (struct vb_mr *)ibv_mr;
-	pthread_mutex_lock(&vb_memory_lock);
+	struct vb_quiet quiet = vb_memory_enter();
 	int error = VB_CALL(OP_DEREG_MR, NULL, 0, ibv_mr->handle);
 	if (!error && mr->linear)
 		vb_memory_hold(mr->linear, ibv_mr->length, -1);
-	pthread_mutex_unlock(&vb_memory_lock);
+	vb_memory_leave(quiet);
 	if (!error)
 		free(mr);
 	return error;

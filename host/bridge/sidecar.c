@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -98,6 +99,13 @@ static void report_refusal(uint32_t operation, const uint64_t *words, int count)
 		vb_complain("operation %u: %.*s", operation, (int)length, sentence);
 }
 
+/* Is there no answer after a second? */
+static bool is_late(void)
+{
+	struct pollfd answer = { .fd = vb.socket, .events = POLLIN };
+	return poll(&answer, 1, 1000) == 0;
+}
+
 int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *results,
 	    int result_count)
 {
@@ -118,14 +126,21 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 	/* send and recv are cancellation points; verbs of the kernel have no such point. */
 	int cancel;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	/* A handler may call a verb as well, or leave by siglongjmp. */
+	uint64_t signals = vb_block_signals();
 	pthread_mutex_lock(&call_lock);
-	int got = transfer(vb.socket, request, request[0], true) ? -1 :
-								   receive_reply(reply, &error);
+	int got = transfer(vb.socket, request, request[0], true) ? -1 : 0;
+	/* A sidecar that is stopped: ctrl-C still ends the program. */
+	if (got == 0 && is_late())
+		vb_restore_signals(vb_memory_signals(signals));
+	if (got == 0)
+		got = receive_reply(reply, &error);
 	if (got >= 0 && error == 0 && result_count > 0) {
 		memset(results, 0, result_count * 8);
 		memcpy(results, reply, (got < result_count ? got : result_count) * 8);
 	}
 	pthread_mutex_unlock(&call_lock);
+	vb_restore_signals(signals);
 	pthread_setcancelstate(cancel, NULL);
 	if (got >= 0 && error)
 		report_refusal(operation, reply, got);
@@ -164,9 +179,9 @@ int vb_read_event(int fd, void *event, size_t size)
 	ssize_t got = read(fd, event, size);
 	if (got == (ssize_t)size)
 		return 0;
-	/* Another thread has destroyed the channel. A read of the kernel's never returns then. */
-	while (got == 0 && vb_sidecar_lives())
-		pause();
+	/* Another thread has destroyed the channel. A read of the kernel's waits for a signal then. */
+	if (got == 0 && vb_sidecar_lives())
+		return pause();
 	if (got == 0)
 		errno = EIO;
 	return -1;

@@ -174,8 +174,8 @@ static void catch_faults(void)
 		caught = sigaction(SIGSEGV, &handler, &turns.before) == 0;
 }
 
-/* The kernel's set of signals: those of a fault of this very code stay. */
-static uint64_t block_signals(void)
+/* Signals of a fault of this very code stay. */
+uint64_t vb_block_signals(void)
 {
 	const uint64_t faults = 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGFPE - 1) |
 				1ull << (SIGILL - 1) | 1ull << (SIGTRAP - 1) | 1ull << (SIGABRT - 1);
@@ -184,7 +184,7 @@ static uint64_t block_signals(void)
 	return before;
 }
 
-static void restore_signals(uint64_t before)
+void vb_restore_signals(uint64_t before)
 {
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
 }
@@ -349,7 +349,7 @@ static bool turn(enum kind kind, double now)
 {
 	if (!turns.active || must_yield(now))
 		return false;
-	uint64_t signals = block_signals();
+	uint64_t signals = vb_block_signals();
 	bool taken = take(ABI_CONTROL_TURN);
 	in_turn = taken;
 	bool done = taken && run(kind, now);
@@ -358,7 +358,7 @@ static bool turn(enum kind kind, double now)
 		report(now);
 	if (taken)
 		vb_store(word(ABI_CONTROL_TURN), 0);
-	restore_signals(signals);
+	vb_restore_signals(signals);
 	return done;
 }
 

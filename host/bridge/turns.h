@@ -22,6 +22,10 @@ void vb_turn_settle(void);
 /* A queue is armed: the program may sleep, and the sidecar makes turns again. */
 void vb_turn_follow(void);
 
+/* The kernel's set of signals, except those of faults; returns the one before. */
+uint64_t vb_block_signals(void);
+void vb_restore_signals(uint64_t before);
+
 /* ---- datagrams.c: the batching link (host/link/udp) in this process; under the turn */
 
 /* `slots` of VB_SLOT_BYTES bytes at `address` of the device's memory. */

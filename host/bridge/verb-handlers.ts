@@ -11,7 +11,7 @@ import { AddressHandle } from '../verbs/queues/address-handle.js';
 import { CompletionQueue } from '../verbs/queues/completion-queue.js';
 import { QueuePair } from '../verbs/queues/queue-pair.js';
 import { SharedReceiveQueue } from '../verbs/queues/shared-receive-queue.js';
-import { AccessFlag, QpAttribute, QpState, ReregMrFlag } from '../verbs/enums.js';
+import { AccessFlag, AsyncEvent, QpAttribute, QpState, ReregMrFlag } from '../verbs/enums.js';
 import type { Word } from './control-channel.js';
 import { EventPipe } from './event-pipe.js';
 import { ObjectTable, type Kind } from './object-table.js';
@@ -132,6 +132,7 @@ export function windowHandlers({ context, objects }: BridgeState) {
 
 /** Handlers of contexts, completion channels and queues. */
 export function completionHandlers({ context, objects, owner }: BridgeState, events: AsyncEvents) {
+  const channels = new WeakMap<CompletionQueue, EventPipe>();
   return {
     OPEN_CONTEXT: (descriptor: bigint) => {
       const pipe = new EventPipe(owner, descriptor);
@@ -159,6 +160,7 @@ export function completionHandlers({ context, objects, owner }: BridgeState, eve
       if (channel !== 0n) {
         const pipe = objects.get(EventPipe, channel);
         cq.onEvent = () => pipe.writeWords(number);
+        channels.set(cq, pipe);
       }
       return [number, cq.handle, cq.cqe];
     },
@@ -170,7 +172,10 @@ export function completionHandlers({ context, objects, owner }: BridgeState, eve
       return [cq.cqe];
     },
     DESTROY_CQ: (queue: bigint) => {
-      objects.get(CompletionQueue, queue).destroy();
+      const cq = objects.get(CompletionQueue, queue);
+      cq.destroy();
+      events.withdraw(queue, cq);
+      channels.get(cq)?.withdrawUnread(8, (record) => record.getBigUint64(0, true) === queue);
       objects.remove(queue);
     },
   };
@@ -221,11 +226,13 @@ export function queuePairHandlers(
     },
     // A rule of `--fault` has turned one of its completions into an error.
     FAIL_QP: (qpNum: bigint) => {
-      const failed = objects.all(QueuePair).find((one) => one.qpNum === Number(qpNum));
+      const all = objects.all(QueuePair).filter(({ destroyed }) => !destroyed);
+      const failed = all.find((one) => one.qpNum === Number(qpNum));
       if (failed && failed.state >= QpState.INIT) failed.modify({ qpState: QpState.ERR });
     },
     DESTROY_QP: (number: bigint) => {
       checkDetached(qp(number));
+      events.withdraw(number, qp(number));
       ids.destroy(qp(number));
       objects.remove(number);
     },
@@ -275,7 +282,9 @@ export function srqHandlers({ objects }: BridgeState, events: AsyncEvents) {
       });
     },
     DESTROY_SRQ: (number: bigint) => {
-      objects.get(SharedReceiveQueue, number).destroy();
+      const srq = objects.get(SharedReceiveQueue, number);
+      srq.destroy();
+      events.withdraw(number, srq);
       objects.remove(number);
     },
   };
@@ -321,6 +330,9 @@ function modify(qp: QueuePair, mask: number, values: readonly bigint[]): void {
   qp.modify({ ...all, ...address }, mask);
 }
 
+/** Type and number of the object. */
+const ASYNC_RECORD_BYTES = 16;
+
 /** Asynchronous events go to the context that the program made their object from. */
 export class AsyncEvents {
   /** One for each context of the program. */
@@ -332,6 +344,11 @@ export class AsyncEvents {
     this.#objects = objects;
   }
 
+  /** The device has failed: each context of the program learns that. */
+  fail(): void {
+    for (const pipe of this.opened) pipe.writeWords(AsyncEvent.DEVICE_FATAL, 0);
+  }
+
   own(object: object, pipe: EventPipe): void {
     this.#pipes.set(object, pipe);
   }
@@ -341,9 +358,16 @@ export class AsyncEvents {
     return this.#objects.all(kind).filter((one) => this.#pipes.get(one) === pipe);
   }
 
+  /** The object ends, and its events that the program has not read: they would keep it waiting. */
+  withdraw(number: bigint, object: object): void {
+    const pipe = this.#pipes.get(object);
+    pipe?.withdrawUnread(ASYNC_RECORD_BYTES, (record) => record.getBigUint64(8, true) === number);
+  }
+
   /** Until the context is closed. */
   async follow(context: Context): Promise<void> {
     for await (const { eventType, element } of context.asyncEvents()) {
+      if (eventType === AsyncEvent.DEVICE_FATAL) this.fail();
       if (!element) continue;
       this.#pipes.get(element)?.writeWords(eventType, this.#objects.numberOf(element));
     }

@@ -279,8 +279,11 @@ static int begin_poll(struct vb_cq *cq)
 	vb_lock(&cq->lock);
 	cq->tail = vb_load(ring_of(cq, &entries) + ABI_RING_TAIL);
 	int error = load_completion(cq);
-	if (error)
+	if (error) {
+		/* Those of a destroyed queue pair leave their places. */
+		vb_store(ring_of(cq, &entries) + ABI_RING_TAIL, cq->tail);
 		vb_unlock(&cq->lock);
+	}
 	return error;
 }
 
@@ -298,7 +301,8 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		error = begin_poll(cq);
 	if (error) {
 		vb_turn_settle();
-		vb_poll_pause(turns);
+		if (!vb_poll_pause(turns))
+			return EIO;
 	}
 	return error;
 }

@@ -3,7 +3,7 @@
  * limits, counters and asynchronous events.
  */
 import { mustBe } from '../errors/check-whole.js';
-import { AsyncEventName, CountersLayout, QpState } from '#build/abi.js';
+import { AsyncEvent, AsyncEventName, CountersLayout, QpState } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
 import type { DeviceShare, ShareOptions } from '../device/sharing/thread-share.js';
 import type { CacheCounters } from '../engine/cache-model.js';
@@ -545,7 +545,9 @@ export class Context {
 
   /** @internal */
   fail(reason: Error): void {
-    this.#failure ??= reason;
+    if (this.#failure) return;
+    this.#failure = reason;
+    this.asyncEvent(AsyncEvent.DEVICE_FATAL, 0);
     for (const queue of this.#queues.values()) queue.notify();
   }
 

@@ -219,6 +219,42 @@ test('events that are not read yet go with their id to another channel', () =>
     await untilNoSidecar(address);
   }));
 
+for (const turns of ['program', 'device']) {
+  const place = turns === 'device' ? 34 : 33;
+  test(`events in bursts and of objects that end, and verbs in handlers (turns: ${turns})`, () =>
+    Workspace.use(async (space) => {
+      const program = await compile(space, 'events');
+      if (!program) return;
+      const address = `${ADDRESS}${place}`;
+      const words = ['run', '--address', address, '--turns', turns, '--', program, address];
+      const { code, stdout, stderr } = await space.run(...words);
+      assert.is(code, 0, stderr);
+      assert.equal(stdout.trim().split('\n'), [
+        'burst: 400 of 400',
+        'destroyed: 0 left of an id, 0 of a queue',
+        'refused: RDMA_CM_EVENT_REJECTED, 0 left',
+        'handled: some, 0 failed',
+        'replaced: 1',
+      ]);
+      await untilNoSidecar(address);
+    }));
+}
+
+test('a poll fails when the process that has the device is dead', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'events');
+    if (!program) return;
+    const address = `${ADDRESS}35`;
+    const words = ['run', '--address', address, '--turns', 'device', '--', program, address];
+    const running = space.start(...words, 'ended');
+    await running.printed('stdout', /polling\n/);
+    const [sidecar] = sidecarsOf(address);
+    process.kill(sidecar!, 'SIGKILL');
+    const { stdout, stderr } = await running.ended;
+    assert.match(stdout, /^ended: -5$/m);
+    assert.match(stderr, /the process that has the device has ended/);
+  }));
+
 test('a capture on a full disk is reported at the end, and XRC at its first use', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'process');

@@ -508,6 +508,11 @@ export class QueuePair {
     this.pd.queueMemory.giveBack(this.#memory, 'QP');
   }
 
+  /** @internal */
+  get destroyed(): boolean {
+    return this.#destroyed;
+  }
+
   [Symbol.dispose](): void {
     if (!this.#destroyed) this.destroy();
   }
