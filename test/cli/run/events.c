@@ -111,7 +111,7 @@ static void destroyed(void)
 	rdma_destroy_event_channel(channel);
 }
 
-/* A request that no one has read is refused when its listener ends. */
+/* A request that is unread is refused when its listener ends. */
 static void refused(void)
 {
 	struct rdma_event_channel *passive = rdma_create_event_channel();
