@@ -12,7 +12,15 @@ import { timerMillis } from '../base/timer.js';
 import { checkLimits, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { shown } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
-import { ControlKind, NO_DATA, buildControl, groupOf, keyOf, type Control } from './control.js';
+import {
+  ControlKind,
+  LOSS,
+  NO_DATA,
+  buildControl,
+  groupOf,
+  keyOf,
+  type Control,
+} from './control.js';
 import { MeshError, closedError } from './mesh-error.js';
 import type { MeshPeer } from './mesh-peer.js';
 import {
@@ -35,6 +43,13 @@ export interface CollectiveOptions extends WaitLimits {
 }
 
 const TIMEOUT_MILLIS = 30_000;
+/**
+ * After a loss the numbers of a group go on at the next multiple: members whose numbers differ by
+ * some calls choose the same one. If they do not, the largest counts.
+ */
+const ERA = 1024;
+/** Groups of which a member was lost, and that no call has used since. */
+const LOST_MAX = 1024;
 /** Before the bytes of a half: sequence, segment, group. */
 const STAMP_BYTES = 16;
 
@@ -44,6 +59,12 @@ export interface Members {
   readonly peers: ReadonlyMap<string, MeshPeer>;
   /** Of each peer's `inbox`: half for what it scatters, half for what it gathers; each with a stamp. */
   readonly scratchBytes: number;
+}
+
+/** Calls of a group: the number of the next one. */
+interface Counted {
+  next: number;
+  readonly members: readonly string[];
 }
 
 /** One call, at this member. */
@@ -119,8 +140,9 @@ class Call {
 
 export class Collectives {
   readonly #mesh: Members;
-  /** Number of the next call, by group. */
-  readonly #sequences = new Map<bigint, { next: number; readonly members: readonly string[] }>();
+  readonly #sequences = new Map<bigint, Counted>();
+  /** Groups of which a member was lost: no member has used the next number. */
+  readonly #lost = new Map<bigint, Counted>();
   readonly #calls = new Set<Call>();
   /** Calls of one member are executed one after the other. */
   #last: Promise<unknown> = Promise.resolve();
@@ -161,19 +183,63 @@ export class Collectives {
     });
   }
 
-  /** A member has left: calls in which it takes part end. */
+  /**
+   * A member has left: calls in which it takes part end, also at members that still have it as a
+   * peer.
+   */
   left(peer: MeshPeer, reason: Error | undefined): void {
     const why = reason ? `was lost: ${reason.message}` : 'has left';
-    for (const [group, { members }] of this.#sequences) {
+    for (const [group, { next, members }] of this.#sequences) {
       if (!members.includes(peer.id)) continue;
-      this.#sequences.delete(group);
-      for (const other of this.#mesh.peers.values()) other.forgetGroup(group);
+      this.#lose(group, { next: next - (next % ERA) + ERA, members });
+      for (const other of this.#mesh.peers.values()) this.#report(group, peer.id, other);
     }
     for (const call of this.#calls) {
       if (!call.peers.includes(peer)) continue;
       const sentence = `${call.operation}: member ${peer.id} ${why}; call again without it`;
       call.fail(new MeshError('ECONNRESET', sentence, [peer.id], reason));
     }
+  }
+
+  /** A member has joined, perhaps again: numbers of its groups may have changed meanwhile. */
+  joined(peer: MeshPeer): void {
+    for (const group of this.#lost.keys()) this.#report(group, peer.id, peer);
+  }
+
+  /** `peer` has given up a call, or has lost a member of the group. */
+  gaveUp(peer: MeshPeer, { group, sequence, segment, count }: Control): void {
+    const counted = this.#sequences.get(group) ?? this.#lost.get(group);
+    const { next, members } = counted ?? { next: 0, members: [peer.id] };
+    if (!members.includes(peer.id) || sequence < next) return;
+    const { self, peers } = this.#mesh;
+    const isApart = members.some((id) => id !== self && !peers.has(id));
+    // Without a loss this member has yet to make that call; it cannot while one is missing.
+    if (segment !== LOSS && !isApart) return;
+    this.#lose(group, { next: sequence + 1, members });
+    for (const call of this.#calls) {
+      if (call.group !== group) continue;
+      const id = call.members[count] ?? peer.id;
+      const sentence = `${call.operation}: ${peer.id} has lost ${id}; call again at all`;
+      call.fail(new MeshError('ECONNRESET', sentence, [id]));
+    }
+  }
+
+  #lose(group: bigint, counted: Counted): void {
+    this.#sequences.delete(group);
+    this.#lost.delete(group);
+    this.#lost.set(group, counted);
+    const [oldest] = this.#lost.keys();
+    if (this.#lost.size > LOST_MAX) this.#lost.delete(oldest!);
+  }
+
+  /** Sends the next number of a group, of which `lost` was lost. */
+  #report(group: bigint, lost: string, { id, remote }: MeshPeer): void {
+    const { next, members } = this.#lost.get(group)!;
+    const count = members.indexOf(lost);
+    if (count < 0 || !members.includes(id)) return;
+    const numbers = { group, sequence: next - 1, segment: LOSS, count };
+    const control = { ...NO_DATA, kind: ControlKind.GIVE_UP, ...numbers };
+    remote.send(buildControl(control)).catch(() => undefined);
   }
 
   /** The mesh is closed. */
@@ -250,9 +316,11 @@ export class Collectives {
       throw new MeshError('ECONNRESET', `${operation}: ${rule}`, missing);
     }
     const group = groupOf(members);
-    const counted = this.#sequences.get(group) ?? { next: 0, members };
+    const next = this.#lost.get(group)?.next ?? 0;
+    const counted = this.#sequences.get(group) ?? { next, members };
     // Until a member leaves: a forgotten number would never meet those of the others again.
     this.#sequences.set(group, counted);
+    this.#lost.delete(group);
     return new Call(
       operation,
       counted.next++,

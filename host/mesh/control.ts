@@ -17,11 +17,17 @@ export const ControlKind = {
   GATHER: 3,
   /** The sender is there; `count`: its `keepAliveMillis`. */
   HEARTBEAT: 4,
-  /** The sender has given up this call. */
+  /**
+   * The sender has given up this call. `segment` is LOSS: all calls of the group up to this one,
+   * since it has lost the member with the index `count`.
+   */
   GIVE_UP: 5,
   /** Where this member may write: the first message of a connection. `op`: 1 with frames. */
   SCRATCH: 6,
 } as const;
+
+/** Of GIVE_UP. */
+export const LOSS = 1;
 
 export interface Control {
   /** A ControlKind. */

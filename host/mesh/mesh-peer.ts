@@ -11,6 +11,7 @@ import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import {
   ControlKind,
+  LOSS,
   NO_DATA,
   buildControl,
   keyOf,
@@ -41,6 +42,8 @@ export interface ScratchOwner {
   readonly scratchBytes: number;
   /** Called when the peer has frames as well; undefined: this member has none. */
   readonly meetFrames: ((peer: MeshPeer) => void) | undefined;
+  /** Called with each GIVE_UP. */
+  readonly gaveUp: (peer: MeshPeer, control: Control) => void;
 }
 
 /** The regions of a peer with the names that this member shares as well. */
@@ -100,7 +103,7 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
       return this.#lost ?? reason;
     });
     this.#watch(keepAliveMillis);
-    void this.#receive();
+    void this.#receive(own.gaveUp);
   }
 
   /**
@@ -194,12 +197,7 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
     this.#waiting.delete(key);
   }
 
-  /** @internal Calls of this group are numbered anew. */
-  forgetGroup(group: bigint): void {
-    for (const key of this.#early.keys()) if (key.startsWith(`${group} `)) this.#early.delete(key);
-  }
-
-  async #receive(): Promise<void> {
+  async #receive(gaveUp: ScratchOwner['gaveUp']): Promise<void> {
     for await (const message of this.remote) {
       this.#heardMillis = performance.now();
       const control = parseControl(message);
@@ -211,6 +209,10 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
       if (control.kind === ControlKind.SCRATCH) {
         this.#takeScratch(control);
         continue;
+      }
+      if (control.kind === ControlKind.GIVE_UP) {
+        gaveUp(this as never, control);
+        if (control.segment === LOSS) continue;
       }
       const key = keyOf(control);
       const resolve = this.#waiting.get(key);

@@ -110,7 +110,7 @@ export interface MeshSelf<Named> {
 }
 
 /** Parts of a mesh. */
-interface Parts extends Omit<ScratchOwner, 'meetFrames'> {
+interface Parts extends Omit<ScratchOwner, 'meetFrames' | 'gaveUp'> {
   readonly frames: Required<FrameOptions> | undefined;
   readonly link: DataChannelLink;
   readonly regions: LocalRegions;
@@ -330,7 +330,12 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     if (this.#closing) return void remote.destroy();
     const frames = this.#frames;
     const meetFrames = frames && ((met: MeshPeer) => void frames.connect(met));
-    const own = { ...this.#parts, meetFrames };
+    const collectives = this.#collectives;
+    const own: ScratchOwner = {
+      ...this.#parts,
+      meetFrames,
+      gaveUp: (from, control) => collectives.gaveUp(from, control),
+    };
     const peer = new MeshPeer<Named>(id, remote, this.#keepAliveMillis, own);
     if (before) {
       // The member has ended that connection, and this side has not noticed yet.
@@ -340,6 +345,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     this.#peers.set(id, peer);
     this.#meeting.lastError = undefined;
     void peer.closed.then((reason) => this.#remove(peer, reason));
+    collectives.joined(peer as MeshPeer);
     this.#tell({ kind: 'join', peer });
     this.#options.onJoin?.(peer as never);
   }
