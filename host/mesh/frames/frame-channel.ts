@@ -81,8 +81,6 @@ const FRAMES_LIMIT = 32;
 const PARITY = 16;
 const GIVE_UP_MILLIS = 20_000;
 const ACCEPT_MILLIS = 5000;
-/** Slices that a report can name. */
-const REPORTED_MAX = 1600;
 const QUEUE_PAIR = {
   qpType: QpType.UC,
   cap: {
@@ -426,10 +424,7 @@ export class FrameChannel {
 
   #sendState(state: State): void {
     if (this.#isOver) return;
-    const slices = state.missing?.slices.filter((slice) => slice < REPORTED_MAX) ?? [];
-    const { missing, ...rest } = state;
-    const said = slices.length > 0 ? { ...rest, missing: { ...missing!, slices } } : rest;
-    const length = writeState(this.#reportView, 0, said);
+    const length = writeState(this.#reportView, 0, state);
     const inline = this.#report.subarray(0, length);
     // Signaled: unsignaled requests alone would fill the queue.
     const sendFlags = SendFlag.INLINE | SendFlag.SIGNALED;

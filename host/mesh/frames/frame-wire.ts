@@ -4,11 +4,12 @@
  * ```
  *  slice: | kind | flags | index | number | length | immediate | total | group | rtt | zero | data
  *            1      1       2       4        4        4           2       2       2     2
- *  state: | kind | flags | bytes | done | limit | mask | number | missing slices, a bit each
- *            1      1       2       4      4       4      4        `bytes`
+ *  state: | kind | flags | bytes | block | done | limit | mask | number | a bit for each slice
+ *            1      1       1       1       4      4       4      4        `bytes`
  * ```
  * A slice with an index from `total` on has parity: the XOR of the slices whose index is the same
- * modulo the number of parity slices. `state` travels from the receiver to the sender.
+ * modulo the number of parity slices. `state` travels from the receiver to the sender. Its first
+ * bit stands for the slice `block` * 128; the missing slices that do not fit follow in a later one.
  */
 
 /** Of a packet. */
@@ -20,6 +21,10 @@ export const PacketKind = { SLICE: 0x71, STATE: 0x72 } as const;
 export const POLL = 1;
 /** Of states: the missing slices of one frame follow. */
 export const HAS_MISSING = 1;
+/** Slices of a block, from one of which on a state names the missing ones. */
+const BLOCK = 128;
+/** Bytes for missing slices: 1600 of them, behind the first. */
+const MISSING_BYTES_MAX = 200;
 /** Frames that a mask covers, from `done` on. */
 export const MASK_FRAMES = 32;
 
@@ -46,6 +51,7 @@ export interface State {
   readonly limit: number;
   /** Bit i: frame `done + i` is complete. */
   readonly mask: number;
+  /** In their order. */
   readonly missing?: { readonly number: number; readonly slices: readonly number[] };
 }
 
@@ -107,19 +113,24 @@ export function lengthOfSlice(
 }
 
 export function writeState(view: DataView, at: number, state: State): number {
-  const { missing } = state;
-  const bytes = missing ? (Math.max(...missing.slices) >> 3) + 1 : 0;
+  const { number = 0, slices = [] } = state.missing ?? {};
+  const block = Math.floor((slices[0] ?? 0) / BLOCK);
+  const bits = slices
+    .map((slice) => slice - block * BLOCK)
+    .filter((bit) => bit >> 3 < MISSING_BYTES_MAX);
+  const bytes = bits.length > 0 ? (bits.at(-1)! >> 3) + 1 : 0;
   view.setUint8(at, PacketKind.STATE);
-  view.setUint8(at + 1, missing ? HAS_MISSING : 0);
-  view.setUint16(at + 2, bytes, true);
+  view.setUint8(at + 1, bytes > 0 ? HAS_MISSING : 0);
+  view.setUint8(at + 2, bytes);
+  view.setUint8(at + 3, block);
   view.setUint32(at + 4, state.done, true);
   view.setUint32(at + 8, state.limit, true);
   view.setUint32(at + 12, state.mask, true);
-  view.setUint32(at + 16, missing?.number ?? 0, true);
+  view.setUint32(at + 16, number, true);
   for (let index = 0; index < bytes; index++) view.setUint8(at + STATE_HEADER + index, 0);
-  for (const slice of missing?.slices ?? []) {
-    const place = at + STATE_HEADER + (slice >> 3);
-    view.setUint8(place, view.getUint8(place) | (1 << (slice & 7)));
+  for (const bit of bits) {
+    const place = at + STATE_HEADER + (bit >> 3);
+    view.setUint8(place, view.getUint8(place) | (1 << (bit & 7)));
   }
   return STATE_HEADER + bytes;
 }
@@ -127,7 +138,7 @@ export function writeState(view: DataView, at: number, state: State): number {
 /** Undefined: no state. */
 export function readState(view: DataView, at: number, bytes: number): State | undefined {
   if (bytes < STATE_HEADER || view.getUint8(at) !== PacketKind.STATE) return undefined;
-  const length = view.getUint16(at + 2, true);
+  const length = view.getUint8(at + 2);
   if (bytes !== STATE_HEADER + length) return undefined;
   const state = {
     done: view.getUint32(at + 4, true),
@@ -136,8 +147,9 @@ export function readState(view: DataView, at: number, bytes: number): State | un
   };
   if (!(view.getUint8(at + 1) & HAS_MISSING)) return state;
   const slices: number[] = [];
+  const first = view.getUint8(at + 3) * BLOCK;
   for (let bit = 0; bit < length * 8; bit++) {
-    if (view.getUint8(at + STATE_HEADER + (bit >> 3)) & (1 << (bit & 7))) slices.push(bit);
+    if (view.getUint8(at + STATE_HEADER + (bit >> 3)) & (1 << (bit & 7))) slices.push(first + bit);
   }
   return { ...state, missing: { number: view.getUint32(at + 16, true), slices } };
 }
