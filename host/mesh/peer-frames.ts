@@ -112,11 +112,14 @@ export class MeshFrames {
     this.#own = own;
   }
 
-  /** `peerOf`: the peer with this identifier; channels of others are closed. */
+  /** `peerOf`: the peer with this identifier; others are refused. */
   async start(peerOf: (id: string) => FramePeer | undefined): Promise<void> {
     const target = { address: this.#self, port: PORT };
-    this.#listener = await openFrameListener(target, this.#pd, this.#own);
-    void this.#accept(this.#listener, peerOf);
+    // The smaller identifier connects.
+    const connecting = (id: string) => (id < this.#self ? peerOf(id) : undefined);
+    const permits = (id: string): boolean => connecting(id) !== undefined;
+    this.#listener = await openFrameListener(target, this.#pd, this.#own, permits);
+    void this.#accept(this.#listener, connecting);
   }
 
   async close(): Promise<void> {
@@ -150,8 +153,7 @@ export class MeshFrames {
     peerOf: (id: string) => FramePeer | undefined,
   ): Promise<void> {
     for await (const channel of listener) {
-      const id = channel.connection.id.getPeerAddr()?.address ?? '';
-      const peer = id < this.#self ? peerOf(id) : undefined;
+      const peer = peerOf(channel.connection.id.getPeerAddr()?.address ?? '');
       if (peer) peer.frameSlot.take(channel);
       else void channel.close();
     }

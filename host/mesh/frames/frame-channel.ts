@@ -96,6 +96,12 @@ const CM = { cmResponseTimeout: 16, maxCmRetries: 15 };
 
 type Checked = Required<FrameOptions>;
 
+/** Slices of a frame of `bytesMax` bytes, with parity. */
+function slicesOf(bytesMax: number, packetBytes: number, { parity }: Checked): number {
+  const total = Math.ceil(bytesMax / (packetBytes - SLICE_HEADER));
+  return total + paritiesOf(total, parity);
+}
+
 /** Keys of FrameOptions. */
 export const FRAME_OPTIONS = 'bytesMax frames delivery parity giveUpMillis';
 
@@ -285,14 +291,18 @@ export class FrameChannel {
     this.#bytesMax = peer.bytesMax;
     this.#ownBytesMax = own.bytesMax;
     this.#sliceBytes = packetBytes - SLICE_HEADER;
-    const total = Math.max(1, Math.ceil(peer.bytesMax / this.#sliceBytes));
-    const placeBytes = (total + paritiesOf(total, own.parity)) * packetBytes;
-    this.#sends = new Sends(qp, placeBytes, peer.frames);
+    const placeOf = (bytesMax: number): number =>
+      slicesOf(bytesMax, packetBytes, own) * packetBytes;
+    const placeBytes = placeOf(peer.bytesMax);
+    // The peer's limits take no more of this device's memory than its own, but for one frame.
+    const places = Math.floor((own.frames * placeOf(own.bytesMax)) / placeBytes);
+    const inFlight = Math.max(1, Math.min(peer.frames, places));
+    this.#sends = new Sends(qp, placeBytes, inFlight);
     const isLatest = own.delivery === 'latest';
     const { parity: group, giveUpMillis } = own;
     this.#sender = new FrameSender(
       this.#sends,
-      { packetBytes, group, frames: peer.frames, isLatest, giveUpMillis },
+      { packetBytes, group, frames: inFlight, isLatest, giveUpMillis },
       () => timeoutError('frames', giveUpMillis, REMEDY),
       (error) => this.#end(error as RemoteError),
     );
@@ -445,13 +455,20 @@ export class FrameListener {
   readonly #listener: RdmaListener;
   readonly #pd: ProtectionDomain;
   readonly #own: Checked;
+  readonly #permits: (address: string) => boolean;
   readonly #channels = new Set<FrameChannel>();
   readonly #ready: FrameChannel[] = [];
   #wake: () => void = () => {};
   #isOver = false;
 
   /** @internal Use `listenFrames`. */
-  constructor(listener: RdmaListener, pd: ProtectionDomain, own: Checked) {
+  constructor(
+    listener: RdmaListener,
+    pd: ProtectionDomain,
+    own: Checked,
+    permits: (address: string) => boolean,
+  ) {
+    this.#permits = permits;
     this.#listener = listener;
     this.#pd = pd;
     this.#own = own;
@@ -487,7 +504,7 @@ export class FrameListener {
     let connection: RdmaConnection | undefined;
     try {
       const hello = parseHello(request.privateData);
-      if (!hello) return request.reject();
+      if (!hello || !this.#permits(request.peer.address)) return request.reject();
       const buffers = (receives = new Receives(this.#pd));
       const privateData = buildHello(this.#own);
       const how = { pd: this.#pd, qp: QUEUE_PAIR, privateData, ...CM, timeout: ACCEPT_MILLIS };
@@ -512,14 +529,18 @@ interface FrameTarget extends WaitLimits {
   readonly udpPort?: number;
 }
 
-/** @internal Listens with a protection domain of the caller. */
+/**
+ * @internal Listens with a protection domain of the caller. `permits`: is a peer at this address
+ * accepted?
+ */
 export async function openFrameListener(
   { address, port }: Pick<FrameTarget, 'address' | 'port'>,
   pd: ProtectionDomain,
   own: Checked,
+  permits: (address: string) => boolean = () => true,
 ): Promise<FrameListener> {
   const listener = await listenQueuePairs({ address, port }, { context: pd.context });
-  return new FrameListener(listener, pd, own);
+  return new FrameListener(listener, pd, own, permits);
 }
 
 /** @internal Connects with a protection domain of the caller. */
@@ -581,8 +602,7 @@ export async function connectFrames(
 }
 
 /** @internal Device memory of a channel between two sides with these options. */
-export function frameChannelBytes({ bytesMax, frames, parity }: Checked): number {
-  const total = Math.ceil(bytesMax / (PACKET_BYTES_MAX - SLICE_HEADER));
-  const slices = frames * (total + paritiesOf(total, parity));
+export function frameChannelBytes(own: Checked): number {
+  const slices = own.frames * slicesOf(own.bytesMax, PACKET_BYTES_MAX, own);
   return (RECEIVES + slices) * PACKET_BYTES_MAX;
 }

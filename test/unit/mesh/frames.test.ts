@@ -318,11 +318,34 @@ test('a listener without memory for a channel ends its connection', () =>
     const listener = await listenFrames(`rdma://[${far.local.gid}]:7475`, { context: far });
     const used = (): number => far.device.arena.heap.bytesFree;
     const before = used();
-    // The listener would need 137 MB for what the peer accepts.
+    // The listener would need 4 MB for a frame that the peer accepts.
+    const rest = far.alloc(far.device.arena.heap.bytesFree - 2 ** 21);
+    const less = used();
     const options = { context: near, bytesMax: 4_000_000, frames: 32, timeout: 10_000 };
     const channel = await connectFrames(listener.url, options);
     assert.is((await channel.closed)?.code, 'ECONNRESET');
-    await eventually(() => used() === before);
+    await eventually(() => used() === less);
+    far.free(rest);
+    assert.is(used(), before);
+    await listener.close();
+  }));
+
+test('the limits of a peer take no more memory for sending than one frame of its own', () =>
+  withPath(1, async ({ contexts: [near, far] }) => {
+    const listener = await listenFrames(`rdma://[${far.local.gid}]:7475`, { context: far });
+    const free = (): number => far.device.arena.heap.bytesFree;
+    const before = free();
+    const options = { context: near, bytesMax: 4_000_000, frames: 32, timeout: 10_000 };
+    const channel = await connectFrames(listener.url, options);
+    const { value: peer } = await listener[Symbol.asyncIterator]().next();
+    assert.ok(before - free() < 6_000_000, `${before - free()} bytes`);
+    const frames = [noise(200_000, 1), noise(300_000, 2), noise(10, 3)];
+    const sending = Promise.all(frames.map((bytes) => (peer as FrameChannel).send(bytes)));
+    for (const wanted of frames) {
+      const { value: frame } = await channel[Symbol.asyncIterator]().next();
+      assert.ok(Buffer.from(frame!.bytes).equals(wanted));
+    }
+    assert.equal(await sending, [true, true, true]);
     await listener.close();
   }));
 

@@ -531,6 +531,35 @@ test('a member without frames is named at once, and one that leaves ends its cha
   assert.instance(wrong, MisuseError);
 });
 
+test('a member without the key opens no channel for frames, and takes no memory', async () => {
+  const room = `strangers ${process.pid}`;
+  const withKey = (fill: number): Promise<Mesh> =>
+    joinMesh({
+      signalling: new BroadcastSignalling(room),
+      auth: { psk: new Uint8Array(32).fill(fill) },
+      frames: {},
+    }) as Promise<Mesh>;
+  const both = [await withKey(1), await withKey(2)];
+  meshes.push(...(both as unknown as Mesh<never>[]));
+  await eventually(() => both.every(({ link }) => link.peers.length === 1), 20_000);
+  // The smaller identifier connects.
+  const [stranger, member] = both.sort((one, other) => (one.self.id < other.self.id ? -1 : 1));
+  const { heap } = member!.context.device.arena;
+  const [before, { alloc }] = [heap.bytesFree, heap];
+  let most = 0;
+  heap.alloc = (bytes, ...rest) => {
+    most = Math.max(most, bytes);
+    return alloc.call(heap, bytes, ...rest);
+  };
+  const opening = connectFrames(`rdma://[${member!.self.id}]:7474`, {
+    context: stranger!.context,
+    timeout: 5000,
+  });
+  assert.is((await failure<MeshError>(opening)).code, 'ECONNREFUSED');
+  assert.ok(most < 2 ** 18, `${most} bytes were taken at once`);
+  await eventually(() => heap.bytesFree >= before - 2 ** 18);
+});
+
 test('options are checked', async () => {
   const signalling = new BroadcastSignalling('x');
   for (const [argument, options] of [
