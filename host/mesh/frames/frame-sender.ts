@@ -40,11 +40,12 @@ export interface SenderOptions {
 interface Waiting {
   readonly bytes: Uint8Array;
   readonly immediate: number;
+  readonly sinceMillis: number;
   readonly resolve: (isDelivered: boolean) => void;
   readonly reject: (error: Error) => void;
 }
 
-interface Outgoing extends Omit<Waiting, 'bytes'> {
+interface Outgoing extends Omit<Waiting, 'bytes' | 'sinceMillis'> {
   readonly number: number;
   readonly place: number;
   readonly total: number;
@@ -107,6 +108,8 @@ export class FrameSender {
   #deviation = RTT_INITIAL_MILLIS / 4;
   #isMeasured = false;
   #backoff = 1;
+  /** When the last state of the receiver came. */
+  #heardMillis = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #error: Error | undefined;
   readonly #lost: (error: Error) => void;
@@ -144,7 +147,7 @@ export class FrameSender {
           drop(false);
         }
       }
-      this.#waiting.push({ bytes, immediate, resolve, reject });
+      this.#waiting.push({ bytes, immediate, sinceMillis: performance.now(), resolve, reject });
       this.#pump();
     });
   }
@@ -163,7 +166,7 @@ export class FrameSender {
     if (this.#error) return;
     // It cannot have frames that were not sent.
     if (ahead(done, this.#next) > 0) return;
-    const now = performance.now();
+    const now = (this.#heardMillis = performance.now());
     if (ahead(limit, this.#limit) > 0 && ahead(limit, this.#next) <= 2 * MASK_FRAMES) {
       this.#limit = limit;
     }
@@ -344,7 +347,11 @@ export class FrameSender {
       this.#backoff = Math.min(2 * this.#backoff, BACKOFF_MAX);
       this.#poll(frame);
     }
-    if (this.#isBlocked) this.#pollLimit();
+    if (this.#isBlocked) {
+      const sinceMillis = Math.max(this.#heardMillis, this.#waiting[0]!.sinceMillis);
+      if (now - sinceMillis > giveUpMillis) return this.#lost(this.#silent());
+      this.#pollLimit();
+    }
     this.#arm();
   }
 

@@ -203,6 +203,31 @@ test('a receiver that is silent ends the channel', async () => {
   assert.equal([(error as Error).message, errors.length], ['silent', 1]);
 });
 
+test('a receiver that falls silent while the sender waits for it ends the channel', async () => {
+  let isGone = false;
+  const { sender, receiver, errors } = pair(() => isGone, false, 600);
+  for (let index = 0; index < FRAMES; index++) await sender.send(noise(100), index);
+  const waiting = sender.send(noise(100), 4).catch((reason: Error) => reason);
+  // It does not read, and answers: the sender waits for longer than the limit.
+  await settle(1500);
+  assert.equal(errors, []);
+  isGone = true;
+  assert.is(((await waiting) as Error).message, 'silent');
+  assert.is(errors.length, 1);
+  receiver.stop();
+});
+
+test('a sender that had nothing to send for a while waits for a full receiver', async () => {
+  const { sender, receiver, errors } = pair(() => false, false, 400);
+  for (let index = 0; index < FRAMES; index++) await sender.send(noise(100), index);
+  await settle(1000);
+  const waiting = sender.send(noise(100), 4);
+  await settle(200);
+  assert.equal(errors, []);
+  for (let index = 0; index < FRAMES; index++) receiver.release(receiver.take()!);
+  assert.is(await waiting, true);
+});
+
 test('packets of any shape are refused', () => {
   const view = new DataView(noise(4096).buffer);
   let accepted = 0;
