@@ -207,12 +207,15 @@ class Sends {
   completed = 0;
   readonly #mr: MemoryRegion;
   readonly #qp: QueuePair;
+  readonly #failed: (error: unknown) => void;
   #backlog: (readonly [number, number])[] = [];
   #posted = 0;
   #wanted = 0;
 
-  constructor(qp: QueuePair, placeBytes: number, frames: number) {
+  /** `failed`: a packet could not be posted. */
+  constructor(qp: QueuePair, placeBytes: number, frames: number, failed: (error: unknown) => void) {
     this.#qp = qp;
+    this.#failed = failed;
     this.placeBytes = placeBytes;
     this.memory = qp.pd.context.alloc(frames * placeBytes + SLICE_HEADER);
     this.#mr = qp.pd.regMr(this.memory, AccessFlag.LOCAL_WRITE);
@@ -226,6 +229,15 @@ class Sends {
   }
 
   flush(): void {
+    try {
+      this.#postAll();
+    } catch (error) {
+      // Called from timers, and within send: the channel ends.
+      this.#failed(error);
+    }
+  }
+
+  #postAll(): void {
     const { addr, lkey } = this.#mr;
     while (this.#backlog.length > 0 && this.#posted - this.completed <= SENDS / 2) {
       const list = this.#backlog.splice(0, LIST);
@@ -297,7 +309,7 @@ export class FrameChannel {
     // The peer's limits take no more of this device's memory than its own, but for one frame.
     const places = Math.floor((own.frames * placeOf(own.bytesMax)) / placeBytes);
     const inFlight = Math.max(1, Math.min(peer.frames, places));
-    this.#sends = new Sends(qp, placeBytes, inFlight);
+    this.#sends = new Sends(qp, placeBytes, inFlight, (error) => this.#fail(error));
     const isLatest = own.delivery === 'latest';
     const { parity: group, giveUpMillis } = own;
     this.#sender = new FrameSender(
@@ -372,6 +384,10 @@ export class FrameChannel {
     await this.close();
   }
 
+  #fail(error: unknown): void {
+    this.#end(endedError(`a request could not be posted: ${(error as Error).message}`));
+  }
+
   #end(reason: RemoteError | undefined): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -397,7 +413,7 @@ export class FrameChannel {
       while (!this.#isOver) await queue.waitInto(COMPLETIONS, take);
     } catch (error) {
       // The queue is destroyed with the connection.
-      if (!queue.destroyed) throw error;
+      if (!queue.destroyed) this.#fail(error);
     }
   }
 
@@ -438,7 +454,11 @@ export class FrameChannel {
     const inline = this.#report.subarray(0, length);
     // Signaled: unsignaled requests alone would fill the queue.
     const sendFlags = SendFlag.INLINE | SendFlag.SIGNALED;
-    this.connection.qp.postSend({ opcode: WrOpcode.SEND, sendFlags, inline });
+    try {
+      this.connection.qp.postSend({ opcode: WrOpcode.SEND, sendFlags, inline });
+    } catch (error) {
+      this.#fail(error);
+    }
   }
 }
 

@@ -5,6 +5,8 @@ import {
   DataChannelLink,
   Endpoint,
   MisuseError,
+  RefusalError,
+  RemoteError,
   createEventChannel,
   openDevice,
   type Context,
@@ -315,6 +317,41 @@ test('a frame of 4 MB arrives whole at 1 % loss', () =>
     assert.ok(channel.sent.repaired > 0);
     await listener.close();
   }));
+
+test('a request that cannot be posted ends the channel, and the process goes on', async () => {
+  const faults: Error[] = [];
+  const note = (error: Error): void => void faults.push(error);
+  process.on('uncaughtException', note);
+  const refuse = (): never => {
+    throw new RefusalError('ENOMEM', 'postSend: the send queue is full; poll first');
+  };
+  await withPath(1, async ({ contexts: [near, far] }) => {
+    const listener = await listenFrames(`rdma://[${far.local.gid}]:7475`, { context: far });
+    const channels = listener[Symbol.asyncIterator]();
+    const opened = async (): Promise<FrameChannel[]> => {
+      const channel = await connectFrames(listener.url, { context: near, timeout: 10_000 });
+      return [channel, (await channels.next()).value as FrameChannel];
+    };
+    // A frame, a state, a receive.
+    const [sender, silent] = await opened();
+    sender!.connection.qp.postSend = refuse;
+    const error = await sender!.send(noise(100)).catch((reason: RemoteError) => reason);
+    assert.is((error as RemoteError).code, 'ECONNRESET');
+    assert.match((error as RemoteError).message, /send queue is full/);
+    assert.is(await sender!.closed, error);
+    assert.is((await silent!.closed)?.code, 'ECONNRESET');
+    for (const name of ['postSend', 'postRecv'] as const) {
+      const [channel, receiver] = await opened();
+      receiver!.connection.qp[name] = refuse;
+      channel!.send(noise(100)).catch(() => undefined);
+      assert.match((await receiver!.closed)!.message, /send queue is full/);
+      assert.is((await channel!.closed)?.code, 'ECONNRESET');
+    }
+    await listener.close();
+  });
+  process.off('uncaughtException', note);
+  assert.equal(faults, []);
+});
 
 test('a stranger that gives up with its request ends nothing', async () => {
   const network = new LoopbackNetwork();
