@@ -1,5 +1,6 @@
 /** `joinMesh`: the members of a room, each with the memory of all others by name. */
 import { copyOptions } from '../base/copy-options.js';
+import { EventReader, eventsFor } from '../base/event-reader.js';
 import { checkObject } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
 import { checkLimits, checkWait, withinLimits, type WaitLimits } from '../base/wait-limits.js';
@@ -99,7 +100,6 @@ const CONNECT_MILLIS = 3000;
 const JOIN_MILLIS = 10_000;
 const RETRY_MILLIS = 200;
 const RETRY_MILLIS_MAX = 2000;
-const EVENTS_KEPT = 1024;
 
 /** This member. */
 export interface MeshSelf<Named> {
@@ -135,7 +135,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   readonly #reached = new Set<string>();
   /** Members to which a connection is being made. */
   readonly #connecting = new Set<string>();
-  readonly #readers = new Set<EventReader<Named>>();
+  readonly #readers = new Set<EventReader<MeshEvent<Named>>>();
   readonly #stop = new AbortController();
   #server: RemoteServer<unknown> | undefined;
   #closing: Promise<void> | undefined;
@@ -189,15 +189,8 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   }
 
   /** Joins and leaves from now on, until the mesh is closed. */
-  async *events(): AsyncGenerator<MeshEvent<Named>, void, undefined> {
-    const reader = new EventReader<Named>();
-    if (this.#closing) return;
-    this.#readers.add(reader);
-    try {
-      for (let event = await reader.next(); event; event = await reader.next()) yield event;
-    } finally {
-      this.#readers.delete(reader);
-    }
+  events(): AsyncGenerator<MeshEvent<Named>, void, undefined> {
+    return eventsFor(this.#readers, new EventReader(), () => this.#closing !== undefined);
   }
 
   /**
@@ -208,7 +201,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     checkWhole('count', count, 0, 65536);
     checkWait('waitForPeers', limits);
     if (this.#closing) throw closedError('waitForPeers', this.self.id);
-    const reader = new EventReader<Named>();
+    const reader = new EventReader<MeshEvent<Named>>();
     this.#readers.add(reader);
     const late = (): Error => {
       const rule = `${this.#peers.size} of ${count} peers joined`;
@@ -362,31 +355,6 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
 
   #tell(event: MeshEvent<Named>): void {
     for (const reader of this.#readers) reader.push(event);
-  }
-}
-
-/** The events of one caller. */
-class EventReader<Named> {
-  readonly #events: MeshEvent<Named>[] = [];
-  #wake: () => void = () => {};
-  #isOver = false;
-
-  push(event: MeshEvent<Named>): void {
-    this.#events.push(event);
-    if (this.#events.length > EVENTS_KEPT) this.#events.shift();
-    this.#wake();
-  }
-
-  end(): void {
-    this.#isOver = true;
-    this.#wake();
-  }
-
-  async next(): Promise<MeshEvent<Named> | undefined> {
-    while (this.#events.length === 0 && !this.#isOver) {
-      await new Promise<void>((resolve) => (this.#wake = resolve));
-    }
-    return this.#events.shift();
   }
 }
 

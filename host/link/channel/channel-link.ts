@@ -2,6 +2,7 @@
  * A link over messages: any number of peers, each with its own datagram channel, identified by GID.
  * Subclasses create the channels (data-channel.ts, websocket.ts).
  */
+import { EventReader, eventsFor } from '../../base/event-reader.js';
 import { timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import { ChannelPeer } from './channel-peer.js';
@@ -95,6 +96,7 @@ export abstract class ChannelLink implements Link {
   #lastDestination: Endpoint | undefined;
   #lastPeer: ChannelPeer | undefined;
   readonly #events: PeerEvent[] = [];
+  readonly #readers = new Set<EventReader<PeerEvent>>();
   readonly #waiting: ((event: PeerEvent | undefined) => void)[] = [];
 
   protected constructor(
@@ -173,18 +175,27 @@ export abstract class ChannelLink implements Link {
     batch.release();
   }
 
-  /** The next change among the peers; undefined when the link is closed. */
+  /**
+   * The next change among the peers that no call, and no loop over `peerEvents`, has seen; undefined
+   * when the link is closed.
+   */
   nextPeerEvent(): Promise<PeerEvent | undefined> {
     const event = this.#events.shift();
     if (event || !this.isOpen) return Promise.resolve(event);
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
-  /** Changes of the peers' state, until the link is closed. */
-  async *peerEvents(): AsyncGenerator<PeerEvent, void, undefined> {
-    for (let event = await this.nextPeerEvent(); event; event = await this.nextPeerEvent()) {
-      yield event;
-    }
+  /**
+   * Changes of the peers' state from now on, until the link is closed: each loop has all of them.
+   * The first has those that nothing has read, too.
+   */
+  peerEvents(): AsyncGenerator<PeerEvent, void, undefined> {
+    const reader = new EventReader<PeerEvent>();
+    reader.events.push(...this.#events.splice(0));
+    const left = (): void => {
+      if (this.#readers.size === 0) this.#events.push(...reader.events);
+    };
+    return eventsFor(this.#readers, reader, () => !this.isOpen, left);
   }
 
   /** Ends the connection to a peer, which is notified if the channel still works. */
@@ -206,6 +217,7 @@ export abstract class ChannelLink implements Link {
     this.#own = [];
     this.releaseAddress();
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
+    for (const reader of this.#readers) reader.end();
   }
 
   /**
@@ -522,11 +534,10 @@ export abstract class ChannelLink implements Link {
   }
 
   #tell(event: PeerEvent): void {
+    for (const reader of this.#readers) reader.push(event);
     const resolve = this.#waiting.shift();
-    if (resolve) {
-      resolve(event);
-      return;
-    }
+    if (resolve) return resolve(event);
+    if (this.#readers.size > 0) return;
     this.#events.push(event);
     if (this.#events.length > EVENTS_KEPT) this.#events.shift();
   }

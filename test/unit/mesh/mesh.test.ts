@@ -174,6 +174,25 @@ test('a member that closes its mesh leaves, and calls that wait for it end with 
   );
 });
 
+test('loops over events of a mesh and of its link have all of them, also if they begin late', async () => {
+  const room = `mesh ${process.pid} ${++rooms}`;
+  const a = await joinMesh({ signalling: new BroadcastSignalling(room) });
+  meshes.push(a as unknown as Mesh<never>);
+  const events = a.events();
+  const seen: string[] = [];
+  void (async () => {
+    for await (const { kind } of a.link.peerEvents()) seen.push(kind);
+  })();
+  const b = await joinMesh({ signalling: new BroadcastSignalling(room) });
+  meshes.push(b as unknown as Mesh<never>);
+  await Promise.all([a.waitForPeers(1, WAIT), b.waitForPeers(1, WAIT)]);
+  assert.equal(seen, ['connected']);
+  // The join was before the loop.
+  const { value } = await events.next();
+  assert.is(value!.kind, 'join');
+  await events.return();
+});
+
 test('a closed mesh rejects calls, and its pending calls name the close', async () => {
   const [a, b] = (await members(2, { table: 64 })) as unknown as [Mesh, Mesh];
   const pending = [

@@ -8,6 +8,7 @@ import {
   Kind,
 } from '../../../../host/link/channel/channel-frame.js';
 import { LinkError } from '../../../../host/errors/errors.js';
+import type { PeerEvent } from '../../../../host/link/channel/channel-link.js';
 import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
 import { pattern, TestBatch } from '../../../support/batch.js';
 import { FakeChannel, FakeLink, LIMITS } from '../../../support/fake-channel.js';
@@ -445,6 +446,30 @@ test('a connection that closes because a new one takes its place is not missed',
   assert.equal(receiver.gone, []);
   assert.is(link.peers.length, 1);
   await link.close();
+});
+
+test('each loop over the events of peers has all of them from its call on', async () => {
+  const { link, channel } = await open();
+  const read = async (events: AsyncIterable<PeerEvent>, count = Infinity): Promise<string[]> => {
+    const seen: string[] = [];
+    for await (const { kind } of events) if (seen.push(kind) === count) break;
+    return seen;
+  };
+  // The first loop has what no loop has seen; the second one begins with its call.
+  const all = link.peerEvents();
+  const later = read(link.peerEvents(), 1);
+  const first = read(all, 2);
+  channel.receiver!.interrupted(true);
+  assert.equal(await first, ['connected', 'interrupted']);
+  assert.equal(await later, ['interrupted']);
+  // No loop is there: the next one has what happened meanwhile.
+  channel.receiver!.interrupted(false);
+  const loops = [read(link.peerEvents()), read(link.peerEvents())];
+  channel.receiver!.closed('the other side closed it', false);
+  await settle();
+  await link.close();
+  assert.equal(await Promise.all(loops), [['restored', 'disconnected'], ['disconnected']]);
+  assert.equal(await read(link.peerEvents()), []);
 });
 
 test('closing ends pending connections and pending waits', async () => {

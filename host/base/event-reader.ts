@@ -1,0 +1,51 @@
+/** Events for any number of readers: each has all of them from its call on. */
+
+const EVENTS_KEPT = 1024;
+
+/** The events of one reader. The oldest are dropped if it does not read. */
+export class EventReader<Event> {
+  readonly events: Event[] = [];
+  #wake: () => void = () => {};
+  #isOver = false;
+
+  push(event: Event): void {
+    this.events.push(event);
+    if (this.events.length > EVENTS_KEPT) this.events.shift();
+    this.#wake();
+  }
+
+  end(): void {
+    this.#isOver = true;
+    this.#wake();
+  }
+
+  /** Undefined: the source has ended. */
+  async next(): Promise<Event | undefined> {
+    while (this.events.length === 0 && !this.#isOver) {
+      await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+    return this.events.shift();
+  }
+}
+
+/**
+ * Events from the call on. `isOver`: has the source ended when the loop begins? `left` is called
+ * when the loop ends.
+ */
+export function eventsFor<Event>(
+  readers: Set<EventReader<Event>>,
+  reader: EventReader<Event>,
+  isOver: () => boolean,
+  left: () => void = () => {},
+): AsyncGenerator<Event, void, undefined> {
+  readers.add(reader);
+  return (async function* () {
+    if (isOver()) reader.end();
+    try {
+      for (let event = await reader.next(); event; event = await reader.next()) yield event;
+    } finally {
+      readers.delete(reader);
+      left();
+    }
+  })();
+}
