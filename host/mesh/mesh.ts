@@ -174,7 +174,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
       // A failed handshake: the peer tries again.
       onError: (error) => void (this.#meeting.lastError = error),
     })) as RemoteServer<unknown>;
-    this.#server.clientsMax = () => this.#incomingMax;
+    this.#server.clientsMax = () => (this.#hasMemory() ? this.#incomingMax : 0);
     void this.#watchLink();
     const late = (): Error => this.#late('joinMesh', 'not in the room', timeout);
     await withinLimits(this.#meeting.start(), { timeout, ...(signal && { signal }) }, late);
@@ -282,6 +282,18 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     return (this.#options.peersMax ?? PEERS_MAX) - size;
   }
 
+  /** For another peer? One that is refused later would have announced this member already. */
+  #hasMemory(): boolean {
+    const { context, scratchBytes } = this.#parts;
+    try {
+      context.free(context.alloc(scratchBytes));
+      return true;
+    } catch (error) {
+      this.#meeting.lastError = error as Error;
+      return false;
+    }
+  }
+
   async #watchLink(): Promise<void> {
     for await (const { kind, peer } of this.link.peerEvents()) {
       const id = `${peer.gid}`;
@@ -300,15 +312,18 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     this.#reached.add(id);
     let millis = RETRY_MILLIS;
     while (this.#isLinked(id) && !this.#peers.has(id)) {
+      let remote: Remote<unknown> | undefined;
       try {
         if (this.#server!.admitted >= this.#incomingMax) throw new RangeError('peersMax');
+        if (!this.#hasMemory()) throw this.#meeting.lastError!;
         this.#connecting.add(id);
         const { pd, shared } = this.#parts;
         const how = { pd, share: shared, timeout: CONNECT_MILLIS, signal: this.#stop.signal };
-        const remote = await connect(`rdma://[${id}]:${PORT}`, { ...how, ...this.#common() });
+        remote = await connect(`rdma://[${id}]:${PORT}`, { ...how, ...this.#common() });
         this.#connecting.delete(id);
         this.#add(id, remote);
       } catch (error) {
+        void remote?.destroy();
         this.#meeting.lastError = error as Error;
         this.#connecting.delete(id);
         await new Promise((resolve) => setTimeout(resolve, timerMillis(millis)));

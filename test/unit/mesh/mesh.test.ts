@@ -261,6 +261,45 @@ test('peersMax limits incoming and outgoing connections together', async () => {
   assert.is(others.filter(({ peers }) => peers.has(hub.self.id)).length, 2);
 });
 
+test('a member without memory for a peer is no peer, until it has some', async () => {
+  const room = `mesh ${process.pid} ${++rooms}`;
+  const events: string[] = [];
+  const join = async (): Promise<Mesh> => {
+    const mesh = await joinMesh({
+      signalling: new BroadcastSignalling(room),
+      memoryBytes: 2 ** 25,
+      onJoin: () => events.push('join'),
+      onLeave: () => events.push('leave'),
+    });
+    meshes.push(mesh as unknown as Mesh<never>);
+    return mesh as Mesh;
+  };
+  // Either has the smaller identifier, which connects.
+  const full = [await join(), await join()];
+  await Promise.all(full.map((mesh) => mesh.waitForPeers(1, WAIT)));
+  const taken = full.map(({ context }) => {
+    const parts: Uint8Array[] = [];
+    for (let bytes = 2 ** 22; bytes >= 2 ** 15; bytes /= 2) {
+      try {
+        for (;;) parts.push(context.alloc(bytes));
+      } catch {
+        // A smaller part may fit.
+      }
+    }
+    return parts;
+  });
+  events.length = 0;
+  const late = await join();
+  await eventually(() => late.link.peers.length === 2, 20_000);
+  const { message } = await failure<MeshError>(full[0]!.waitForPeers(2, { timeout: 2500 }));
+  assert.match(message, /ENOMEM/);
+  assert.equal(events, []);
+  for (const [index, parts] of taken.entries()) {
+    for (const bytes of parts) full[index]!.context.free(bytes);
+  }
+  await Promise.all([full[0]!.waitForPeers(2, WAIT), late.waitForPeers(2, WAIT)]);
+});
+
 test('joinMesh resolves in the room, and rejects with the reason that keeps it out', async () => {
   const server = await MeshServer.open({ authorize: (_, { room }) => room !== 'private' });
   const { url } = server;
