@@ -3,6 +3,7 @@ import { copyOptions } from '../base/copy-options.js';
 import { EventReader, eventsFor } from '../base/event-reader.js';
 import { checkObject } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
+import { warn } from '../base/warning.js';
 import { checkLimits, checkWait, withinLimits, type WaitLimits } from '../base/wait-limits.js';
 import { checkMember } from '../errors/check-member.js';
 import { checkFunction, checkWhole } from '../errors/check-whole.js';
@@ -355,7 +356,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     void peer.closed.then((reason) => this.#remove(peer, reason));
     collectives.joined(peer as MeshPeer);
     this.#tell({ kind: 'join', peer });
-    this.#options.onJoin?.(peer as never);
+    this.#call('onJoin', peer);
   }
 
   #remove(peer: MeshPeer<Named>, reason: RemoteError | undefined): void {
@@ -363,9 +364,18 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     this.#peers.delete(peer.id);
     this.#collectives.left(peer as MeshPeer, reason);
     this.#tell({ kind: 'leave', peer, reason });
-    this.#options.onLeave?.(peer as never, reason);
+    this.#call('onLeave', peer, reason);
     // Without a goodbye it may be there again.
     if (reason) void this.#reach(peer.id);
+  }
+
+  /** An exception of the application's function becomes a warning: the peers stay what they are. */
+  #call(name: 'onJoin' | 'onLeave', peer: MeshPeer<Named>, reason?: RemoteError): void {
+    try {
+      this.#options[name]?.(peer as never, reason);
+    } catch (error) {
+      warn(`joinMesh: ${name} threw ${String(error)}`);
+    }
   }
 
   #tell(event: MeshEvent<Named>): void {

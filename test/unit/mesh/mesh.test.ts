@@ -261,13 +261,53 @@ test('peersMax limits incoming and outgoing connections together', async () => {
   assert.is(others.filter(({ peers }) => peers.has(hub.self.id)).length, 2);
 });
 
+test('a function of the application that throws neither ends a peer nor keeps one away', async () => {
+  const room = `mesh ${process.pid} ${++rooms}`;
+  const faults: Error[] = [];
+  const warnings: string[] = [];
+  const note = (error: Error): void => void faults.push(error);
+  const hear = ({ message }: Error): void => void warnings.push(message);
+  process.on('uncaughtException', note);
+  process.on('warning', hear);
+  const calls: string[] = [];
+  const join = (): Promise<Mesh> =>
+    joinMesh({
+      signalling: new BroadcastSignalling(room),
+      onJoin: () => {
+        calls.push('join');
+        throw new Error('not ready for a peer');
+      },
+      onLeave: () => {
+        calls.push('leave');
+        throw new Error('not ready for a leave');
+      },
+    }) as Promise<Mesh>;
+  const both = await Promise.all([join(), join()]);
+  meshes.push(...(both as unknown as Mesh<never>[]));
+  await Promise.all(both.map((mesh) => mesh.waitForPeers(1, WAIT)));
+  await settle(500);
+  assert.equal(calls, ['join', 'join']);
+  // A lost peer joins again.
+  const [peer] = both[0]!.peers.values();
+  await peer!.remote.fail(new RemoteError('peer', { code: 'ETIMEDOUT', rule: 'lost', remedy: '' }));
+  await eventually(() => calls.length === 6, 20_000);
+  assert.equal([...calls].sort(), ['join', 'join', 'join', 'join', 'leave', 'leave']);
+  await settle(300);
+  assert.equal(faults, []);
+  assert.match(warnings.join(), /joinMesh: onJoin threw Error: not ready for a peer/);
+  assert.match(warnings.join(), /joinMesh: onLeave threw Error: not ready for a leave/);
+  process.off('uncaughtException', note);
+  process.off('warning', hear);
+});
+
 test('a member without memory for a peer is no peer, until it has some', async () => {
   const room = `mesh ${process.pid} ${++rooms}`;
   const events: string[] = [];
   const join = async (): Promise<Mesh> => {
     const mesh = await joinMesh({
       signalling: new BroadcastSignalling(room),
-      memoryBytes: 2 ** 25,
+      collectiveBytes: 2 ** 23,
+      memoryBytes: 2 ** 26,
       onJoin: () => events.push('join'),
       onLeave: () => events.push('leave'),
     });
@@ -277,15 +317,10 @@ test('a member without memory for a peer is no peer, until it has some', async (
   // Either has the smaller identifier, which connects.
   const full = [await join(), await join()];
   await Promise.all(full.map((mesh) => mesh.waitForPeers(1, WAIT)));
+  // There is room for a connection, and none for what a peer writes.
   const taken = full.map(({ context }) => {
     const parts: Uint8Array[] = [];
-    for (let bytes = 2 ** 22; bytes >= 2 ** 15; bytes /= 2) {
-      try {
-        for (;;) parts.push(context.alloc(bytes));
-      } catch {
-        // A smaller part may fit.
-      }
-    }
+    while (context.device.arena.heap.bytesFree > 6 * 2 ** 20) parts.push(context.alloc(2 ** 20));
     return parts;
   });
   events.length = 0;
