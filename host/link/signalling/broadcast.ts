@@ -1,7 +1,7 @@
 /** Signalling between the tabs and Workers of one origin, by BroadcastChannel. */
 import { LinkError } from '../../errors/errors.js';
 import type { Description } from '../rtc/connection.js';
-import type { Answerer, Signalling, SignallingRoom } from './signalling.js';
+import type { Answerer, RoomEvents, Signalling, SignallingRoom } from './signalling.js';
 
 /** Part of BroadcastChannel that is used. */
 interface Channel {
@@ -12,14 +12,28 @@ interface Channel {
 
 interface Message {
   readonly verbena: 1;
-  readonly kind: 'hello' | 'offer' | 'answer' | 'refusal';
-  /** Of an exchange: its id; of a hello: the name of the sender. */
+  readonly kind: 'hello' | 'here' | 'bye' | 'offer' | 'answer' | 'refusal';
+  /** Of an exchange: its id; of a hello, of its answer `here` and of a bye: the sender's name. */
   readonly id: string;
   /** The name of the recipient; absent: all members of the room. */
   readonly to?: string;
   readonly description?: unknown;
   readonly reason?: unknown;
 }
+
+/**
+ * A member that answers so few offers in a row has left without a bye: a Worker that was ended, a
+ * process that was killed. That takes about two minutes. One that slept offers by itself.
+ */
+const SILENCES_MAX = 16;
+
+/** Parts of the global object. Workers have no pagehide, Node has no listeners. */
+interface Scope {
+  readonly BroadcastChannel?: new (name: string) => Channel;
+  addEventListener?(kind: 'pagehide', listener: () => void): void;
+  removeEventListener?(kind: 'pagehide', listener: () => void): void;
+}
+const scope = globalThis as unknown as Scope;
 
 /** Exchanges of this thread: a unique id together with the sender's name. */
 let exchanges = 0;
@@ -29,6 +43,10 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
   readonly name: string;
   readonly #room: string;
   readonly #to: string | undefined;
+  /** Called when the recipient answers no more. */
+  #gone: (() => void) | undefined;
+  /** Offers in a row without an answer. */
+  #silences = 0;
 
   /**
    * Links that use the same `room` in the same browser and origin meet. `to`: offers only to it.
@@ -47,10 +65,14 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
         channel.close();
         settle();
       };
-      signal.addEventListener('abort', () => end(() => reject(signal.reason as Error)));
+      signal.addEventListener('abort', () => {
+        end(() => reject(signal.reason as Error));
+        if (++this.#silences === SILENCES_MAX) this.#gone?.();
+      });
       channel.onmessage = ({ data }) => {
         const message = read(data);
         if (message?.to !== id) return;
+        this.#silences = 0;
         if (message.kind === 'answer') end(() => resolve(message.description));
         else if (message.kind === 'refusal') end(() => reject(refused(message.reason)));
       };
@@ -67,22 +89,33 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
     name: string,
     answer: Answerer,
     newcomer: (signalling: Signalling, name?: string) => void,
+    events: RoomEvents = {},
   ): () => void {
-    return this.#attend(name, answer, newcomer);
+    return this.#attend(name, answer, { ...events, newcomer });
   }
 
   #attend(
     name: string | undefined,
     answer: Answerer,
-    newcomer?: (signalling: Signalling, name?: string) => void,
+    { newcomer, present, left }: RoomEvents & { newcomer?: RoomEvents['present'] } = {},
   ): () => void {
     const channel = this.#open();
+    const meet = (id: string, report: RoomEvents['present']): void => {
+      const way = new BroadcastSignalling(this.#room, id);
+      way.#gone = () => left?.(id);
+      report?.(way, id);
+    };
     let isOver = false;
     channel.onmessage = ({ data }) => {
       const message = read(data);
       if (!message || (message.to !== undefined && message.to !== name)) return;
       const { id } = message;
-      if (message.kind === 'hello') newcomer?.(new BroadcastSignalling(this.#room, id), id);
+      if (message.kind === 'hello') {
+        meet(id, newcomer);
+        if (name !== undefined) post(channel, { kind: 'here', id: name, to: id });
+      }
+      if (message.kind === 'here') meet(id, present);
+      if (message.kind === 'bye') left?.(id);
       if (message.kind !== 'offer') return;
       answer(message.description).then(
         (description) => {
@@ -95,14 +128,20 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
       );
     };
     if (name !== undefined) post(channel, { kind: 'hello', id: name });
+    const bye = (): void => {
+      if (name !== undefined) post(channel, { kind: 'bye', id: name });
+    };
+    // A page that is closed, reloaded or left.
+    scope.addEventListener?.('pagehide', bye);
     return () => {
+      scope.removeEventListener?.('pagehide', bye);
+      if (!isOver) bye();
       isOver = true;
       channel.close();
     };
   }
 
   #open(): Channel {
-    const scope = globalThis as unknown as { BroadcastChannel?: new (name: string) => Channel };
     if (scope.BroadcastChannel) return new scope.BroadcastChannel(`verbena ${this.#room}`);
     throw new LinkError(
       'EOPNOTSUPP',

@@ -261,6 +261,25 @@ test('peersMax limits incoming and outgoing connections together', async () => {
   assert.is(others.filter(({ peers }) => peers.has(hub.self.id)).length, 2);
 });
 
+test('a member that has left the room is sought no more', async () => {
+  const room = `mesh ${process.pid} ${++rooms}`;
+  const join = (): Promise<Mesh> =>
+    joinMesh({ signalling: new BroadcastSignalling(room) }) as Promise<Mesh>;
+  const [a, b] = [await join(), await join()];
+  meshes.push(a as never);
+  await Promise.all([a, b].map((mesh) => mesh.waitForPeers(1, WAIT)));
+  await b.close();
+  const listener = new BroadcastChannel(`verbena ${room}`);
+  let offers = 0;
+  listener.onmessage = ({ data }: { data: unknown }) => {
+    if ((data as { kind: string }).kind === 'offer') offers++;
+  };
+  // One side offers after half a second, the other one after three.
+  await settle(4000);
+  listener.close();
+  assert.is(offers, 0);
+});
+
 test('a function of the application that throws neither ends a peer nor keeps one away', async () => {
   const room = `mesh ${process.pid} ${++rooms}`;
   const faults: Error[] = [];
