@@ -258,15 +258,26 @@ export class Collectives {
     if (this.#isClosed) throw closedError(operation, this.#mesh.self);
     const { members = [this.#mesh.self, ...this.#mesh.peers.keys()] } = options;
     checkArray('members', members, 'ids');
-    const result = this.#last.then(() => this.#run(operation, members, options, work));
+    const { timeout = TIMEOUT_MILLIS } = options;
+    const limits = { ...options, timeout };
+    const endMillis = performance.now() + timeout;
+    const before = (): Error => {
+      const rule = `a call before it has not ended within ${timeout} ms; await that`;
+      return new MeshError('ETIMEDOUT', `${operation}: ${rule}`, []);
+    };
+    const turn = withinLimits(this.#last, limits, before);
+    // A call takes its number though it ended before its turn.
+    const result = this.#last.then(() => this.#run(operation, members, limits, endMillis, work));
     this.#last = result.catch(() => undefined);
+    await turn;
     return result;
   }
 
   async #run<T>(
     operation: string,
     members: readonly string[],
-    { timeout = TIMEOUT_MILLIS, signal }: CollectiveOptions,
+    limits: CollectiveOptions,
+    endMillis: number,
     work: (call: Call) => Promise<T>,
   ): Promise<T> {
     if (this.#isClosed) throw closedError(operation, this.#mesh.self);
@@ -275,19 +286,21 @@ export class Collectives {
     const late = (): Error => {
       const names = [...call.missing];
       const list = names.join(', ') || 'the members';
-      const rule = `no message from ${list} within ${timeout} ms`;
+      const rule = `no message from ${list} within ${limits.timeout} ms`;
       const remedy = 'all members must make the same calls, with the same members';
       return new MeshError('ETIMEDOUT', `${operation}: ${rule}; ${remedy}`, names);
     };
     this.#calls.add(call);
     call.watch();
     try {
-      signal?.throwIfAborted();
+      limits.signal?.throwIfAborted();
+      const left = endMillis - performance.now();
+      if (left < 0) throw late();
       // Else a loop of calls of one member would keep joins and timers from its event loop.
       if (call.peers.length === 0)
         await new Promise((resolve) => setTimeout(resolve, timerMillis(0)));
-      const limits = { timeout, ...(signal && { signal }) };
-      return await withinLimits(Promise.race([work(call), call.failed]), limits, late);
+      const within = { ...limits, timeout: left };
+      return await withinLimits(Promise.race([work(call), call.failed]), within, late);
     } catch (error) {
       const { code } = error as Partial<MeshError>;
       // All members see a leave, or a peer that gives up, themselves.

@@ -447,6 +447,27 @@ test('members are in step again after a call that one of them gave up', async ()
   }
 });
 
+test('limits of a call hold while it waits for the calls before it, and it keeps its number', async () => {
+  const [a, b] = (await members(2, { table: 64 })) as unknown as [Mesh, Mesh];
+  const first = a.barrier(WAIT);
+  const stop = new AbortController();
+  const begin = performance.now();
+  const waiting = [
+    failure<Error>(a.barrier({ timeout: 100 })),
+    failure<Error>(a.barrier({ ...WAIT, signal: stop.signal })),
+  ];
+  setTimeout(() => stop.abort(new Error('enough')), 150);
+  const [late, aborted] = await Promise.all(waiting);
+  assert.ok(performance.now() - begin < 2000);
+  assert.match(late!.message, /barrier: a call before it has not ended within 100 ms.*ETIMEDOUT/);
+  assert.is(aborted!.message, 'enough');
+  await Promise.all([first, b.barrier(WAIT)]);
+  for (let call = 0; call < 2; call++) {
+    assert.is((await failure<MeshError>(b.barrier(WAIT))).code, 'ECANCELED');
+  }
+  await Promise.all([a.barrier(WAIT), b.barrier(WAIT)]);
+});
+
 test('calls of members that are in several groups have the bytes of their own group', async () => {
   const all = await members(4, { table: 64 });
   // By their identifiers, which decide on the places of their bytes.
