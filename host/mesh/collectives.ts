@@ -220,7 +220,10 @@ export class Collectives {
       if (call.group !== group) continue;
       const id = call.members[count] ?? peer.id;
       const sentence = `${call.operation}: ${peer.id} has lost ${id}; call again at all`;
-      call.fail(new MeshError('ECONNRESET', sentence, [id]));
+      const end = (): void => call.fail(new MeshError('ECONNRESET', sentence, [id]));
+      // If it is gone, this member notices that by then, and its leave ends the call.
+      const timer = setTimeout(end, timerMillis(1.5 * (peers.get(id)?.limitMillis ?? 0)));
+      call.failed.catch(() => clearTimeout(timer));
     }
   }
 

@@ -75,7 +75,8 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   #hasScratch: (region: RemoteRegion) => void = () => {};
   #heardMillis = performance.now();
   readonly #ownMillis: number;
-  #limitMillis = 0;
+  /** @internal Silence of that length ends the peer. */
+  limitMillis = 0;
   readonly #heartbeat: Uint8Array;
   #beating: ReturnType<typeof setInterval> | undefined;
   #isBeating = false;
@@ -147,7 +148,7 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
    * channels.
    */
   #watch(millis: number): void {
-    this.#limitMillis = millis;
+    this.limitMillis = millis;
     clearInterval(this.#beating);
     const step = millis / BEATS;
     let last = performance.now();
@@ -172,14 +173,14 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
 
   #lose(): void {
     const remedy = 'its process stands still or is gone, or the network is';
-    this.#lost = timeoutError(`peer ${this.id}`, this.#limitMillis, remedy);
+    this.#lost = timeoutError(`peer ${this.id}`, this.limitMillis, remedy);
     void this.remote.fail(this.#lost);
   }
 
   /** The smaller `keepAliveMillis` is in effect at both. */
   #agree(millis: number): void {
     const limit = Math.max(KEEP_ALIVE_MILLIS_MIN, Math.min(this.#ownMillis, millis));
-    if (limit !== this.#limitMillis) this.#watch(limit);
+    if (limit !== this.limitMillis) this.#watch(limit);
   }
 
   /** @internal Resolves with the message of this key, once, whenever it arrives. */
