@@ -31,20 +31,29 @@ interface Local extends Claim {
 /** A member of another process. */
 interface Elsewhere extends Claim {
   readonly server: string;
+  /** Its WebSocket is lost. */
+  isAway: boolean;
+}
+
+/** Reason that keeps a member out of the room. */
+export interface Unable {
+  readonly reason: string;
+  /** The member may try again. */
+  readonly isForNow: boolean;
 }
 
 /** Between processes. `from`: the process. */
 type BusMessage = { readonly from: string } & Said;
 type Said =
   | ({ readonly kind: 'joined' | 'moved'; readonly name: string } & Claim)
-  | { readonly kind: 'left'; readonly name: string }
+  | { readonly kind: 'left' | 'away'; readonly name: string }
   | { readonly kind: 'query' }
   | { readonly kind: 'here'; readonly members: readonly Listed[] }
   | ({ readonly kind: 'relay' } & Relay)
   | { readonly kind: 'relayed'; readonly to: string; readonly number: number };
 
-/** Name, proof, since. */
-type Listed = readonly [string, string, number];
+/** Name, proof, since; true: its WebSocket is lost. */
+type Listed = readonly [string, string, number, boolean?];
 
 export interface RoomLimits {
   readonly membersPerRoom: number;
@@ -151,11 +160,17 @@ export class RoomMembers {
     return `the room has ${this.#limits.membersPerRoom} members, as many as it may have`;
   }
 
-  /** A sentence: why not. Undefined: the member is in the room. */
-  enter(name: string, proof: string, socket: MemberSocket): string | undefined {
+  /** Undefined: the member is in the room. */
+  enter(name: string, proof: string, socket: MemberSocket): Unable | undefined {
     const known = this.#local.get(name) ?? this.#elsewhere.get(name);
-    if (known && known.proof !== proof) return NAME_TAKEN;
-    if (!known && this.size >= this.#limits.membersPerRoom) return this.#full;
+    if (known && known.proof !== proof) {
+      // A member that was closed without a WebSocket joins again with another key.
+      const isForNow = 'isAway' in known ? known.isAway : !known.socket;
+      return { reason: NAME_TAKEN, isForNow };
+    }
+    if (!known && this.size >= this.#limits.membersPerRoom) {
+      return { reason: this.#full, isForNow: false };
+    }
     const before = this.#local.get(name);
     clearTimeout(before?.away);
     before?.socket?.end();
@@ -178,6 +193,7 @@ export class RoomMembers {
     member.socket = undefined;
     member.away = setTimeout(() => this.leave(name), timerMillis(this.#limits.returnMillis));
     member.away.unref();
+    this.#publish({ kind: 'away', name });
   }
 
   leave(name: string, socket?: MemberSocket): void {
@@ -266,10 +282,11 @@ export class RoomMembers {
   }
 
   #sayHere(): void {
-    const members = [...this.#local].map(([name, { proof, since }]): Listed => [
+    const members = [...this.#local].map(([name, { proof, since, socket }]): Listed => [
       name,
       proof,
       since,
+      !socket,
     ]);
     this.#publish({ kind: 'here', members });
   }
@@ -293,6 +310,11 @@ export class RoomMembers {
       case 'left':
         if (this.#elsewhere.get(message.name)?.server === server) this.#gone(message.name);
         return;
+      case 'away': {
+        const member = this.#elsewhere.get(message.name);
+        if (member?.server === server) member.isAway = true;
+        return;
+      }
       case 'here':
         return this.#here(server, message.members);
       case 'relay':
@@ -317,6 +339,7 @@ export class RoomMembers {
     kind: 'joined' | 'moved' | 'here',
     name: string,
     { proof, since }: Claim,
+    isAway = false,
   ): void {
     const local = this.#local.get(name);
     const known = local ?? this.#elsewhere.get(name);
@@ -335,7 +358,7 @@ export class RoomMembers {
       else local.socket?.refuse(NAME_TAKEN);
     }
     if (known && !isSame) this.#tell({ kind: 'left', name });
-    this.#elsewhere.set(name, { server, proof, since });
+    this.#elsewhere.set(name, { server, proof, since, isAway });
     if (!isSame) this.#tell({ kind: kind === 'joined' ? 'joined' : 'present', name });
     if (!local) return;
     for (const proven of local.missed) {
@@ -350,8 +373,8 @@ export class RoomMembers {
     for (const [name, member] of this.#elsewhere) {
       if (member.server === server && !there.has(name)) this.#gone(name);
     }
-    for (const [name, proof, since] of members) {
-      this.#appeared(server, 'here', name, { proof, since });
+    for (const [name, proof, since, isAway = false] of members) {
+      this.#appeared(server, 'here', name, { proof, since }, isAway);
     }
     this.#shrink();
   }
@@ -385,7 +408,7 @@ function readBusMessage(text: string): BusMessage | undefined {
     const isName = typeof name === 'string' && name.length <= NAME_LENGTH_MAX;
     const isWhole =
       kind === 'query' ||
-      (kind === 'left' && isName) ||
+      ((kind === 'left' || kind === 'away') && isName) ||
       ((kind === 'joined' || kind === 'moved') && isName && isClaim) ||
       (kind === 'here' && Array.isArray(members) && members.every(isMember)) ||
       (kind === 'relay' &&

@@ -212,14 +212,16 @@ export class SignallingServer {
     const isReady = await room.ready;
     room.pending--;
     const proof = createHash('sha256').update(key).digest('base64');
-    const full =
-      isReady && !session.isOver ? room.enter(member, proof, session) : 'the WebSocket was closed';
-    if (full === undefined) {
+    const isUsable = isReady && !session.isOver;
+    const unable = isUsable ? room.enter(member, proof, session) : undefined;
+    if (isUsable && !unable) {
       this.counters.joined++;
       return room;
     }
     room.closeIfEmpty();
-    return isReady ? session.refuse(full) : session.postpone('the bus failed');
+    if (!isReady) return session.postpone('the bus failed');
+    const { reason, isForNow } = unable ?? { reason: 'the WebSocket was closed', isForNow: false };
+    return isForNow ? session.postpone(reason) : session.refuse(reason);
   }
 
   /** Undefined: `authorize` has failed. */

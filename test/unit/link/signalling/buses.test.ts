@@ -271,6 +271,39 @@ test('offers that wait for a member are refused when it does not come back', asy
   assert.equal(far.of('absent'), [{ kind: 'absent', to: 'lost', id: '2' }]);
 });
 
+for (const [title, at] of [
+  ['its own server', 0],
+  ['another server', 1],
+] as const) {
+  test(`a name whose holder lost its WebSocket is put off at ${title}, then free`, async () => {
+    const sites = await twoSites({ returnMillis: 500 });
+    const lost = await Client.join(sites[0], 'a');
+    const witness = await Client.join(sites[1], 'b');
+    lost.terminate();
+    await eventually(() => sites[0].rooms.sessions === 0);
+    await settle(30);
+    const early = await Client.join(sites[at], 'a', 'another key');
+    assert.equal([early.received, early.code], [[], 1013]);
+    await eventually(() => witness.of('left').length === 1);
+    const again = await Client.join(sites[at], 'a', 'another key');
+    assert.is(again.of('welcome').length, 1);
+  });
+}
+
+test('a heartbeat names the members whose WebSocket is lost', async () => {
+  const [one, two, bus] = await twoSites({ aliveMillis: 400 });
+  const lost = await Client.join(one, 'a');
+  const witness = await Client.join(two, 'b');
+  await eventually(() => witness.knows('a'));
+  bus.isDown = true;
+  lost.terminate();
+  await eventually(() => one.rooms.sessions === 0);
+  bus.isDown = false;
+  await settle(250);
+  const early = await Client.join(two, 'a', 'another key');
+  assert.equal([early.received, early.code], [[], 1013]);
+});
+
 test('an error of authorize is no refusal: the member tries again', async () => {
   let calls = 0;
   const authorize = (): boolean => {
