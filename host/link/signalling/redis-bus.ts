@@ -7,18 +7,21 @@ import { shown } from '../../errors/check-whole.js';
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { checkKeys } from '../../base/options.js';
-import { timerMillis } from '../../base/timer.js';
-import { MisuseError } from '../../errors/errors.js';
-import { warn } from '../../base/warning.js';
+import { checkMillis, timerMillis } from '../../base/timer.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { RareWarning } from './guarded-bus.js';
 import type { SignallingBus } from './signalling-bus.js';
 
 /** How a process reaches Redis. */
 export interface RedisOptions {
   /** Prefix of all channels; servers with the same one share rooms. Default `verbena:`. */
   readonly prefix?: string;
+  /** A connection on which Redis answers no PING for so long is opened again. Default 10 s. */
+  readonly aliveMillis?: number;
 }
 
 const PORT = 6379;
+const ALIVE_MILLIS = 10_000;
 const RETRY_MILLIS = 200;
 const RETRY_MILLIS_MAX = 5000;
 /** Unsent bytes beyond which messages are dropped. */
@@ -32,8 +35,13 @@ function numberOf(text: string): number {
   throw new RangeError('bytes are no reply of Redis');
 }
 
-/** A reply: text, a number, null, or a list. */
-type Reply = string | number | null | readonly Reply[];
+/** A reply that begins with `-`: a code, and a sentence. */
+class ErrorReply {
+  constructor(readonly text: string) {}
+}
+
+/** A reply: text, an error, a number, null, or a list. */
+type Reply = string | ErrorReply | number | null | readonly Reply[];
 
 /** A command as an array of bulk strings. */
 function command(...words: readonly string[]): string {
@@ -65,8 +73,9 @@ class ReplyReader {
     const end = line + 2;
     switch (String.fromCharCode(this.#bytes[start]!)) {
       case '+':
-      case '-':
         return { value: text, end };
+      case '-':
+        return { value: new ErrorReply(text), end };
       case ':':
         return { value: Number(text), end };
       case '$': {
@@ -95,27 +104,47 @@ class ReplyReader {
   }
 }
 
-/** One connection, opened again after a loss. */
+/** Settings of both connections of a bus. */
+interface Line {
+  readonly open: () => Socket;
+  /** AUTH and SELECT, as the URL requires them. */
+  readonly login: string;
+  /** The server, for warnings: without user and password. */
+  readonly where: string;
+  readonly aliveMillis: number;
+  readonly warning: RareWarning;
+}
+
+/** Uses of a connection. */
+interface LineEvents {
+  /** Redis has taken the login: the first commands. */
+  readonly ready: () => string;
+  readonly reply: (value: Reply) => void;
+  /** A command is refused. */
+  readonly refused: (error: RefusalError) => void;
+}
+
+const PING = command('PING');
+
+/** One connection, opened again after a loss. It is in use when Redis has answered a PING. */
 class RedisConnection {
-  readonly #open: () => Socket;
-  readonly #greeting: () => string;
-  readonly #reply: (value: Reply) => void;
+  readonly #line: Line;
+  readonly #events: LineEvents;
   #socket: Socket | undefined;
-  #isConnected = false;
+  #isReady = false;
   #isClosed = false;
+  #isHeard = false;
   #retryMillis = RETRY_MILLIS;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  /** `greeting`: the first commands of each connection. */
-  constructor(open: () => Socket, greeting: () => string, reply: (value: Reply) => void) {
-    this.#open = open;
-    this.#greeting = greeting;
-    this.#reply = reply;
+  constructor(line: Line, events: LineEvents) {
+    this.#line = line;
+    this.#events = events;
     this.#connect();
   }
 
   send(text: string): void {
-    if (!this.#isConnected || this.#socket!.writableLength > BUFFERED_BYTES_MAX) return;
+    if (!this.#isReady || this.#socket!.writableLength > BUFFERED_BYTES_MAX) return;
     this.#socket!.write(text);
   }
 
@@ -126,43 +155,80 @@ class RedisConnection {
   }
 
   #connect(): void {
-    const socket = this.#open();
+    const socket = this.#line.open();
     const reader = new ReplyReader();
+    let why = 'Redis has closed the connection';
     this.#socket = socket;
     socket.setNoDelay();
     socket.setKeepAlive(true, 10_000);
-    const ready = (): void => {
-      this.#isConnected = true;
-      this.#retryMillis = RETRY_MILLIS;
-      const greeting = this.#greeting();
-      if (greeting !== '') socket.write(greeting);
-    };
     socket.on('connect', () => {
-      if (!('encrypted' in socket)) ready();
+      if (!('encrypted' in socket)) socket.write(this.#line.login + PING);
     });
-    socket.on('secureConnect', ready);
+    socket.on('secureConnect', () => socket.write(this.#line.login + PING));
     socket.on('data', (chunk) => {
+      this.#isHeard = true;
       try {
-        reader.read(chunk, this.#reply);
+        reader.read(chunk, (value) => this.#take(value));
       } catch (error) {
         socket.destroy(error as Error);
       }
     });
-    socket.on('error', (error) => {
-      if (this.#isConnected) warn(`redisBus: the connection to Redis failed: ${error.message}`);
-    });
+    socket.on('error', (error) => (why = error.message || String(error)));
     socket.on('close', () => {
-      this.#isConnected = false;
+      this.#isReady = false;
+      clearTimeout(this.#timer);
       if (this.#isClosed) return;
+      this.#warn(why);
       this.#timer = setTimeout(() => this.#connect(), timerMillis(this.#retryMillis));
       this.#timer.unref();
       this.#retryMillis = Math.min(2 * this.#retryMillis, RETRY_MILLIS_MAX);
     });
+    this.#isHeard = true;
+    this.#watch(socket);
+  }
+
+  /** Half of the time without a reply: a PING. Another half: the connection is replaced. */
+  #watch(socket: Socket): void {
+    const check = (): void => {
+      if (socket.destroyed) return;
+      const why = `no reply within ${this.#line.aliveMillis} ms`;
+      if (!this.#isHeard) return void socket.destroy(new Error(why));
+      this.#isHeard = false;
+      if (this.#isReady) socket.write(PING);
+      this.#watch(socket);
+    };
+    // Timers run before sockets are read: behind a pause of this process, replies are still unread.
+    this.#timer = setTimeout(() => setImmediate(check), timerMillis(this.#line.aliveMillis / 2));
+    this.#timer.unref();
+  }
+
+  #take(value: Reply): void {
+    if (value instanceof ErrorReply) {
+      // AUTH or SELECT was refused: no command that follows has its effect.
+      if (!this.#isReady) throw new Error(value.text);
+      this.#warn(value.text);
+      const remedy = 'check the permissions of the user of the url';
+      this.#events.refused(new RefusalError('EACCES', `redisBus: ${value.text}; ${remedy}`));
+    } else if (!this.#isReady && value === 'PONG') {
+      this.#isReady = true;
+      this.#retryMillis = RETRY_MILLIS;
+      this.send(this.#events.ready());
+    } else {
+      this.#events.reply(value);
+    }
+  }
+
+  #warn(why: string): void {
+    this.#line.warning.warn(
+      `redisBus: ${this.#line.where}: ${why}; members of other processes are not reached until ` +
+        'Redis takes the commands again: check that it runs, and the user, password and ' +
+        'database of the url',
+    );
   }
 }
 
 /** Throws MisuseError. */
-function placeOf(url: string | URL): { readonly open: () => Socket; readonly login: string } {
+function placeOf(url: string | URL): Pick<Line, 'open' | 'login' | 'where'> {
   let parsed: URL;
   try {
     parsed = new URL(url);
@@ -180,37 +246,51 @@ function placeOf(url: string | URL): { readonly open: () => Socket; readonly log
   const words = [username, password].filter((word) => word !== '').map(decodeURIComponent);
   const login = words.length > 0 ? command('AUTH', ...words) : '';
   const database = pathname.slice(1);
-  return { open, login: database ? login + command('SELECT', database) : login };
+  const where = `${protocol}//${hostname || host}:${place.port}`;
+  return { open, login: database ? login + command('SELECT', database) : login, where };
+}
+
+/** A subscription that Redis has not confirmed. */
+interface Unconfirmed {
+  readonly resolve: () => void;
+  readonly reject: (error: Error) => void;
 }
 
 /**
  * A bus by the Redis server at `redis://[user:password@]host[:port][/database]`, or `rediss:` for
- * TLS. Connects again by itself. Throws MisuseError.
+ * TLS. Connects again by itself; what fails is a warning, at most one a minute. Throws MisuseError.
  */
 export function redisBus(url: string | URL, options: RedisOptions = {}): SignallingBus {
-  checkKeys('redisBus', options, 'prefix');
-  const { prefix = 'verbena:' } = options;
-  const { open, login } = placeOf(url);
+  checkKeys('redisBus', options, 'prefix aliveMillis');
+  const { prefix = 'verbena:', aliveMillis = ALIVE_MILLIS } = options;
+  checkMillis('aliveMillis', aliveMillis, 1);
+  const line = { ...placeOf(url), aliveMillis, warning: new RareWarning() };
   const listeners = new Map<string, Set<(message: string) => void>>();
-  /** Resolve when the subscription of a channel is confirmed. */
-  const confirmed = new Map<string, (() => void)[]>();
-  const publisher = new RedisConnection(
-    open,
-    () => login,
-    () => {},
-  );
-  const subscriber = new RedisConnection(
-    open,
-    () => login + (listeners.size > 0 ? command('SUBSCRIBE', ...listeners.keys()) : ''),
-    (reply) => {
+  const unconfirmed = new Map<string, Unconfirmed[]>();
+  const publisher = new RedisConnection(line, {
+    ready: () => '',
+    reply: () => {},
+    refused: () => {},
+  });
+  const subscriber = new RedisConnection(line, {
+    ready: () => (listeners.size > 0 ? command('SUBSCRIBE', ...listeners.keys()) : ''),
+    reply: (reply) => {
       if (!Array.isArray(reply)) return;
       const [kind, name, text] = (reply as readonly Reply[]).map(String);
       if (kind === 'message') for (const listener of listeners.get(name!) ?? []) listener(text!);
       if (kind !== 'subscribe') return;
-      for (const resolve of confirmed.get(name!) ?? []) resolve();
-      confirmed.delete(name!);
+      for (const { resolve } of unconfirmed.get(name!) ?? []) resolve();
+      unconfirmed.delete(name!);
     },
-  );
+    refused: (error) => {
+      // An error names no channel: callers of confirmed subscriptions are not affected.
+      for (const [name, waiting] of unconfirmed) {
+        listeners.delete(name);
+        for (const { reject } of waiting) reject(error);
+      }
+      unconfirmed.clear();
+    },
+  });
   return {
     publish: (channel, message) => publisher.send(command('PUBLISH', prefix + channel, message)),
     async subscribe(channel, listener) {
@@ -218,9 +298,9 @@ export function redisBus(url: string | URL, options: RedisOptions = {}): Signall
       const others = listeners.get(name);
       if (others) others.add(listener);
       else listeners.set(name, new Set([listener]));
-      if (!others || confirmed.has(name)) {
-        await new Promise<void>((resolve) => {
-          confirmed.set(name, [...(confirmed.get(name) ?? []), resolve]);
+      if (!others || unconfirmed.has(name)) {
+        await new Promise<void>((resolve, reject) => {
+          unconfirmed.set(name, [...(unconfirmed.get(name) ?? []), { resolve, reject }]);
           if (!others) subscriber.send(command('SUBSCRIBE', name));
         });
       }
