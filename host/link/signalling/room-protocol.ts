@@ -16,6 +16,8 @@ const ID_LENGTH_MAX = 64;
 const REASON_LENGTH_MAX = 256;
 /** Characters of one message: eight descriptions of a few kilobytes each. */
 export const MESSAGE_LENGTH_MAX = 65536;
+/** Levels of a description: an array of objects has two. */
+const DESCRIPTION_LEVELS_MAX = 16;
 /** Members that a welcome may name. */
 const MEMBERS_MAX = 65536;
 
@@ -68,6 +70,11 @@ function parse(text: unknown): Record<string, unknown> | undefined {
   }
 }
 
+/** String() throws for an object without toString, and for an array of some thousands of levels. */
+function reasonOf(value: unknown): string {
+  return typeof value === 'string' ? value.slice(0, REASON_LENGTH_MAX) : '';
+}
+
 function exchangeOf(
   { kind, id, description, reason, ...rest }: Record<string, unknown>,
   side: 'to' | 'from',
@@ -76,11 +83,17 @@ function exchangeOf(
   if (!isText(id, ID_LENGTH_MAX) || !isText(name, NAME_LENGTH_MAX)) return undefined;
   const base = { id, [side]: name };
   if (kind === 'refusal') {
-    return { kind, ...base, reason: String(reason).slice(0, REASON_LENGTH_MAX) };
+    return { kind, ...base, reason: reasonOf(reason) };
   }
   if (kind !== 'offer' && kind !== 'answer') return undefined;
   if (typeof description !== 'object' || description === null) return undefined;
   return { kind, ...base, description };
+}
+
+/** Limits the levels of a value that JSON.stringify, which recurses, takes next. */
+function isShallow(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return true;
+  return levels > 0 && Object.values(value).every((each) => isShallow(each, levels - 1));
 }
 
 /** Undefined: no message of a member. */
@@ -89,7 +102,10 @@ export function parseMemberMessage(text: unknown): MemberMessage | undefined {
   if (!message) return undefined;
   const { kind, room, name, key } = message;
   if (kind === 'ping' || kind === 'leave') return { kind };
-  if (kind !== 'join') return exchangeOf(message, 'to');
+  if (kind !== 'join') {
+    const exchange = exchangeOf(message, 'to');
+    return isShallow(exchange?.description, DESCRIPTION_LEVELS_MAX) ? exchange : undefined;
+  }
   const isWhole = isRoomName(room) && isRoomName(name);
   return isWhole && isText(key, KEY_LENGTH_MAX) ? { kind, room, name, key } : undefined;
 }
@@ -116,7 +132,7 @@ export function parseServerMessage(text: unknown): ServerMessage | undefined {
       return isWhole ? { kind, to, id } : undefined;
     }
     case 'refused':
-      return { kind, reason: String(reason).slice(0, REASON_LENGTH_MAX) };
+      return { kind, reason: reasonOf(reason) };
     default:
       return exchangeOf(message, 'from');
   }

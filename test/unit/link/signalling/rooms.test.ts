@@ -275,6 +275,44 @@ test('hostile messages end their session alone', async () => {
   assert.ok(rooms.counters.ended >= hostile.length - 1, `${rooms.counters.ended}`);
 });
 
+/** A member as its WebSocket. */
+async function rawMember(url: string): Promise<WebSocket> {
+  const socket = new WebSocket(url);
+  leaves.push(() => socket.terminate());
+  await new Promise((resolve) => socket.on('open', resolve));
+  const welcome = new Promise((resolve) => socket.on('message', resolve));
+  socket.send(JSON.stringify({ kind: 'join', room: 'room', name: 'x', key: 'k' }));
+  await welcome;
+  return socket;
+}
+
+for (const levels of [20, 30_000]) {
+  test(`a description with ${levels} levels ends the session of its sender alone`, async () => {
+    const { url, rooms } = await serve();
+    const a = new Member(url, 'room', 'a');
+    const socket = await rawMember(url);
+    const closed = new Promise<number>((resolve) => socket.on('close', resolve));
+    // JSON.parse takes any number of levels; JSON.stringify throws RangeError for some thousands.
+    const nested = '['.repeat(levels) + ']'.repeat(levels);
+    socket.send(`{"kind":"offer","to":"a","id":"1","description":{"sdp":${nested}}}`);
+    assert.is(await closed, 1008);
+    assert.is(rooms.counters.ended, 1);
+    assert.equal([a.refused, a.offers], [undefined, []]);
+  });
+}
+
+test('a reason that is no text ends nothing', async () => {
+  const { url, rooms } = await serve();
+  const a = new Member(url, 'room', 'a');
+  const socket = await rawMember(url);
+  const nested = '['.repeat(30_000) + ']'.repeat(30_000);
+  for (const reason of ['{"toString":1,"valueOf":1}', nested, '7']) {
+    socket.send(`{"kind":"refusal","to":"a","id":"1","reason":${reason}}`);
+  }
+  await eventually(() => rooms.counters.passed === 3);
+  assert.equal([rooms.sessions, rooms.counters.ended, a.refused], [2, 0, undefined]);
+});
+
 test('a WebSocket that joins no room, or reads nothing, is ended', async () => {
   const { url, server, rooms } = await serve({ aliveMillis: 400 });
   const { port } = server.address() as AddressInfo;
