@@ -1,11 +1,14 @@
 /** The members of one room: those of this process with their sockets, and those of others. */
 import { timerMillis } from '../../base/timer.js';
+import type { Absence, AbsentMembers } from './absent-members.js';
 import { SentRelays, TakenRelays, type Proven, type Relay } from './bus-relays.js';
 import type { GuardedBus } from './guarded-bus.js';
 import { NAME_LENGTH_MAX, type ExchangeMessage, type ServerMessage } from './room-protocol.js';
 
 /** Connection of a member, as the server uses it. */
 export interface MemberSocket {
+  /** The remote address. */
+  readonly source: string | undefined;
   say(message: ServerMessage): void;
   end(): void;
   /** Says why, and ends. */
@@ -24,8 +27,7 @@ interface Local extends Claim {
   /** Undefined: the WebSocket is lost, and the member may come back. */
   socket: MemberSocket | undefined;
   away: ReturnType<typeof setTimeout> | undefined;
-  /** Messages for when it comes back. */
-  readonly missed: Proven[];
+  absence: Absence | undefined;
 }
 
 /** A member of another process. */
@@ -55,6 +57,13 @@ type Said =
 /** Name, proof, since; true: its WebSocket is lost. */
 type Listed = readonly [string, string, number, boolean?];
 
+/** Parts of a process that its rooms have in common. */
+export interface RoomProcess {
+  readonly server: string;
+  readonly bus: GuardedBus | undefined;
+  readonly absent: AbsentMembers;
+}
+
 export interface RoomLimits {
   readonly membersPerRoom: number;
   /** How long a member may be without a WebSocket. */
@@ -70,8 +79,6 @@ const SUBSCRIBE_MILLIS = 1000;
 /** The first join of a room waits so long for the members of other processes. */
 const ANSWER_MILLIS = 250;
 const NAME_TAKEN = 'another member has this name';
-/** Messages that wait for a member without a WebSocket. */
-const MISSED_MAX = 16;
 
 export class RoomMembers {
   readonly #local = new Map<string, Local>();
@@ -81,6 +88,7 @@ export class RoomMembers {
   readonly #sent: SentRelays;
   readonly #taken = new TakenRelays();
   readonly #limits: RoomLimits;
+  readonly #absent: AbsentMembers;
   readonly #server: string;
   readonly #bus: GuardedBus | undefined;
   readonly #channel: string;
@@ -100,13 +108,13 @@ export class RoomMembers {
   /** `server`: unique name of this process. `empty` is called when the last local member is gone. */
   constructor(
     room: string,
-    server: string,
-    bus: GuardedBus | undefined,
+    { server, bus, absent }: RoomProcess,
     limits: RoomLimits,
     empty: () => void,
   ) {
     this.#server = server;
     this.#bus = bus;
+    this.#absent = absent;
     this.#limits = limits;
     this.#empty = empty;
     this.#channel = `room:${room}`;
@@ -176,10 +184,10 @@ export class RoomMembers {
     before?.socket?.end();
     const isMoved = this.#elsewhere.delete(name);
     const since = known?.since ?? performance.timeOrigin + performance.now();
-    this.#local.set(name, { socket, proof, since, away: undefined, missed: [] });
+    this.#local.set(name, { socket, proof, since, away: undefined, absence: undefined });
     const members = [...this.#local.keys(), ...this.#elsewhere.keys()];
     socket.say({ kind: 'welcome', members: members.filter((other) => other !== name) });
-    for (const proven of before?.missed ?? []) this.#sayTo(name, proven);
+    for (const proven of before?.absence?.end() ?? []) this.#sayTo(name, proven);
     if (before) return undefined;
     if (!isMoved) this.#tell({ kind: 'joined', name }, name);
     this.#publish({ kind: isMoved ? 'moved' : 'joined', name, proof, since });
@@ -191,6 +199,9 @@ export class RoomMembers {
     const member = this.#local.get(name);
     if (member?.socket !== socket) return;
     member.socket = undefined;
+    member.absence = this.#absent.enter(socket.source);
+    // Too many members are absent: this one joins anew.
+    if (!member.absence) return this.leave(name);
     member.away = setTimeout(() => this.leave(name), timerMillis(this.#limits.returnMillis));
     member.away.unref();
     this.#publish({ kind: 'away', name });
@@ -203,7 +214,7 @@ export class RoomMembers {
     this.#local.delete(name);
     this.#tell({ kind: 'left', name });
     this.#publish({ kind: 'left', name });
-    for (const proven of member.missed) this.#absent(proven);
+    for (const proven of member.absence?.end() ?? []) this.#returnOffer(proven);
     this.closeIfEmpty();
   }
 
@@ -221,11 +232,7 @@ export class RoomMembers {
   #sayTo(name: string, proven: Proven): boolean {
     const member = this.#local.get(name);
     if (!member) return false;
-    if (!member.socket) {
-      if (member.missed.length === MISSED_MAX) return false;
-      member.missed.push(proven);
-      return true;
-    }
+    if (!member.socket) return member.absence?.keep(proven) ?? false;
     const { kind, from, id, description, reason } = proven.message;
     if (kind === 'absent') member.socket.say({ kind, to: from!, id });
     else member.socket.say({ kind, from: from!, id, description, reason } as ExchangeMessage);
@@ -234,11 +241,11 @@ export class RoomMembers {
 
   /** To a member of this process, or back to the sender. */
   #deliver(proven: Proven): void {
-    if (!this.#sayTo(proven.message.to!, proven)) this.#absent(proven);
+    if (!this.#sayTo(proven.message.to!, proven)) this.#returnOffer(proven);
   }
 
   /** An offer does not reach its addressee: its sender learns so, at whichever process it is. */
-  #absent({ message: { kind, from, to, id }, proof }: Proven): void {
+  #returnOffer({ message: { kind, from, to, id }, proof }: Proven): void {
     if (kind !== 'offer') return;
     const back: Proven = { message: { kind: 'absent', from: to!, to: from!, id }, proof };
     if (!this.#sayTo(from!, back) && this.#elsewhere.has(from!)) this.#sent.send(back);
@@ -361,9 +368,9 @@ export class RoomMembers {
     this.#elsewhere.set(name, { server, proof, since, isAway });
     if (!isSame) this.#tell({ kind: kind === 'joined' ? 'joined' : 'present', name });
     if (!local) return;
-    for (const proven of local.missed) {
+    for (const proven of local.absence?.end() ?? []) {
       if (isSame) this.#sent.send(proven);
-      else this.#absent(proven);
+      else this.#returnOffer(proven);
     }
     this.closeIfEmpty();
   }

@@ -20,6 +20,7 @@ import {
 import { load } from '../channel/websocket-class.js';
 import { randomGid } from '../random-address.js';
 import { SourceShares } from '../source-shares.js';
+import { AbsentMembers } from './absent-members.js';
 import { RoomMembers, type MemberSocket } from './room-members.js';
 import {
   MESSAGE_LENGTH_MAX,
@@ -36,7 +37,10 @@ export interface SignallingServerOptions extends SiteOptions {
   readonly path?: string;
   /** WebSockets at once. Default 1000. */
   readonly sessionsMax?: number;
-  /** WebSockets at once of one IPv4 address, or one IPv6 network of 64 bits. Default 64. */
+  /**
+   * WebSockets at once of one IPv4 address, or one IPv6 network of 64 bits; as many members again
+   * may be without a WebSocket. Default 64.
+   */
   readonly sessionsPerSource?: number;
   /** Members of one room, in all processes. Default 64. */
   readonly membersPerRoom?: number;
@@ -140,6 +144,8 @@ export class SignallingServer {
   readonly #removeUpgrade: () => void;
   readonly #sockets: WebSocketServer;
   readonly #shares: SourceShares;
+  /** A place of its own: members that come back need theirs of the WebSockets. */
+  readonly #absent: AbsentMembers;
   /** Of this process, for the bus. */
   readonly #id = `${randomGid()}`;
   readonly #bus: GuardedBus | undefined;
@@ -153,7 +159,9 @@ export class SignallingServer {
     this.#limits = limits;
     this.#admission = admission;
     this.#bus = admission.bus && guardBus(admission.bus);
-    this.#shares = new SourceShares(limits.sessionsMax, limits.sessionsPerSource);
+    const { sessionsMax, sessionsPerSource } = limits;
+    this.#shares = new SourceShares(sessionsMax, sessionsPerSource);
+    this.#absent = new AbsentMembers(sessionsMax, sessionsPerSource);
     this.#removeUpgrade = onUpgrade(server, this.#limits.path, this.#upgrade);
   }
 
@@ -188,7 +196,8 @@ export class SignallingServer {
   };
 
   #enter(socket: WebSocket, request: IncomingMessage): void {
-    const session: Session = new Session(socket, this.#limits, {
+    const source = request.socket.remoteAddress;
+    const session: Session = new Session(socket, source, this.#limits, {
       join: (join) => this.#join(session, join, request),
       ended: () => this.counters.ended++,
       refused: () => this.counters.refused++,
@@ -247,7 +256,8 @@ export class SignallingServer {
     if (room) return room;
     const { aliveMillis } = this.#limits;
     const limits = { ...this.#limits, heartbeatMillis: aliveMillis / HEARTBEATS };
-    room = new RoomMembers(name, this.#id, this.#bus, limits, () => this.#rooms.delete(name));
+    const own = { server: this.#id, bus: this.#bus, absent: this.#absent };
+    room = new RoomMembers(name, own, limits, () => this.#rooms.delete(name));
     this.#rooms.set(name, room);
     return room;
   }
@@ -275,7 +285,12 @@ class Session implements MemberSocket {
   #tokens: number;
   #countedMillis = performance.now();
 
-  constructor(socket: WebSocket, limits: Limits, events: SessionEvents) {
+  constructor(
+    socket: WebSocket,
+    readonly source: string | undefined,
+    limits: Limits,
+    events: SessionEvents,
+  ) {
     this.#socket = socket;
     this.#limits = limits;
     this.#events = events;

@@ -349,6 +349,22 @@ test('one process has 1,000 sessions in 250 rooms', async () => {
   assert.is(rooms.sessions, 1000);
 });
 
+test('WebSockets that join a room and end leave no more members than their source may have', async () => {
+  const limits = { sessionsPerSource: 2, membersPerRoom: 3, returnMillis: 60_000 };
+  const { url, rooms } = await serve(limits);
+  for (let index = 0; index < 6; index++) {
+    const socket = new WebSocket(url);
+    await new Promise((resolve) => socket.on('open', resolve));
+    const name = `ghost ${index}`;
+    const welcome = new Promise((resolve) => socket.on('message', resolve));
+    socket.send(JSON.stringify({ kind: 'join', room: `room ${index}`, name, key: 'k' }));
+    await welcome;
+    socket.terminate();
+    await eventually(() => rooms.sessions === 0);
+  }
+  assert.is(rooms.rooms, 2);
+});
+
 /** A bus of this process that loses each message when it is published for the first time. */
 function lossyBus(): SignallingBus & { readonly lost: string[] } {
   const listeners = new Set<readonly [string, (message: string) => void]>();
