@@ -2,7 +2,13 @@
  * A peer of the demo, the same in a tab's Worker and in Node: a device with a picture in registered
  * memory, and a session with each other peer.
  */
-import { connect, listen, type EndOptions, type RdmaConnection } from '../cm/connect.js';
+import {
+  connect,
+  listen,
+  type EndOptions,
+  type RdmaConnection,
+  type RdmaRequest,
+} from '../cm/connect.js';
 import type { ChannelLink } from '../link/channel/channel-link.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { faultLink, type FaultLink } from '../link/faults/fault.js';
@@ -33,6 +39,7 @@ import {
   takeMessages,
 } from './messages.js';
 import { PAINT_DEPTH } from './painter.js';
+import { PeerConnections } from './peer-connections.js';
 import { PEN_BYTES, writeRecords } from './records.js';
 import { ROLES, Session, type SessionRegions } from './session.js';
 import { WireTap } from './wire-tap.js';
@@ -75,7 +82,7 @@ export class DemoEndpoint {
   changed: () => void = () => {};
   readonly #pd: ProtectionDomain;
   readonly #meetings = new Map<string, Meeting>();
-  #connections = 0;
+  readonly #accepted = new PeerConnections(CONNECTIONS_MAX);
   #closed = false;
 
   private constructor(
@@ -141,7 +148,13 @@ export class DemoEndpoint {
 
   /** `bytes` of memory of our own, registered. */
   scratch(bytes: number): MemoryRegion {
-    return this.#pd.regMr(this.context.alloc(bytes), AccessFlag.LOCAL_WRITE);
+    const memory = this.context.alloc(bytes);
+    try {
+      return this.#pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+    } catch (error) {
+      this.context.free(memory);
+      throw error;
+    }
   }
 
   /** WRITEs a Word of the other's memory. Rejects when the connection is over. */
@@ -168,12 +181,18 @@ export class DemoEndpoint {
   /** Of two that meet, the one with the smaller address calls. */
   async #meet(): Promise<void> {
     for await (const { kind, peer } of this.link.peerEvents()) {
-      if (kind === 'connected' && this.address < `${peer.gid}`) void this.#callAll(peer);
-      if (kind === 'disconnected') this.#forget(peer);
+      if (kind === 'connected' && this.address < `${peer.gid}`) this.#callAll(peer);
+      if (kind !== 'disconnected') continue;
+      this.#accepted.close(`${peer.gid}`);
+      this.#forget(peer);
     }
   }
 
-  async #callAll(peer: Endpoint): Promise<void> {
+  #callAll(peer: Endpoint): void {
+    this.#callUntilThere(peer).catch(() => undefined);
+  }
+
+  async #callUntilThere(peer: Endpoint): Promise<void> {
     const isThere = (): boolean => !this.#closed && this.link.peers.includes(peer);
     while (isThere()) {
       const calls = await Promise.allSettled(ROLES.map((role) => this.#call(peer, role)));
@@ -197,10 +216,14 @@ export class DemoEndpoint {
   }
 
   #release({ theirs, outgoing, inbox }: SessionRegions): void {
-    for (const region of [theirs, outgoing, inbox]) {
-      region.dereg();
-      this.context.free(region.buffer);
-    }
+    for (const region of [theirs, outgoing, inbox]) this.#free(region);
+  }
+
+  /** Memory of `scratch`. */
+  #free(region: MemoryRegion): void {
+    if (this.#closed) return;
+    region.dereg();
+    this.context.free(region.buffer);
   }
 
   async #call(peer: Endpoint, role: Role): Promise<End> {
@@ -218,57 +241,61 @@ export class DemoEndpoint {
     const target = { address: this.address, port: PORT };
     const listener = await listen(target, { context: this.context, backlog: 64 });
     for await (const request of listener) {
-      const privateData = decodePrivateData(request.privateData);
-      const gid = `${request.peer.address}`;
-      const peer = this.link.peers.find((other) => `${other.gid}` === gid);
-      if (!privateData || !peer || this.#connections >= CONNECTIONS_MAX) {
+      this.#answer(request).catch(() => {
         try {
           request.reject();
         } catch {
-          // The peer gave up.
+          // The peer gave up, or is answered.
         }
-        continue;
-      }
-      const inbox = privateData.role === Role.STAMP ? this.scratch(BOX_BYTES) : undefined;
-      const accepting = request.accept(this.#options(privateData.role), (qp) => {
-        if (inbox) postReceive(qp, inbox, 0);
-        if (privateData.role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
       });
-      this.#connections++;
-      accepting.then(
-        (connection) => {
-          void connection.disconnected.then(() => this.#connections--);
-          if (inbox) this.#stamp({ connection, privateData }, inbox);
-          else if (privateData.role === Role.RECORD) this.#record({ connection, privateData });
-          else if (privateData.role === Role.SPARE) this.#keep(connection);
-          else this.#enter(peer, { connection, privateData });
-        },
-        () => this.#connections--,
-      );
     }
   }
 
-  #stamp(end: End, inbox: MemoryRegion): void {
-    this.#lend(end, inbox, stampWhenAsked(end, inbox, this.region));
-  }
-
-  #record(end: End): void {
-    const pen = this.scratch(PEN_BYTES);
-    this.#lend(end, pen, writeRecords(end, pen));
+  /** Rejects for a request that is not accepted. */
+  async #answer(request: RdmaRequest): Promise<void> {
+    const privateData = decodePrivateData(request.privateData);
+    const gid = `${request.peer.address}`;
+    const peer = this.link.peers.find((other) => `${other.gid}` === gid);
+    const place = privateData && peer && this.#accepted.take(gid, privateData.role);
+    if (!place) throw new Error(`${gid} has no place`);
+    let connection: RdmaConnection | undefined;
+    let lent: MemoryRegion | undefined;
+    try {
+      const { role } = privateData;
+      if (role === Role.STAMP) lent = this.scratch(BOX_BYTES);
+      if (role === Role.RECORD) lent = this.scratch(PEN_BYTES);
+      connection = await request.accept(this.#options(role), (qp) => {
+        if (role === Role.STAMP) postReceive(qp, lent!, 0);
+        if (role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
+      });
+      if (!this.link.peers.includes(peer)) throw new Error(`${gid} has gone`);
+      place.connection = connection;
+      void connection.disconnected.then(() => place.giveBack());
+      const end = { connection, privateData };
+      if (role === Role.STAMP) this.#lend(end, lent!, stampWhenAsked(end, lent!, this.region));
+      else if (role === Role.RECORD) this.#lend(end, lent!, writeRecords(end, lent!));
+      else if (role === Role.SPARE) this.#keep(connection);
+      else this.#enter(peer, end);
+    } catch (error) {
+      await connection?.close();
+      place.giveBack();
+      if (lent) this.#free(lent);
+      throw error;
+    }
   }
 
   /** Runs `work` on a connection of the caller, with memory of this side. */
   #lend({ connection }: End, region: MemoryRegion, work: Promise<void>): void {
     this.#keep(connection);
-    void Promise.all([work.catch(() => undefined), connection.disconnected]).then(() => {
-      region.dereg();
-      this.context.free(region.buffer);
-    });
+    const ended = work.catch(() => connection.close());
+    void Promise.all([ended.catch(() => undefined), connection.disconnected]).then(() =>
+      this.#free(region),
+    );
   }
 
   /** Ends a spare connection when its caller closes it. */
   #keep(connection: RdmaConnection): void {
-    void connection.disconnected.then(() => connection.close());
+    connection.disconnected.then(() => connection.close()).catch(() => undefined);
   }
 
   #options(role: Role): EndOptions {
@@ -298,18 +325,30 @@ export class DemoEndpoint {
 
   #regionsFor(peer: Endpoint): SessionRegions {
     const meeting = this.#meeting(peer);
-    return (meeting.regions ??= {
-      ours: this.region,
-      theirs: this.scratch(ENDPOINT_BYTES),
-      outgoing: this.scratch(ENDPOINT_BYTES),
-      inbox: this.scratch(BOX_BYTES),
-    });
+    if (meeting.regions) return meeting.regions;
+    const made: MemoryRegion[] = [];
+    try {
+      for (const bytes of [ENDPOINT_BYTES, ENDPOINT_BYTES, BOX_BYTES]) {
+        made.push(this.scratch(bytes));
+      }
+    } catch (error) {
+      for (const region of made) this.#free(region);
+      throw error;
+    }
+    const [theirs, outgoing, inbox] = made as [MemoryRegion, MemoryRegion, MemoryRegion];
+    return (meeting.regions = { ours: this.region, theirs, outgoing, inbox });
   }
 
   #enter(peer: Endpoint, end: End): void {
     const meeting = this.#meeting(peer);
-    meeting.ends.set(end.privateData.role, end);
-    if (end.privateData.role === Role.MESSAGE) {
+    const { role } = end.privateData;
+    // The peer has made it anew.
+    meeting.ends
+      .get(role)
+      ?.connection.close()
+      .catch(() => undefined);
+    meeting.ends.set(role, end);
+    if (role === Role.MESSAGE) {
       takeMessages(end, this.#regionsFor(peer).inbox, this.memory).catch(() => undefined);
     } else {
       this.#countCallbacks(end.connection).catch(() => undefined);
@@ -339,6 +378,6 @@ export class DemoEndpoint {
     for (const { connection } of ends.values()) await connection.close().catch(() => undefined);
     this.#release(session.regions);
     // Both sides end the session; its caller calls again if the peer is still there.
-    if (this.address < `${session.peer.gid}`) void this.#callAll(session.peer);
+    if (this.address < `${session.peer.gid}`) this.#callAll(session.peer);
   }
 }

@@ -31,6 +31,7 @@ const SECONDS: Readonly<Record<string, number>> = {
   'hunt/hunt': 12,
   'browser/mesh': 11,
   'cli/shmem-run': 11,
+  'unit/demo/hostile': 11,
   'shared/local-path': 11,
   'cli/exit-codes': 10,
   'cli/killed': 10,
