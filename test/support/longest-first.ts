@@ -16,6 +16,7 @@ const SECONDS: Readonly<Record<string, number>> = {
   'cli/perf-trouble': 17,
   'cli/pmem': 17,
   'cli/psk-tools': 17,
+  'unit/demo/acts': 17,
   'cli/rpma-examples': 17,
   'unit/remote/deaths': 17,
   'cli/offload': 16,

@@ -1,5 +1,6 @@
 /** Records that a peer has FLUSHED outlive the Worker that has the file, whenever it is killed. */
 import type { RdmaConnection } from '../../cm/connect.js';
+import { timerMillis } from '../../base/timer.js';
 import type { PersistentMemory } from '../../pmem/persistent-memory.js';
 import type { Context } from '../../verbs/context.js';
 import { AccessFlag } from '../../verbs/enums.js';
@@ -13,6 +14,8 @@ interface Opened {
   readonly pmem: PersistentMemory;
   /** Kills the Worker that has the file; what it was doing is never done. */
   kill(): void;
+  /** Closes the file, unless its Worker was killed. */
+  close(): Promise<void>;
 }
 
 /** Part of Worker that is used; the DOM's types are not here. */
@@ -23,45 +26,18 @@ interface Thread {
 
 /** The plug is pulled by itself then. */
 const LIMIT_MILLIS = 10_000;
+/** The record after the last one must be in memory by then. */
+const NEXT_RECORD_MILLIS = 5000;
 /** Between two counts on the screen. */
 const SHOW_MILLIS = 50;
 
 export const plug: MainAct = {
   id: 'plug',
   async play(stage) {
-    const { endpoint, session, say } = stage;
-    const { context } = endpoint;
+    const { context } = stage.endpoint;
     const first = await open(context);
     const earlier = judge(first.pmem);
-    first.pmem.buffer.fill(0);
-    await first.pmem.flush();
-
-    const { LOCAL_WRITE, REMOTE_WRITE, FLUSH_GLOBAL, FLUSH_PERSISTENT } = AccessFlag;
-    const pd = context.allocPd();
-    const access = LOCAL_WRITE | REMOTE_WRITE | FLUSH_GLOBAL | FLUSH_PERSISTENT;
-    const region = pd.regMr(first.pmem.buffer, access);
-    let acknowledged = 0;
-    try {
-      const connection = await endpoint.recorded(session.peer, pd, region);
-      acknowledged = await takeUntilPressed(stage, connection);
-      await underWay(first.pmem.buffer, acknowledged + 1);
-      // On a fast disk that record, too, was acknowledged meanwhile.
-      for (const { status, immData } of connection.recvCq.poll(16)) {
-        if (status === 0) acknowledged = immData;
-      }
-      first.kill();
-      stage.show({ kind: 'killed' });
-      say(
-        `${counted(acknowledged, 'record')} acknowledged. The Worker is dead; its file is opened anew.`,
-      );
-      await connection.close();
-    } finally {
-      region.dereg();
-      pd.dealloc();
-      // Its Worker does not answer any more.
-      first.pmem.close().catch(() => undefined);
-    }
-
+    const acknowledged = await recordUntilKilled(stage, first);
     const { pmem } = await open(context);
     const { record, torn, begun } = judge(pmem);
     await pmem.close();
@@ -105,11 +81,18 @@ async function open(context: Context): Promise<Opened> {
   }
   try {
     const pmem = await context.openPmem(NAME, { bytes: RECORDS_BYTES });
+    let isKilled = false;
     return {
       pmem,
       kill() {
+        isKilled = true;
         thread!.terminate();
         thread!.onerror?.({ message: 'it was killed' });
+      },
+      async close() {
+        const closing = pmem.close().catch(() => undefined);
+        // The Worker does not answer any more.
+        if (!isKilled) await closing;
       },
     };
   } finally {
@@ -126,22 +109,80 @@ function judge({ buffer }: PersistentMemory): { record: number; torn: number; be
   return { record, torn, begun };
 }
 
+/** Number of the last acknowledged record. Connection and file are closed, also after an error. */
+async function recordUntilKilled(stage: Stage, { pmem, kill, close }: Opened): Promise<number> {
+  const { endpoint, session, say } = stage;
+  const { LOCAL_WRITE, REMOTE_WRITE, FLUSH_GLOBAL, FLUSH_PERSISTENT } = AccessFlag;
+  const ends: (() => unknown)[] = [close];
+  try {
+    pmem.buffer.fill(0);
+    await pmem.flush();
+    const pd = endpoint.context.allocPd();
+    ends.push(() => pd.dealloc());
+    const access = LOCAL_WRITE | REMOTE_WRITE | FLUSH_GLOBAL | FLUSH_PERSISTENT;
+    const region = pd.regMr(pmem.buffer, access);
+    ends.push(() => region.dereg());
+    const connection = await endpoint.recorded(session.peer, pd, region);
+    ends.push(() => connection.close());
+    const gone = goneSignal([connection.disconnected, session.over]);
+    let acknowledged = await takeUntilPressed(stage, connection, gone);
+    await underWay(pmem.buffer, acknowledged + 1, gone);
+    // On a fast disk that record, too, was acknowledged meanwhile.
+    for (const { status, immData } of connection.recvCq.poll(16)) {
+      if (status === 0) acknowledged = immData;
+    }
+    kill();
+    stage.show({ kind: 'killed' });
+    const records = counted(acknowledged, 'record');
+    say(`${records} acknowledged. The Worker is dead; its file is opened anew.`);
+    return acknowledged;
+  } finally {
+    for (const end of ends.reverse()) {
+      try {
+        await end();
+      } catch {
+        // The others are needed: an open file is locked.
+      }
+    }
+  }
+}
+
+/** Aborted when one of these has resolved. */
+function goneSignal(ends: readonly Promise<void>[]): AbortSignal {
+  const controller = new AbortController();
+  for (const end of ends) {
+    void end.then(() => controller.abort(new Error('the peer has gone')));
+  }
+  return controller.signal;
+}
+
 /** Counts records until the button is pressed, after one at least; the number of the last one. */
 async function takeUntilPressed(
   { pressed, show }: Stage,
   { qp, recvCq }: RdmaConnection,
+  gone: AbortSignal,
 ): Promise<number> {
   let isPressed = false;
-  const press = (): void => void (isPressed = true);
+  let acknowledged = 0;
+  const stop = new AbortController();
+  const press = (): void => {
+    isPressed = true;
+    if (acknowledged > 0) stop.abort();
+  };
   void pressed.then(press);
-  const timer = setTimeout(press, LIMIT_MILLIS);
+  gone.addEventListener('abort', () => stop.abort());
+  const timer = setTimeout(() => {
+    press();
+    stop.abort(new Error('the peer writes no records'));
+  }, timerMillis(LIMIT_MILLIS));
   let shownMillis = 0;
   try {
     for (;;) {
-      const [completion] = await recvCq.wait(1);
+      gone.throwIfAborted();
+      const [completion] = await recvCq.wait(1, { signal: stop.signal });
       if (!completion || completion.status !== 0) throw new Error('the peer has gone');
       qp.postRecv({ sgList: [] });
-      const acknowledged = completion.immData;
+      acknowledged = completion.immData;
       const now = performance.now();
       if (isPressed || now - shownMillis >= SHOW_MILLIS) {
         shownMillis = now;
@@ -149,13 +190,22 @@ async function takeUntilPressed(
       }
       if (isPressed) return acknowledged;
     }
+  } catch (error) {
+    gone.throwIfAborted();
+    if (isPressed && acknowledged > 0) return acknowledged;
+    throw error;
   } finally {
     clearTimeout(timer);
   }
 }
 
 /** The record is in memory: its FLUSH comes next, or is here. */
-async function underWay(memory: Uint8Array, record: number): Promise<void> {
+async function underWay(memory: Uint8Array, record: number, gone: AbortSignal): Promise<void> {
   const words = recordAt(memory, placeOf(record));
-  while (words.at(-1) !== record) await new Promise((resolve) => setTimeout(resolve, 0));
+  const end = performance.now() + NEXT_RECORD_MILLIS;
+  while (words.at(-1) !== record) {
+    gone.throwIfAborted();
+    if (performance.now() > end) throw new Error(`record ${record} did not arrive`);
+    await new Promise((resolve) => setTimeout(resolve, 0));
+  }
 }
