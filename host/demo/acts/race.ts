@@ -18,17 +18,18 @@ export const race: MainAct = {
   id: 'race',
   async play(stage, percent) {
     const { endpoint, session, say } = stage;
-    const wire = await stage.lose(percent, DELAY_MILLIS);
-    const channel = await openFrames(endpoint.context, `${session.peer.gid}`);
+    let channel: FrameChannel | undefined;
     try {
+      const wire = await stage.lose(percent, DELAY_MILLIS);
+      const frames = (channel = await openFrames(endpoint.context, `${session.peer.gid}`));
       // Lost in our link alone would be lost for one of the two only.
       if (!wire.reliable) await stage.lose(0);
       const reliable = wire.reliable ?? (await stage.channel('reliable'));
       say('');
-      const runs = await stage.quietly(() => raceFor(stage, channel, reliable));
+      const runs = await stage.quietly(() => raceFor(stage, frames, reliable));
       return outcomeOf(runs, percent, wire.missing);
     } finally {
-      await channel.close();
+      await channel?.close().catch(() => undefined);
       await stage.lose(0);
     }
   },

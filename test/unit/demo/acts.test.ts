@@ -4,6 +4,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import type { Stage } from '../../../host/demo/acts/act.js';
 import { plug } from '../../../host/demo/acts/plug.js';
+import { race } from '../../../host/demo/acts/race.js';
 import { writtenBy } from '../../../host/demo/endpoint.js';
 import { Role, decodePrivateData } from '../../../host/demo/private-data.js';
 import {
@@ -141,6 +142,13 @@ test('a session that is over ends the act, and the file is free again', () =>
     end();
     assert.is(await playing, 'the peer has gone');
     await isFree(context);
+  }));
+
+test('a race without a channel for frames leaves no loss', () =>
+  withWorld(0, async ({ stage, lost, peer }) => {
+    await peer.close();
+    await refusal(race.play(stage, 1));
+    assert.equal(lost, [1, 0]);
   }));
 
 test.after(releaseDataChannels);
