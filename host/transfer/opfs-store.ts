@@ -41,6 +41,7 @@ class StorageError extends VerbenaError {
 export class OpfsStore implements FileStore {
   readonly directory: string;
   readonly #options: OpfsStoreOptions;
+  readonly #createWorker: () => OpfsWorker;
   readonly #pending = new Map<number, Pending>();
   #worker: OpfsWorker | undefined;
   #starting: Promise<void> | undefined;
@@ -49,9 +50,10 @@ export class OpfsStore implements FileStore {
   #parts = 0;
 
   /** @internal Use `opfsStore`. */
-  constructor(options: OpfsStoreOptions) {
+  constructor(options: OpfsStoreOptions, createWorker = startOpfsWorker) {
     this.directory = options.directory ?? 'received';
     this.#options = options;
+    this.#createWorker = createWorker;
   }
 
   /** @internal */
@@ -113,16 +115,22 @@ export class OpfsStore implements FileStore {
   }
 
   #start(): Promise<void> {
-    return (this.#starting ??= (async () => {
-      const worker = (this.#worker = startOpfsWorker());
-      worker.onmessage = ({ data }) => this.#answered(data);
-      worker.onerror = (event) => {
-        event.preventDefault();
-        const reason = event.message ?? 'it does not load';
-        this.#fail(new RefusalError('ENOENT', `opfsStore: transfer-thread.js: ${reason}`));
-      };
-      await this.call('start', [this.directory]);
-    })());
+    return (this.#starting ??= this.#startWorker().catch((error: Error) => {
+      // The next call starts another one.
+      this.#fail(error);
+      throw error;
+    }));
+  }
+
+  async #startWorker(): Promise<void> {
+    const worker = (this.#worker = this.#createWorker());
+    worker.onmessage = ({ data }) => this.#answered(data);
+    worker.onerror = (event) => {
+      event.preventDefault();
+      const reason = event.message ?? 'it does not load';
+      this.#fail(new RefusalError('ENOENT', `opfsStore: transfer-thread.js: ${reason}`));
+    };
+    await this.call('start', [this.directory]);
   }
 
   #fail(error: Error): void {

@@ -1,0 +1,38 @@
+/** The page's side of a store in the origin private file system, with a Worker of the test. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { OpfsStore } from '../../../host/transfer/opfs-store.js';
+import type { OpfsWorker } from '../../../host/transfer/opfs-worker.js';
+import type { OpfsAnswer, OpfsRequest } from '../../../host/transfer/transfer-thread.js';
+
+test('a store whose Worker could not start begins another one', async () => {
+  const ended: number[] = [];
+  let started = 0;
+  /** The first one gets no directory of the browser. */
+  const createWorker = (): OpfsWorker => {
+    const number = ++started;
+    const worker: OpfsWorker = {
+      onmessage: null,
+      onerror: null,
+      postMessage({ id, call }: OpfsRequest) {
+        const error = { name: 'RefusalError', code: 'EACCES' as const, message: 'denied' };
+        const value = call === 'open' ? { entries: [], note: '' } : undefined;
+        const data: OpfsAnswer = number === 1 ? { id, error } : { id, value };
+        setImmediate(() => worker.onmessage?.({ data }));
+      },
+      terminate: () => ended.push(number),
+    };
+    return worker;
+  };
+  const store = new OpfsStore({}, createWorker);
+  const version = { name: 'a', size: 1, mtimeNs: 0n, pieceBytes: 65536 };
+  const refusal = await store.open(version as never).then(
+    () => assert.unreachable('it should have been refused') as never,
+    (error: Error) => error.message,
+  );
+  assert.equal([refusal, ended], ['denied', [1]]);
+  assert.ok(await store.open(version as never));
+  assert.is(started, 2);
+});
+
+test.run();
