@@ -75,7 +75,7 @@ export class OpfsPart {
     } catch (error) {
       part.close();
       journal?.close();
-      await discard(directory, name);
+      await discardPart(directory, name);
       throw error;
     }
     const opened = new OpfsPart(directory, name, part, journal);
@@ -92,7 +92,7 @@ export class OpfsPart {
       (await fileNamed(directory, name + PART_SUFFIX)) &&
       (await fileNamed(directory, name + JOURNAL_SUFFIX));
     if (!hasBoth) {
-      await discard(directory, name);
+      await discardPart(directory, name);
       return undefined;
     }
     const part = await access(directory, name + PART_SUFFIX);
@@ -116,7 +116,7 @@ export class OpfsPart {
     }
     part.close();
     journal.close();
-    await discard(directory, name);
+    await discardPart(directory, name);
     return { note: `the part of ${name} at the receiver is discarded: ${why}` };
   }
 
@@ -177,10 +177,6 @@ export class OpfsPart {
     await move(directory, file, this.#name);
     await removeFile(directory, this.#name + JOURNAL_SUFFIX);
   }
-
-  discard(): Promise<void> {
-    return discard(this.#directory, this.#name);
-  }
 }
 
 async function move(directory: OpfsDirectory, file: OpfsFileHandle, name: string): Promise<void> {
@@ -199,7 +195,7 @@ async function move(directory: OpfsDirectory, file: OpfsFileHandle, name: string
 }
 
 /** The journal goes first: a part without one is worth nothing, the reverse would be a lie. */
-async function discard(directory: OpfsDirectory, name: string): Promise<void> {
+export async function discardPart(directory: OpfsDirectory, name: string): Promise<void> {
   await removeFile(directory, name + JOURNAL_SUFFIX);
   await removeFile(directory, name + PART_SUFFIX);
 }

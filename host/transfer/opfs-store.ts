@@ -247,7 +247,7 @@ class OpfsPartProxy implements PartStorage {
   }
 
   discard(): Promise<void> {
-    return this.store.call('discard', [this.part]);
+    return this.store.call('discard', [this.name]);
   }
 
   refusal(error: unknown): RefusalError {

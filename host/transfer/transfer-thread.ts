@@ -4,7 +4,7 @@ import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
 import type { FileVersion } from './journal.js';
 import { checkQuotaOf, expiredOf, systemMillis, type Unfinished } from './limits.js';
 import { openOpfsDirectory, removeFile, type OpfsDirectory } from './opfs-directory.js';
-import { OpfsPart } from './opfs-part.js';
+import { OpfsPart, discardPart } from './opfs-part.js';
 import type { KnownPieces } from './part-file.js';
 
 /** Calls of the Worker, with the result that each resolves to. */
@@ -19,7 +19,8 @@ export interface OpfsCalls {
   append(part: number, text: string): void;
   complete(part: number): void;
   close(part: number): void;
-  discard(part: number): void;
+  /** Of a part that was closed, by its name. */
+  discard(name: string): void;
   expire(inUse: readonly string[], expireMillis: number): void;
 }
 
@@ -53,6 +54,13 @@ const scope = globalThis as unknown as {
 const parts = new Map<number, OpfsPart>();
 let directory: OpfsDirectory;
 
+/** A part that no later call names. */
+function taken(number: number): OpfsPart {
+  const part = parts.get(number)!;
+  parts.delete(number);
+  return part;
+}
+
 const handlers: Handlers = {
   async start(name) {
     directory = await openOpfsDirectory(name);
@@ -68,12 +76,9 @@ const handlers: Handlers = {
   digest: (part, size) => parts.get(part)!.digest(size),
   sync: (part, prefixBytes) => parts.get(part)!.sync(prefixBytes),
   append: (part, text) => parts.get(part)!.append(text),
-  complete: (part) => parts.get(part)!.complete(),
-  close: (part) => parts.get(part)!.close(),
-  async discard(number) {
-    await parts.get(number)!.discard();
-    parts.delete(number);
-  },
+  complete: (part) => taken(part).complete(),
+  close: (part) => taken(part).close(),
+  discard: (name) => discardPart(directory, name),
   async expire(inUse, expireMillis) {
     const used = new Set(inUse);
     const found = (await unfinished()).filter(({ name }) => !used.has(name));
