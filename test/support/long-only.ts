@@ -38,6 +38,7 @@ export const LONG_ONLY: ReadonlySet<string> = new Set([
   // browser.
   'browser/guide-page',
   'browser/ice-restart',
+  'browser/many-tabs',
   'browser/mesh',
   'browser/missing',
   'browser/pmem',

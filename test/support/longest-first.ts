@@ -9,6 +9,7 @@ const SECONDS: Readonly<Record<string, number>> = {
   'browser/ice-restart': 21,
   'cli/hostile': 21,
   'net/address-services': 21,
+  'browser/many-tabs': 20,
   'browser/transfer': 20,
   'net/killed-peer': 20,
   'browser/demo-missing': 18,
