@@ -151,6 +151,62 @@ test('three tabs and Node share memory, and all have the same sum, until one tab
   }
 });
 
+longTest(
+  'pages of two origins are members of one mesh, and a third origin is refused',
+  async (world) => {
+    const other = await Site.open();
+    const third = await Site.open();
+    const server = await Site.open();
+    const origins = [world.site.url(''), other.url('')];
+    const rooms = await createSignallingServer(server.server, { origins });
+    const joinAt = async (site: Site, timeout: number): Promise<Tab> => {
+      const tab = await world.browser.open(site.url(PAGE));
+      await tab.run(
+        async (verbena, state: TabState, [url, limit]) => {
+          const { joinMesh } = verbena as unknown as typeof Library;
+          const options = { url, room: 'origins', memory: { table: 4096 as const } };
+          state.mesh = await joinMesh({ ...options, timeout: limit });
+        },
+        [server.url('/rooms').replace('http', 'ws'), timeout] as const,
+      );
+      return tab;
+    };
+    try {
+      const tabs = [await joinAt(world.site, 20_000), await joinAt(other, 20_000)];
+      await Promise.all(tabs.map((tab) => waitFor(tab, 1)));
+      for (const [index, tab] of tabs.entries()) {
+        await tab.run(async (_verbena, { mesh }: TabState, value: number) => {
+          const [peer] = mesh.peers.values();
+          await peer!.memory.table.write(value, Uint8Array.of(value + 1));
+        }, index);
+      }
+      const first = await tabs[0]!.run((_verbena, { mesh }: TabState) => mesh.self.memory.table[1]);
+      const second = await tabs[1]!.run(
+        (_verbena, { mesh }: TabState) => mesh.self.memory.table[0],
+      );
+      assert.equal([first, second], [2, 1]);
+      const { refused } = rooms.counters;
+      const reason = await joinAt(third, 3000).then(
+        () => assert.unreachable('it should have been refused') as never,
+        (error: Error) => error.message,
+      );
+      assert.match(reason, /ETIMEDOUT|ECONNREFUSED/);
+      assert.ok(rooms.counters.refused > refused);
+      for (const tab of tabs) {
+        assert.is(await tab.run((_verbena, { mesh }: TabState) => mesh.peers.size), 1);
+      }
+      for (const tab of tabs) {
+        await tab.run((_verbena, { mesh }: TabState) => mesh.close());
+        assert.equal(tab.errors, []);
+        await tab.page.close();
+      }
+    } finally {
+      await rooms.close();
+      for (const site of [other, third, server]) await site.close();
+    }
+  },
+);
+
 longTest('a tab and Node send each other frames as members of a mesh', async (world) => {
   const options = { room: 'frames', frames: { bytesMax: 70_000 } } as const;
   const url = world.site.url('/rooms').replace('http', 'ws');
