@@ -10,30 +10,24 @@ import { extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { chromium, type BrowserContext, type Page } from 'playwright-core';
 import type * as Verbena from '../../host/browser/index.js';
+import { CHROMIUM, CHROMIUM_FLAGS } from './chromium.js';
 import { Firefox, missingFirefox, type FirefoxPage } from './firefox.js';
+import type { HiddenPage } from './hidden-chromium.js';
 import { root } from './paths.js';
 
-const isFirefox = process.env['VERBENA_BROWSER'] === 'firefox';
-const EXECUTABLE = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
+/** Tests run in Firefox. */
+export const isFirefox = process.env['VERBENA_BROWSER'] === 'firefox';
 
 /** Is there none? Then why no test in it can run. */
 export function missingBrowser(): string | undefined {
   if (isFirefox) return missingFirefox();
-  return existsSync(EXECUTABLE) ? undefined : `there is no ${EXECUTABLE}: apt-get install chromium`;
+  return existsSync(CHROMIUM) ? undefined : `there is no ${CHROMIUM}: apt-get install chromium`;
 }
 
-/** Connections over loopback alone, and nothing that the browser does of itself. */
-const FLAGS = [
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-  '--disable-extensions',
-  '--allow-loopback-in-peer-connection',
-];
+/** Registers cases of `test` in Chromium alone: they use its DevTools. */
+export const chromiumOnly = <Body>(
+  test: (name: string, body: Body) => void,
+): ((name: string, body: Body) => void) => (isFirefox ? () => undefined : test);
 
 const TYPES: Readonly<Record<string, string>> = {
   '.html': 'text/html',
@@ -99,7 +93,7 @@ export class Tab {
   /** Errors on its console, and uncaught exceptions. */
   readonly errors: string[] = [];
 
-  constructor(page: Page | FirefoxPage) {
+  constructor(page: Page | FirefoxPage | HiddenPage) {
     // Tests that also run in Firefox use what both have.
     this.page = page as Page;
     if (!('on' in page)) {
@@ -110,6 +104,14 @@ export class Tab {
       if (message.type() === 'error') this.errors.push(message.text());
     });
     page.on('pageerror', (error) => this.errors.push(error.message));
+  }
+
+  /** Resolves when its Worker is there. */
+  static async open(page: Page | FirefoxPage | HiddenPage, url: string): Promise<Tab> {
+    const tab = new Tab(page);
+    await page.goto(url);
+    await tab.page.waitForFunction('globalThis.runInWorker !== undefined');
+    return tab;
   }
 
   /**
@@ -134,17 +136,21 @@ export class Browser {
     this.#end = end;
   }
 
-  static async launch(flags: readonly string[] = []): Promise<Browser> {
-    if (isFirefox) {
+  /** `flags`: of Chromium. */
+  static async launch(
+    flags: readonly string[] = [],
+    kind: 'chromium' | 'firefox' = isFirefox ? 'firefox' : 'chromium',
+  ): Promise<Browser> {
+    if (kind === 'firefox') {
       const firefox = await Firefox.launch();
       return new Browser(firefox, () => firefox.close());
     }
     const folder = mkdtempSync(join(tmpdir(), 'verbena-browser-'));
     const context = await chromium.launchPersistentContext(folder, {
-      executablePath: EXECUTABLE,
+      executablePath: CHROMIUM,
       headless: true,
       chromiumSandbox: false,
-      args: [...FLAGS, ...flags],
+      args: [...CHROMIUM_FLAGS, ...flags],
       // Without it Chromium hides local addresses behind names of mDNS, which do not resolve here.
       permissions: ['microphone'],
     });
@@ -160,10 +166,7 @@ export class Browser {
 
   /** As `open`, in a page that was prepared. */
   async use(page: Page, url: string): Promise<Tab> {
-    const tab = new Tab(page);
-    await page.goto(url);
-    await tab.page.waitForFunction('globalThis.runInWorker !== undefined');
-    return tab;
+    return Tab.open(page, url);
   }
 
   async close(): Promise<void> {

@@ -36,6 +36,7 @@ export const LONG_ONLY: ReadonlySet<string> = new Set([
   'browser/demo-static',
   // Restarts of ICE, stores, meshes and transfers of pages; the same code runs in `unit` without a
   // browser.
+  'browser/frozen',
   'browser/guide-page',
   'browser/ice-restart',
   'browser/many-tabs',

@@ -31,6 +31,7 @@ const SECONDS: Readonly<Record<string, number>> = {
   'cli/transfer': 12,
   'examples/programs': 12,
   'hunt/hunt': 12,
+  'browser/frozen': 16,
   'browser/mesh': 11,
   'cli/shmem-run': 11,
   'unit/demo/hostile': 11,
