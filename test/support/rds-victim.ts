@@ -8,7 +8,7 @@ import type {
 } from '../../host/rds/protocol/transport.js';
 import { HEADER_BYTES, HeaderFlag } from '../../host/rds/wire/constants.js';
 import { RdsCore } from '../../host/rds/protocol/core.js';
-import { buildHandshake } from '../../host/rds/wire/handshake.js';
+import { buildHandshake, type OwnKind } from '../../host/rds/wire/handshake.js';
 import { writeHeader, type RdsHeader } from '../../host/rds/wire/header.js';
 import { HAS_HEADER } from '../../host/rds/wire/header-elision.js';
 import type { OutgoingMessage } from '../../host/rds/protocol/message.js';
@@ -108,6 +108,32 @@ export class Victim {
     const { connection } = acceptance;
     this.core.accepted(NOW, acceptance, this.#connection, request);
     this.#owner = connection;
+  }
+
+  /**
+   * Another request in the peer's name, which the node accepts: perhaps with a forged source.
+   * Returns the owner of the new transport connection, and whether that is closed.
+   */
+  forge(own: OwnKind | undefined): { up(): void; down(): void; isClosed(): boolean } {
+    const peer = Endpoint.parse('10.0.0.9', 4791);
+    const request = buildHandshake({ source: peer.gid, target: this.core.local.gid, ack: 0, own });
+    const acceptance = this.core.request(NOW, peer, request)!;
+    let isClosed = false;
+    const other: TransportConnection = {
+      room: 100,
+      marksHeaders: false,
+      hold: () => true,
+      post: (message) => message.letGo(),
+      postCopy: () => {},
+      close: () => (isClosed = true),
+    };
+    this.core.accepted(NOW, acceptance, other, request);
+    const { connection } = acceptance;
+    return {
+      up: () => connection.up(NOW, other, undefined),
+      down: () => connection.down(NOW, other, false),
+      isClosed: () => isClosed,
+    };
   }
 
   /** The peer has heard so. */

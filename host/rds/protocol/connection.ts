@@ -20,6 +20,7 @@ import { nodeHeader, readHeader, type RdsHeader } from '../wire/header.js';
 import { IncomingMessage, OutgoingMessage, toSendAgain } from './message.js';
 import { HAS_HEADER, HeaderElision } from '../wire/header-elision.js';
 import type { ConnectionRecord, Incarnations, PathRecord } from '../sharing/shared-state.js';
+import { Offers } from './offers.js';
 import type { PathNode } from './path-node.js';
 import { Reassembly } from './reassembly.js';
 import type { Routes } from './routes.js';
@@ -50,12 +51,18 @@ export interface ConnectionPath {
   /** Incarnation of this node as the peer knows it. */
   readonly incarnation: number;
   readonly isOwnKind: boolean;
+  /** If both nodes request a connection at the same time, this node's request remains. */
+  readonly isFirst: boolean;
   /** This node's token at the peer; 0: it has none. */
   readonly peerToken: number;
   readonly isAdmitted: boolean;
   acknowledgeable(connection: number, received: number): number;
   acknowledged(message: OutgoingMessage): void;
   answered(now: number, reply: Handshake): void;
+  /** Is that the handshake of another node than the peer is known as, such as a later start? */
+  isAnother(reply: Handshake): boolean;
+  /** Of this node, once it has given up the messages in flight. */
+  readonly nextGeneration: number;
   canceled(message: OutgoingMessage): void;
   congestionMap(now: number, bytes: Uint8Array): void;
   connectionDown(now: number, connection: Connection, isAbsent: boolean): void;
@@ -78,6 +85,7 @@ export class Connection implements TransportOwner, Due {
   readonly #path: ConnectionPath;
   readonly #record: ConnectionRecord | undefined;
   #transportConnection: TransportConnection | undefined;
+  readonly #offers = new Offers();
   /** Messages to send, and messages in flight. */
   #queue: OutgoingMessage[] = [];
   readonly #unacked: OutgoingMessage[] = [];
@@ -144,17 +152,23 @@ export class Connection implements TransportOwner, Due {
     return this.index === 1 ? MEDIUM_BYTES : FRAGMENT_BYTES;
   }
 
-  /** Private data of the connection manager's messages for this connection. */
-  handshake(): Uint8Array {
+  /**
+   * Private data of the connection manager's messages for this connection. The answer to `request`
+   * says what holds once the requester has answered.
+   */
+  handshake(request?: Handshake): Uint8Array {
     const { node, peer, home, incarnations, incarnation, isOwnKind } = this.#path;
     const { index, route } = this;
+    const isAnew = request !== undefined && this.#path.isAnother(request);
+    const generation = isAnew ? this.#path.nextGeneration : incarnations.generation;
     // Peers of another kind take credits for what they are.
-    const token = isOwnKind && route.from !== home ? this.#path.peerToken : 0;
+    const hasToken = isOwnKind && route.from !== home && !isAnew;
+    const token = hasToken ? this.#path.peerToken : 0;
     return buildHandshake({
       source: node.addresses[home]!.gid,
       target: peer.gid,
-      ack: this.#path.acknowledgeable(index, this.receivedSequences.safe),
-      own: { connectionIndex: index, incarnation, generation: incarnations.generation, token },
+      ack: isAnew ? 0 : this.#path.acknowledgeable(index, this.receivedSequences.safe),
+      own: { connectionIndex: index, incarnation, generation, token },
     });
   }
 
@@ -173,19 +187,31 @@ export class Connection implements TransportOwner, Due {
     this.#plan(now);
   }
 
-  /** Accepts the peer's request; an earlier transport connection is replaced. */
+  /** Accepts the peer's request: it replaces the transport connection once the peer answers. */
   accept(
     now: number,
     transportConnection: TransportConnection,
     request: Handshake,
     route: Route,
   ): void {
+    this.#offers.add({ transportConnection, request, route });
+    if (this.state !== 'DOWN') return;
+    this.state = 'ACCEPTING';
+    this.#reconnectMicros = 0;
+    this.#plan(now);
+  }
+
+  /** The peer has answered on a transport connection that this node accepted. */
+  #proven(now: number, transportConnection: TransportConnection): void {
+    const offer = this.#offers.takeProven(transportConnection);
+    if (!offer) return;
+    this.#path.answered(now, offer.request);
     this.#end(now);
-    this.route = route;
+    this.route = offer.route;
     this.state = 'ACCEPTING';
     this.#transportConnection = transportConnection;
     this.#reconnectMicros = 0;
-    this.#begin(request);
+    this.#begin(offer.request);
     this.#plan(now);
   }
 
@@ -226,6 +252,11 @@ export class Connection implements TransportOwner, Due {
 
   /** Gives up all unacknowledged messages. */
   giveUp(now: number): number {
+    this.#offers.clear();
+    return this.#giveUp(now);
+  }
+
+  #giveUp(now: number): number {
     this.#end(now);
     this.#reconnectMicros = 0;
     this.#backoff.reset();
@@ -237,7 +268,8 @@ export class Connection implements TransportOwner, Due {
 
   /** The peer has become another node. */
   forget(now: number): number {
-    const lost = this.giveUp(now);
+    this.#offers.clear(this.#path.incarnations.incarnation);
+    const lost = this.#giveUp(now);
     this.receivedSequences.forget();
     return lost;
   }
@@ -304,6 +336,7 @@ export class Connection implements TransportOwner, Due {
   // TransportOwner
 
   up(now: number, transportConnection: TransportConnection, answer: Uint8Array | undefined): void {
+    this.#proven(now, transportConnection);
     if (transportConnection !== this.#transportConnection || this.state === 'UP') return;
     if (answer) {
       const { gid } = this.#path.peer;
@@ -312,6 +345,8 @@ export class Connection implements TransportOwner, Due {
       this.#path.answered(now, reply);
       // Another node answered the request: messages queued for the former node are dropped.
       if (transportConnection !== this.#transportConnection) return;
+      // The peer accepted this node's request: if both asked, one of the two remains.
+      if (this.isOwnKind && this.#path.isFirst) this.#offers.clear();
       this.#begin(reply);
     }
     this.state = 'UP';
@@ -324,6 +359,8 @@ export class Connection implements TransportOwner, Due {
   }
 
   received(now: number, transportConnection: TransportConnection, packet: ReceivedPacket): void {
+    // The first packet can come ahead of `up`.
+    this.#proven(now, transportConnection);
     if (transportConnection !== this.#transportConnection) return packet.release();
     const { immData, bytes } = packet;
     const isBare = this.isOwnKind && immData !== HAS_HEADER;
@@ -371,12 +408,22 @@ export class Connection implements TransportOwner, Due {
   }
 
   down(now: number, transportConnection: TransportConnection, isAbsent: boolean): void {
+    if (this.#offers.take(transportConnection)) return this.#offerEnded(now);
     if (transportConnection !== this.#transportConnection) return;
     const { routes } = this.#path;
     if (isAbsent || this.state === 'UP') routes.failed(this.route);
     else if (this.state === 'CONNECTING') routes.skip(this.route);
     this.#end(now);
     this.#path.connectionDown(now, this, isAbsent);
+    this.#plan(now);
+  }
+
+  /** A requester has not answered. Its request can be forged: it says nothing about the peer. */
+  #offerEnded(now: number): void {
+    const isWaited = this.state === 'ACCEPTING' && this.#transportConnection === undefined;
+    if (!isWaited || !this.#offers.isEmpty) return;
+    this.state = 'DOWN';
+    this.#path.connectionDown(now, this, false);
     this.#plan(now);
   }
 
@@ -523,7 +570,7 @@ export class Connection implements TransportOwner, Due {
   #end(_now: number): void {
     const transportConnection = this.#transportConnection;
     this.#transportConnection = undefined;
-    this.state = 'DOWN';
+    this.state = this.#offers.isEmpty ? 'DOWN' : 'ACCEPTING';
     this.#ackMicros = 0;
     this.#receivedUnacked = 0;
     this.#sentUnasked = 0;

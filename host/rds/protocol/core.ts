@@ -24,7 +24,7 @@ import type { PathRecords, Judgement, PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
 import { NO_SUCH_PORT, refusal, type Refused } from './refusal.js';
 import { makeRoom } from './eviction.js';
-import { ADDRESSES_MAX, Alternates, homeTowards, isBelow, isSameRoute } from './routes.js';
+import { ADDRESSES_MAX, Alternates, homeTowards, isSameRoute } from './routes.js';
 import { noStatistics, type RdsGauges, type RdsStatistics } from './statistics.js';
 import { DebugLevel, Trace } from './trace.js';
 
@@ -39,7 +39,13 @@ const PORT_DRAWS = 256;
 
 /** Result of a connection request; undefined: rejected. */
 export type Acceptance =
-  | { readonly connection: Connection; readonly privateData: Uint8Array; readonly route: Route }
+  | {
+      readonly connection: Connection;
+      readonly privateData: Uint8Array;
+      readonly route: Route;
+      /** The request is one of our own kind. */
+      readonly isOwnKind: boolean;
+    }
   | undefined;
 
 export class RdsCore implements PathNode {
@@ -276,7 +282,10 @@ export class RdsCore implements PathNode {
     port.giveBack(message);
   }
 
-  /** A peer requests a transport connection at one of the node's addresses. */
+  /**
+   * A peer requests a transport connection at one of the node's addresses. Its source address can
+   * be forged: the path stays as it is until the peer answers (`TransportOwner.up`).
+   */
   request(now: number, asking: Endpoint, privateData: Uint8Array, at = 0): Acceptance {
     this.#now = now;
     const path = this.#asked(asking, privateData, at);
@@ -287,11 +296,11 @@ export class RdsCore implements PathNode {
     const route = { from: at, to: asking };
     // Simultaneous requests: the lower address wins; with Linux, the request of Linux does.
     // A request over another route proves that the route works.
-    const isFirst = handshake.own && isBelow(this.addresses[path.home]!, path.peer);
+    const isFirst = handshake.own && path.isFirst;
     const isOurs = isFirst && isSameRoute(connection.route, route);
     if (connection.state === 'CONNECTING' && isOurs) return undefined;
-    path.answered(now, handshake);
-    return { connection, privateData: connection.handshake(), route };
+    const isOwnKind = handshake.own !== undefined;
+    return { connection, privateData: connection.handshake(handshake), route, isOwnKind };
   }
 
   isReserve(index: number): boolean {

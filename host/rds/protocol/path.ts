@@ -15,7 +15,7 @@ import type { Judgement, PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
 import { NO_SUCH_PORT } from './refusal.js';
 import { RemotePorts } from './remote-ports.js';
-import { Routes, isSameRoute } from './routes.js';
+import { Routes, isBelow, isSameRoute } from './routes.js';
 import { DebugLevel } from './trace.js';
 import type { Route } from './transport.js';
 import { Flows, TransmitWindows } from './transmit-windows.js';
@@ -102,6 +102,15 @@ export class Path implements ConnectionPath, Timed {
 
   get isOwnKind(): boolean {
     return this.incarnations.kind === 'own';
+  }
+
+  /** The lower address: of two simultaneous requests its own remains. */
+  get isFirst(): boolean {
+    return isBelow(this.node.addresses[this.home]!, this.peer);
+  }
+
+  get nextGeneration(): number {
+    return (this.incarnations.generation + 1) % GENERATIONS;
   }
 
   get state(): 'ACTIVE' | 'CONNECTING' | 'FAILED' | 'DOWN' {
@@ -297,8 +306,15 @@ export class Path implements ConnectionPath, Timed {
     message.done(true);
   }
 
-  /** The peer requested a connection, or accepted one. */
-  answered(now: number, { own }: Handshake): void {
+  isAnother({ own }: Handshake): boolean {
+    const { incarnation } = this.incarnations;
+    return own !== undefined && incarnation !== 0 && incarnation !== own.incarnation;
+  }
+
+  /** The peer accepted a connection, or requested one and has proved its address since. */
+  answered(now: number, handshake: Handshake): void {
+    const { own } = handshake;
+    const isAnother = this.isAnother(handshake);
     this.incarnations.kind = own ? 'own' : 'linux';
     // Linux sends no identity.
     this.isAdmitted ||= !own || this.node.admits(undefined);
@@ -306,8 +322,6 @@ export class Path implements ConnectionPath, Timed {
     // The peer gave up messages that this node may hold out of order.
     if (own.generation !== this.incarnations.peerGeneration) this.#held.clear();
     this.incarnations.peerGeneration = own.generation;
-    const isAnother =
-      this.incarnations.incarnation !== 0 && this.incarnations.incarnation !== own.incarnation;
     this.incarnations.incarnation = own.incarnation;
     if (!isAnother) return;
     this.isAdmitted = this.node.admits(undefined);
@@ -320,8 +334,10 @@ export class Path implements ConnectionPath, Timed {
     );
     this.#isWanted = false;
     this.#outage.end();
-    if (lost > 0) this.#lose(now, lost);
-    else this.#forgetPorts();
+    if (lost > 0) return this.#lose(now, lost);
+    // Also without a loss: the answer to the request has said so.
+    this.incarnations.generation = this.nextGeneration;
+    this.#forgetPorts();
   }
 
   connectionUp(now: number, connection: Connection): void {
@@ -503,7 +519,7 @@ export class Path implements ConnectionPath, Timed {
     statistics.lost += lost;
     const level = lost > 0 ? DebugLevel.ERRORS : DebugLevel.WARNINGS;
     this.#say(now, level, () => `the path failed, ${lost} messages are lost`);
-    this.incarnations.generation = (this.incarnations.generation + 1) % GENERATIONS;
+    this.incarnations.generation = this.nextGeneration;
     this.#flows.clear();
     this.#transmitWindows.clear();
     // Without a loss no sender has an error to receive: the path may be tried again sooner.

@@ -305,8 +305,8 @@ export class VerbsTransport {
       this.#refuse(id);
       return;
     }
-    const { connection: accepting, privateData: answer } = acceptance;
-    const isSmall = accepting.index === 0 && accepting.isOwnKind;
+    const { connection: accepting, privateData: answer, isOwnKind } = acceptance;
+    const isSmall = accepting.index === 0 && isOwnKind;
     const pool = isSmall ? 'small' : CONNECTION_POOLS[accepting.index]!;
     const { fragmentBytes } = accepting;
     const connection = new VerbsConnection(this, id, accepting, fragmentBytes, () =>

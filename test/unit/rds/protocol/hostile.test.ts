@@ -4,6 +4,7 @@ import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../../host/link/endpoint.js';
 import { HEADER_BYTES, HeaderFlag } from '../../../../host/rds/wire/constants.js';
 import { ControlKind, buildControl } from '../../../../host/rds/wire/peer-control.js';
+import type { Path } from '../../../../host/rds/protocol/path.js';
 import { Random } from '../../../simulation/random.js';
 import { NOW, PORT, Victim, packet } from '../../../support/rds-victim.js';
 
@@ -136,6 +137,69 @@ test('a peer that names a missing message holds its own receives only, while it 
   const { heartbeatMicros } = victim.core;
   victim.core.close(NOW + heartbeatMicros);
   assert.is(victim.packetsHeld, 0);
+});
+
+/** A path in use: a message came, and one is in flight. */
+function inUse(): { victim: Victim; path: Path } {
+  const victim = new Victim(true);
+  victim.send(packet({ length: 3 }));
+  tell(victim, ControlKind.PORTS, true, [5]);
+  const peer = Endpoint.parse('10.0.0.9', 4791);
+  victim.core.send(NOW, victim.port, peer, 5, [new Uint8Array(1)]);
+  return { victim, path: victim.core.pathTo(peer)! };
+}
+
+test('a request with a forged source changes nothing of the path that it names', () => {
+  const requests = [
+    { connectionIndex: 0, incarnation: 8, generation: 3 },
+    { connectionIndex: 0, incarnation: 7, generation: 0 },
+    { connectionIndex: 2, incarnation: 9, generation: 0 },
+    undefined,
+  ];
+  for (const own of requests) {
+    const { victim, path } = inUse();
+    const forged = Array.from({ length: 10 }, () => victim.forge(own));
+    // Its place goes to later requests.
+    assert.ok(forged[0]!.isClosed());
+    for (const each of forged) each.down();
+    assert.equal([path.state, path.kind, path.pending], ['ACTIVE', 'own', 1]);
+    assert.not(victim.isClosed);
+    assert.equal([victim.core.statistics.lost, path.incarnations.incarnation], [0, 7]);
+    // The peer retransmits after an outage: the message is known.
+    victim.down();
+    victim.ask();
+    victim.up();
+    victim.send(packet({ length: 3, flags: HeaderFlag.RETRANSMITTED }));
+    assert.equal([victim.received, victim.core.statistics.duplicates], [1, 1]);
+    victim.end();
+  }
+});
+
+test('a forged request without the mark of our own kind admits no peer', () => {
+  const victim = new Victim(true, false);
+  victim.forge(undefined).down();
+  const [path] = victim.core.paths;
+  assert.equal([path!.kind, path!.isAdmitted], [undefined, false]);
+  victim.end();
+});
+
+test('a peer that answers a further connection is on that one, and after a start another node', () => {
+  const { victim, path } = inUse();
+  const [earlier, again] = [7, 7].map((incarnation) =>
+    victim.forge({ connectionIndex: 0, incarnation, generation: 0 }),
+  ) as [ReturnType<Victim['forge']>, ReturnType<Victim['forge']>];
+  again.up();
+  assert.ok(victim.isClosed && earlier.isClosed());
+  assert.equal([path.state, path.pending, victim.core.statistics.lost], ['ACTIVE', 1, 0]);
+  const { generation } = path.incarnations;
+  const started = victim.forge({ connectionIndex: 0, incarnation: 8, generation: 0 });
+  assert.not(again.isClosed());
+  started.up();
+  assert.ok(again.isClosed());
+  assert.equal([path.pending, victim.core.statistics.lost], [0, 1]);
+  assert.equal([path.connections, path.incarnations.generation], [1, generation + 1]);
+  started.down();
+  victim.end();
 });
 
 test('control messages of a peer before its path is up are kept', () => {
