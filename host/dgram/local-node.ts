@@ -199,6 +199,21 @@ export class LocalNode {
     return path.state === 'ACTIVE' && path.judge(node.now, port, undefined) === 'go';
   }
 
+  /**
+   * Does the node at the destination's UDP port have the port, as far as is known? Another process
+   * at that address can name any port as its source: it does not redirect the answers then. Nor
+   * does it during an outage.
+   */
+  hasPort({ endpoint, port, isReliable, hasAnswered }: Destination): boolean {
+    const core = this.#node?.core;
+    if (core?.isLocal(endpoint)) return core.ports.has(port);
+    const path = core?.pathTo(endpoint);
+    if (path?.state === 'CONNECTING') return isReliable;
+    // Linux does not send its bound ports.
+    const isLinux = path?.kind === 'linux' && path.state === 'ACTIVE';
+    return path?.hasPort(port) === true || (isLinux && hasAnswered);
+  }
+
   /** RDP took a message: the process stays until the peer has it. */
   sent(): void {
     if (!this.#hasReserves) this.#addReserves();

@@ -254,7 +254,8 @@ export class ReliableSide {
   came(place: Place, data: Buffer, from: { address: string; port: number; udpPort: number }): void {
     if (this.#isClosed) return;
     const destination = this.#destinations.at(from.address, from.port);
-    if (!destination.hasAnswered || destination.udpPort !== from.udpPort) {
+    const isElsewhere = destination.udpPort !== from.udpPort;
+    if (isElsewhere ? !place.localNode.hasPort(destination) : !destination.hasAnswered) {
       destination.hasAnswered = true;
       destination.udpPort = from.udpPort;
       if (!this.#only) this.#route(from.address, place);

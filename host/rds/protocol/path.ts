@@ -130,6 +130,11 @@ export class Path implements ConnectionPath, Timed {
     );
   }
 
+  /** The path is up, and the peer has said that the port is bound there (Linux does not say). */
+  hasPort(port: number): boolean {
+    return this.#isUp && this.#ports.areKnown && this.#ports.bound.has(port);
+  }
+
   /** Messages that the peer has not acknowledged. */
   get pending(): number {
     return this.#connections.reduce((sum, connection) => sum + (connection?.pending ?? 0), 0);

@@ -6,6 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import dgram, { type RdpEvent, type RdpOptions, type Socket } from '../../../host/dgram/index.js';
+import { Destination } from '../../../host/dgram/destination.js';
+import { LocalNode } from '../../../host/dgram/local-node.js';
 import { openDevice, rds } from '../../../host/index.js';
 import { RdsSocket } from '../../../host/rds/socket/socket.js';
 import { until as within } from '../../support/until.js';
@@ -209,6 +211,39 @@ test('a peer outside of the port of nodes is answered by RDP at its source', asy
   assert.is(String((await once(other, 'message'))[0]), 'answer');
   assert.is(one.counters.rdpSent, 1);
   await closed(one, other, holder);
+});
+
+test('another process at an address does not receive what is for a port of the first', async () => {
+  const [one, other] = [await bound('127.0.117.1'), await bound('127.0.117.2')];
+  await switched(one, other);
+  const list = texts(other);
+  const { port } = other.address();
+  await using there = await openDevice({ address: '127.0.117.2', port: 0 });
+  const second = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
+  second.bind({ port });
+  const to = { address: '127.0.117.1', port: one.address().port };
+  const say = async (text: string): Promise<void> => {
+    const came = once(one, 'message');
+    await second.send(to, Buffer.from(text));
+    assert.is(String((await came)[0]), text);
+  };
+  const before = other.counters.rdpReceived;
+  for (let count = 1; count <= 10; count++) {
+    await say('at the port of another');
+    one.send('to the first', port, '127.0.117.2');
+    await until(() => list.length === count);
+  }
+  assert.equal([other.counters.rdpReceived - before, second.revents & rds.PollEvent.IN], [10, 0]);
+  // Without the first one the second is the only one that has the port.
+  await closed(other);
+  const gone = new Destination('127.0.117.2', port);
+  await until(() => !LocalNode.at('127.0.117.1').hasPort(gone));
+  await say('at its own port');
+  const { rdpSent } = one.counters;
+  one.send('to the second', port, '127.0.117.2');
+  assert.is(Buffer.from((await second.recv())!.data).toString(), 'to the second');
+  assert.is(one.counters.rdpSent, rdpSent + 1);
+  await closed(one);
 });
 
 test('a slow reader: no error, others go on, the stall is an event, and it gets all in the end', async () => {
