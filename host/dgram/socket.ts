@@ -2,6 +2,7 @@
 import type { NonSharedBuffer } from 'node:buffer';
 import type { RemoteInfo, Socket as DgramSocket, SocketOptions, SocketType } from 'node:dgram';
 import dns from 'node:dns';
+import { createRequire } from 'node:module';
 import { BlockList, isIP } from 'node:net';
 import { splitmix32 } from '../base/splitmix32.js';
 import { plain } from '../link/plain-dgram.js';
@@ -176,7 +177,7 @@ class Half implements ReliableUser {
     // Other processes read from a socket that was handed over, inherited, or shared by a cluster.
     const isHanded = isOptions && (first.recvStart !== undefined || first.fd !== undefined);
     const isExclusive = isOptions && first.exclusive === true;
-    if (isHanded || (process.env['NODE_UNIQUE_ID'] !== undefined && !isExclusive)) this.onlyUdp();
+    if (isHanded || (!isExclusive && isClusterWorker())) this.onlyUdp();
     NODE.bind.apply(this.#socket, args);
   }
 
@@ -476,6 +477,16 @@ if (connectSync) {
 /** The socket is handed to another process, which reads from the same UDP socket. */
 export function handOver(socket: unknown): void {
   if (typeof socket === 'object' && socket !== null) halves.get(socket)?.onlyUdp();
+}
+
+/**
+ * Only the module can say: Node deletes NODE_UNIQUE_ID before it loads a program. A process without
+ * a channel to its parent does not load it here; Node's own bind does.
+ */
+function isClusterWorker(): boolean {
+  if (process.send === undefined) return false;
+  const cluster = createRequire(import.meta.url)('node:cluster') as { readonly isWorker: boolean };
+  return cluster.isWorker;
 }
 
 function isListed(list: BlockList | undefined, address: string): boolean {

@@ -146,6 +146,31 @@ test('a socket that is handed to a child is read by the child, and both use UDP'
     assert.is(ended.stdout, 'child has a socket: true\nchild received: hello\n');
   }));
 
+test('cluster workers that share a port have its datagrams as without RDP: by UDP', () =>
+  Workspace.use(async (workspace) => {
+    const workers = start(workspace, ['workers.mjs', '127.0.117.12', 5300], PATIENT);
+    await workers.printed('stdout', /ready/, 60_000);
+    const socket = dgram.createSocket('udp4');
+    socket.bind(0, '127.0.117.11');
+    await once(socket, 'listening');
+    let answers = 0;
+    socket.on('message', () => answers++);
+    for (let count = 0; count < 100; count++) {
+      socket.send('question', 5300, '127.0.117.12');
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    socket.send('end', 5300, '127.0.117.12');
+    const { code, stdout, stderr } = await workers.ended;
+    assert.is(code, 0, stderr);
+    const received = [...stdout.matchAll(/worker received (\d+)/g)].map(([, count]) =>
+      Number(count),
+    );
+    assert.equal([received.length, received[0]! + received[1]!, answers], [2, 100, 100]);
+    assert.is(stderr.match(/by RDP: 0 sent, 0 received/g)?.length, 3, stderr);
+    assert.equal([socket.counters.rdpSent, socket.counters.rdpReceived], [0, 0]);
+    socket.close();
+  }));
+
 test('an invalid VERBENA_DGRAM ends a program at its start, with one line and code 2', () =>
   Workspace.use(async (workspace) => {
     for (const wrong of ['failover=AUTO', 'heartbeatMillis=0', 'failover=224.0.0.1']) {

@@ -1,6 +1,6 @@
 /**
  * `node:cluster`: the suites of links, files, nodes of reliable datagrams and `verbena/dgram` pass
- * inside a worker as they do alone.
+ * inside a worker as they do alone. There a socket of `verbena/dgram` has RDP if it is exclusive.
  */
 import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';

@@ -2,6 +2,7 @@
  * The same program on `node:dgram` and on `verbena/dgram`: what it sees must be equal. A second run
  * has a path by RDP between the two addresses, so that datagrams go by RDP from the first one on.
  */
+import cluster from 'node:cluster';
 import nodeDgram from 'node:dgram';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,6 +21,8 @@ const ours = ourDgram as unknown as Dgram;
 
 /** A socket's port is known at the other address some time after it is bound. */
 async function reachable(address: string, port: number): Promise<void> {
+  // In a cluster worker the sockets of the cases have UDP only.
+  if (cluster.isWorker) return;
   const from = { [HERE]: THERE, [THERE]: HERE }[address];
   if (from === undefined) return;
   const destination = new Destination(address, port);
@@ -59,7 +62,7 @@ test('a path between the two addresses', async () => {
   pair = await Promise.all(
     [HERE, THERE].map(async (address) => {
       const socket = ourDgram.createSocket('udp4');
-      socket.bind(0, address);
+      socket.bind({ port: 0, address, exclusive: true });
       await once(socket, 'listening');
       return socket;
     }),
@@ -78,9 +81,12 @@ for (const [name, body] of CASES) {
   });
 }
 
-test('most datagrams of the cases with a path went by RDP', () => {
+test('most datagrams of the cases with a path went by RDP, and in a cluster worker by UDP', () => {
   const byUdp = totals.udpSent - udpSentBefore;
-  assert.ok(totals.rdpSent > 100 && totals.rdpSent > 4 * byUdp, `${totals.rdpSent} and ${byUdp}`);
+  // There Node binds sockets for itself alone only before the first send.
+  if (cluster.isWorker) assert.ok(byUdp > 4 * totals.rdpSent, `${totals.rdpSent} and ${byUdp}`);
+  else
+    assert.ok(totals.rdpSent > 100 && totals.rdpSent > 4 * byUdp, `${totals.rdpSent} and ${byUdp}`);
 });
 
 test('the sockets of the path close', async () => {

@@ -17,14 +17,15 @@ const PATIENT = { retryMillis: 100_000, callbackMillis: 100_000 };
 
 async function bound(address: string, rdp: RdpOptions | false = PATIENT): Promise<Socket> {
   const socket = dgram.createSocket({ type: 'udp4', rdp });
-  socket.bind(0, address);
+  // Exclusive: in a cluster worker as well the socket is this process's own.
+  socket.bind({ port: 0, address, exclusive: true });
   await once(socket, 'listening');
   return socket;
 }
 
 async function plainAt(address: string, port = 0): Promise<nodeDgram.Socket> {
   const socket = nodeDgram.createSocket('udp4');
-  socket.bind(port, address);
+  socket.bind({ port, address, exclusive: true });
   await once(socket, 'listening');
   return socket;
 }
@@ -309,7 +310,11 @@ test('an outbox that is full drops datagrams as UDP does: without an error', asy
   // The datagrams that remain do not delay the end of the socket.
   await closed(one);
   const successor = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
-  successor.bind(one.counters.rdpSent > 0 ? 0 : 1, '127.0.77.44');
+  successor.bind({
+    port: one.counters.rdpSent > 0 ? 0 : 1,
+    address: '127.0.77.44',
+    exclusive: true,
+  });
   await once(successor, 'listening');
   await closed(successor);
 });
@@ -404,7 +409,7 @@ test('a socket that gives up its outbox calls back for each datagram', async () 
   assert.ok(called < sent);
   // Its port belongs to another socket now.
   const successor = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
-  successor.bind(port, '127.0.115.40');
+  successor.bind({ port, address: '127.0.115.40', exclusive: true });
   await once(successor, 'listening');
   await until(() => called === sent);
   await closed(successor);
@@ -439,7 +444,7 @@ test('a port for discovery, shared and with a multicast group, has RDP only on r
     [true, true],
   ] as const) {
     const one = dgram.createSocket({ type: 'udp4', reuseAddr: true, ...(rdp && { rdp }) });
-    one.bind(0, '127.0.77.47');
+    one.bind({ port: 0, address: '127.0.77.47', exclusive: true });
     await once(one, 'listening');
     one.addMembership('239.77.88.97', '127.0.0.1');
     if (isOffloaded) await switched(one, other);
@@ -507,7 +512,7 @@ test('addresses that are blocked are blocked for RDP as well', async () => {
   list.addAddress('127.0.115.32');
   const type = 'udp4';
   const one = dgram.createSocket({ type, rdp: PATIENT, receiveBlockList: list });
-  one.bind(0, '127.0.115.31');
+  one.bind({ port: 0, address: '127.0.115.31', exclusive: true });
   await once(one, 'listening');
   const [stranger, friend] = [await bound('127.0.115.32'), await bound('127.0.115.33')];
   const { port } = one.address();
@@ -521,7 +526,7 @@ test('addresses that are blocked are blocked for RDP as well', async () => {
   assert.is(one.counters.rdpReceived, friend.counters.rdpSent);
   await closed(one);
   const other = dgram.createSocket({ type, rdp: PATIENT, sendBlockList: list });
-  other.bind(0, '127.0.115.34');
+  other.bind({ port: 0, address: '127.0.115.34', exclusive: true });
   await once(other, 'listening');
   const refusal = await new Promise<Error | null>((resolve) =>
     other.send('x', stranger.address().port, '127.0.115.32', resolve),
@@ -541,7 +546,7 @@ test('addresses that are blocked are blocked for RDP as well', async () => {
 
 test('a wildcard socket receives at every address of this machine, and answers', async () => {
   const one = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
-  one.bind(0);
+  one.bind({ port: 0, exclusive: true });
   await once(one, 'listening');
   const other = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
   one.on('message', (_, { port, address }) => one.send('hello yourself', port, address));
