@@ -283,8 +283,13 @@ class Half implements ReliableUser {
 
   // ReliableUser: what became of a datagram.
 
-  plain({ pieces, port, address, name, callback, length }: Addressed): void {
-    if (!this.#isReady) return;
+  plain(datagram: Addressed): void {
+    const { pieces, port, address, name, callback, length } = datagram;
+    if (!this.#isReady) {
+      // It waited for RDP when the socket was closed, and its peer has none any more.
+      if (callback) this.calledLater(callback, length);
+      return this.dropped(datagram, 1);
+    }
     this.counters.udpSent++;
     totals.udpSent++;
     const { loss, seed } = processEnvironment();
@@ -321,7 +326,7 @@ class Half implements ReliableUser {
     });
   }
 
-  dropped({ address, port }: Destination, count: number): void {
+  dropped({ address, port }: Pick<Destination, 'address' | 'port'>, count: number): void {
     this.counters.dropped += count;
     totals.dropped += count;
     this.#tell({ kind: 'dropped', address, port, count });

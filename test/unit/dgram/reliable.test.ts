@@ -415,6 +415,27 @@ test('a socket that gives up its outbox calls back for each datagram', async () 
   await closed(successor);
 });
 
+test('datagrams that wait behind close call back if their peer has no such port any more', async () => {
+  await using there = await openDevice({ address: '127.0.117.3' });
+  rds.RdsNode.of(there, { parameters: { MaxDataRecvBuffers: 8 } });
+  const slow = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
+  slow.bind({ port: 4000 });
+  const one = await bound('127.0.117.4');
+  while (one.counters.rdpSent === 0) {
+    one.send('', 4000, '127.0.117.3');
+    await sleep(5);
+  }
+  let [sent, called] = [0, 0];
+  for (; one.getSendQueueCount() < 50; sent++) {
+    one.send(`${sent}`, 4000, '127.0.117.3', () => called++);
+  }
+  await closed(one);
+  assert.ok(called < sent);
+  slow.close();
+  await until(() => called === sent);
+  assert.is(one.counters.dropped, 50);
+});
+
 test('a peer whose node ends is reached by UDP at once', async () => {
   const there = await openDevice({ address: '127.0.77.40' });
   const reader = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
