@@ -4,7 +4,9 @@ import { ROCE_PORT } from '../link/link.js';
 import type { Addressed } from './send-arguments.js';
 
 /** Destinations of a socket that are remembered; a forgotten one starts with UDP again. */
-const DESTINATIONS_MAX = 4096;
+export const DESTINATIONS_MAX = 4096;
+/** Destinations examined for each eviction. */
+const LOOKS_MAX = 32;
 
 /** A datagram in the outbox: a copy, because the program may change its own memory. */
 export interface Waiting {
@@ -18,6 +20,10 @@ export class Destination {
   isReliable = false;
   /** A datagram came from here by RDP. */
   hasAnswered = false;
+  /** Of a wildcard socket: its part at the local address that leads here (`Place`). */
+  place: object | undefined;
+  /** Since the last look for a destination to forget. */
+  isUsed = false;
   /** Earliest time of the next question whether the peer has a node; 0: no question yet. */
   askAtMillis = 0;
   /** Datagrams in the outbox, in order. */
@@ -61,29 +67,51 @@ export class Destination {
 /** The destinations of a socket. */
 export class Destinations {
   readonly #all = new Map<string, Destination>();
+  readonly #isBusy: (destination: Destination) => boolean;
   #last: Destination | undefined;
+
+  /** `isBusy`: messages to it are in flight, which a datagram by UDP would overtake. */
+  constructor(isBusy: (destination: Destination) => boolean = () => false) {
+    this.#isBusy = isBusy;
+  }
+
+  get size(): number {
+    return this.#all.size;
+  }
 
   /** Returns the same object for the same address and port. */
   at(address: string, port: number): Destination {
     const last = this.#last;
-    if (last && last.port === port && last.address === address) return last;
+    if (last && last.port === port && last.address === address) {
+      last.isUsed = true;
+      return last;
+    }
     const key = `${address} ${port}`;
     let found = this.#all.get(key);
     if (!found) {
       if (this.#all.size >= DESTINATIONS_MAX) this.#forget();
       found = new Destination(address, port);
       this.#all.set(key, found);
-    }
+    } else found.isUsed = true;
     this.#last = found;
     return found;
   }
 
-  /** Drops the oldest destination for which no datagram waits. */
+  /**
+   * Drops the oldest destination that was not used since it was examined last. There are more than
+   * DESTINATIONS_MAX while datagrams for more of them wait or are in flight.
+   */
   #forget(): void {
-    for (const [key, { waiting }] of this.#all) {
-      if (waiting.length > 0) continue;
+    let looks = 0;
+    this.#last = undefined;
+    for (const [key, destination] of this.#all) {
+      if (++looks > LOOKS_MAX || this.#all.size < DESTINATIONS_MAX) return;
       this.#all.delete(key);
-      return;
+      const isKept =
+        destination.isUsed || destination.waiting.length > 0 || this.#isBusy(destination);
+      destination.isUsed = false;
+      // The others come first next time.
+      if (isKept) this.#all.set(key, destination);
     }
   }
 }

@@ -214,6 +214,11 @@ export class LocalNode {
     return path?.hasPort(port) === true || (isLinux && hasAnswered);
   }
 
+  /** Are messages to the destination's node in flight? */
+  isBusy({ endpoint }: Destination): boolean {
+    return (this.#node?.core.pathTo(endpoint)?.pending ?? 0) > 0;
+  }
+
   /** RDP took a message: the process stays until the peer has it. */
   sent(): void {
     if (!this.#hasReserves) this.#addReserves();

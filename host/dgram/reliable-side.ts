@@ -32,15 +32,16 @@ const BURST = 128;
 /** Peers whose route is remembered. */
 const ROUTES_MAX = 1024;
 
-/** The routes of all sockets. */
+/** The routes that sockets have found, for other sockets; the last ones that were of use. */
 const routes = new Map<string, LocalNode>();
 
-function remember<Value>(map: Map<string, Value>, key: string, value: Value): void {
-  if (map.size >= ROUTES_MAX && !map.has(key)) {
-    const [oldest] = map.keys();
-    map.delete(oldest!);
+function remember(address: string, localNode: LocalNode): void {
+  routes.delete(address);
+  if (routes.size >= ROUTES_MAX) {
+    const [oldest] = routes.keys();
+    routes.delete(oldest!);
   }
-  map.set(key, value);
+  routes.set(address, localNode);
 }
 
 /** Bytes of SO_RCVBUF for a small datagram: the kernel doubles the value and counts 768. */
@@ -54,10 +55,11 @@ function messagesOf(receiveBytes: number): number {
 export class ReliableSide {
   readonly outbox: Outbox;
   readonly #user: ReliableUser;
-  readonly #destinations = new Destinations();
+  readonly #destinations = new Destinations(
+    (destination) =>
+      destination.isReliable && this.#towards(destination)?.localNode.isBusy(destination) === true,
+  );
   readonly #places = new Map<string, Place>();
-  /** Of a wildcard socket: the place that leads to a peer. */
-  readonly #routes = new Map<string, Place>();
   /** Of a socket that is bound to one address. */
   #only: Place | undefined;
   #port = 0;
@@ -152,10 +154,12 @@ export class ReliableSide {
 
   /** By RDP once the peer is known to have the port there; before that, and without it, by UDP. */
   #attempt(destination: Destination, { pieces }: Addressed): Outcome {
-    const { address, port, udpPort } = destination;
-    const place = this.#only ?? this.#routes.get(address) ?? this.#shared(destination);
-    const { isReliable } = destination;
-    if (!place?.socket || (!isReliable && !this.#maySwitch(place, destination))) return 'plain';
+    const { address, port, udpPort, isReliable } = destination;
+    const place = this.#towards(destination) ?? this.#shared(destination);
+    if (!place?.socket || (!isReliable && !this.#maySwitch(place, destination))) {
+      if (isReliable) this.#switch(destination, false);
+      return 'plain';
+    }
     const flags = isReliable ? 0 : MessageFlag.AFTER_UDP;
     try {
       place.socket.sendmsg({ name: { address, port, udpPort }, iov: pieces, flags });
@@ -171,16 +175,19 @@ export class ReliableSide {
     }
   }
 
+  #towards(destination: Destination): Place | undefined {
+    return this.#only ?? (destination.place as Place | undefined);
+  }
+
   /**
    * The place of a wildcard socket whose route another socket has found: a program that makes a
    * socket for each question has RDP from the first datagram on.
    */
   #shared(destination: Destination): Place | undefined {
-    const { address } = destination;
-    const localNode = routes.get(address);
+    const localNode = routes.get(destination.address);
     if (!localNode?.canReach(destination) || this.#isClosed) return undefined;
     const place = this.#place(localNode.address);
-    this.#route(address, place);
+    this.#route(destination, place);
     return place;
   }
 
@@ -214,16 +221,16 @@ export class ReliableSide {
       const { localAddressTowards } = await import('../link/interface.js');
       const place = this.#place(await localAddressTowards(address));
       if (this.#isClosed) return;
-      this.#route(address, place);
+      this.#route(destination, place);
       place.localNode.ask(destination);
     } catch {
       // The send by UDP reports what is wrong with the address.
     }
   }
 
-  #route(address: string, place: Place): void {
-    remember(this.#routes, address, place);
-    remember(routes, address, place.localNode);
+  #route(destination: Destination, place: Place): void {
+    destination.place = place;
+    remember(destination.address, place.localNode);
   }
 
   #place(address: string): Place {
@@ -255,10 +262,11 @@ export class ReliableSide {
     if (this.#isClosed) return;
     const destination = this.#destinations.at(from.address, from.port);
     const isElsewhere = destination.udpPort !== from.udpPort;
-    if (isElsewhere ? !place.localNode.hasPort(destination) : !destination.hasAnswered) {
+    const { localNode } = this.#towards(destination) ?? place;
+    if (isElsewhere ? !localNode.hasPort(destination) : !destination.hasAnswered) {
       destination.hasAnswered = true;
       destination.udpPort = from.udpPort;
-      if (!this.#only) this.#route(from.address, place);
+      if (!this.#only) this.#route(destination, place);
     }
     place.localNode.heard(destination);
     this.#user.received(data, from.address, from.port);

@@ -4,7 +4,11 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError } from '../../../host/errors/errors.js';
 import { isUnicast, localAddresses, reserveAddresses } from '../../../host/dgram/addresses.js';
-import { Destinations, type Destination } from '../../../host/dgram/destination.js';
+import {
+  DESTINATIONS_MAX,
+  Destinations,
+  type Destination,
+} from '../../../host/dgram/destination.js';
 import { Outbox, type Outcome } from '../../../host/dgram/outbox.js';
 import { probePeer } from '../../../host/dgram/peer-probe.js';
 import {
@@ -204,6 +208,26 @@ interface Desk {
   readonly destination: (port: number) => Destination;
   readonly add: (port: number, text: string, isHeard?: boolean) => void;
 }
+
+test('a destination in use is remembered, and one with messages in flight in any case', () => {
+  const busy = new Set<Destination>();
+  const destinations = new Destinations((destination) => busy.has(destination));
+  const [used, flying] = [1, 2].map((port) => destinations.at('192.0.2.7', port)) as [
+    Destination,
+    Destination,
+  ];
+  busy.add(flying);
+  for (let count = 0; count < 3 * DESTINATIONS_MAX; count++) {
+    destinations.at(`198.51.${count >> 8}.${count & 255}`, 7);
+    assert.is(destinations.at('192.0.2.7', 1), used);
+  }
+  assert.is(destinations.size, DESTINATIONS_MAX);
+  assert.is(destinations.at('192.0.2.7', 2), flying);
+  busy.clear();
+  for (let count = 0; count < 3 * DESTINATIONS_MAX; count++) destinations.at('203.0.113.7', count);
+  assert.is(destinations.size, DESTINATIONS_MAX);
+  assert.is.not(destinations.at('192.0.2.7', 2), flying);
+});
 
 function makeDesk(limits: Partial<RdpSettings> = {}): Desk {
   const log: string[] = [];

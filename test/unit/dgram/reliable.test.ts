@@ -436,6 +436,23 @@ test('datagrams that wait behind close call back if their peer has no such port 
   assert.is(one.counters.dropped, 50);
 });
 
+test('a wildcard socket has RDP with a peer, however many others it sends to meanwhile', async () => {
+  const one = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
+  one.bind({ port: 0, exclusive: true });
+  await once(one, 'listening');
+  const other = await bound('127.0.117.5');
+  await switched(one, other);
+  for (let count = 0; count < 1100; count++) {
+    one.send('', 9, `127.117.${count >> 7}.${1 + (count & 127)}`);
+    if (count % 50 === 0) await sleep(1);
+  }
+  await sleep(100);
+  const { rdpSent } = one.counters;
+  for (let count = 0; count < 10; count++) one.send('', other.address().port, '127.0.117.5');
+  assert.is(one.counters.rdpSent, rdpSent + 10);
+  await closed(one, other);
+});
+
 test('a peer whose node ends is reached by UDP at once', async () => {
   const there = await openDevice({ address: '127.0.77.40' });
   const reader = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
