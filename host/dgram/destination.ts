@@ -97,6 +97,11 @@ export class Destinations {
     return found;
   }
 
+  /** The destination, if it is remembered. */
+  known(address: string, port: number): Destination | undefined {
+    return this.#all.get(`${address} ${port}`);
+  }
+
   /**
    * Drops the oldest destination that was not used since it was examined last. There are more than
    * DESTINATIONS_MAX while datagrams for more of them wait or are in flight.

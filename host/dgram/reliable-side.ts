@@ -12,6 +12,8 @@ import { drainUdp, type DrainedSocket } from './udp-drain.js';
 
 export interface ReliableUser extends Omit<OutboxUser, 'attempt' | 'emptied'>, DrainedSocket {
   received(data: Buffer, address: string, port: number): void;
+  /** A peer's address as the socket's family has it: a mapped one of IPv4. */
+  addressOf(source: string): string;
   /** Has the kernel every datagram that the program sent by UDP? */
   readonly isUdpIdle: boolean;
   /** The peer's datagrams go by RDP from now on, or by UDP again. */
@@ -65,6 +67,8 @@ export class ReliableSide {
   #port = 0;
   #isImplicit = false;
   #isClosed = false;
+  /** A message came by RDP. */
+  #hasHeard = false;
   #receiveBytes = 0;
   #sendBytes = 0;
   #lingering: NodeJS.Timeout | undefined;
@@ -114,10 +118,11 @@ export class ReliableSide {
   }
 
   /**
-   * Delivers what came by RDP before a datagram that comes by UDP now: if a peer returns to UDP,
-   * the program receives its datagrams in order.
+   * Delivers what came by RDP before a datagram that comes from there by UDP now: if a peer returns
+   * to UDP, the program receives its datagrams in order. For other peers nothing is read here.
    */
-  deliverFirst(): void {
+  deliverFirst(address: string, port: number): void {
+    if (!this.#hasHeard || !this.#destinations.known(address, port)?.hasAnswered) return;
     for (const place of this.#places.values()) place.readAll();
   }
 
@@ -260,7 +265,9 @@ export class ReliableSide {
 
   came(place: Place, data: Buffer, from: { address: string; port: number; udpPort: number }): void {
     if (this.#isClosed) return;
-    const destination = this.#destinations.at(from.address, from.port);
+    this.#hasHeard = true;
+    const address = this.#user.addressOf(from.address);
+    const destination = this.#destinations.at(address, from.port);
     const isElsewhere = destination.udpPort !== from.udpPort;
     const { localNode } = this.#towards(destination) ?? place;
     if (isElsewhere ? !localNode.hasPort(destination) : !destination.hasAnswered) {
@@ -269,7 +276,7 @@ export class ReliableSide {
       if (!this.#only) this.#route(destination, place);
     }
     place.localNode.heard(destination);
-    this.#user.received(data, from.address, from.port);
+    this.#user.received(data, address, from.port);
   }
 
   wake(): void {
@@ -336,7 +343,16 @@ class Place implements NodeUser {
   }
 
   readAll(): void {
-    while (this.#isReadable) this.#read();
+    while (this.#isReadable) {
+      try {
+        this.#read();
+      } catch (error) {
+        // Of a listener: an exception of its own, which loses no other message.
+        process.nextTick(() => {
+          throw error;
+        });
+      }
+    }
   }
 
   /**

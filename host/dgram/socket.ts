@@ -221,14 +221,14 @@ class Half implements ReliableUser {
   emit(event: string | symbol, args: unknown[]): boolean {
     if (event === 'message') {
       if (args[0] === this.#emitted && this.#emitted) this.#emitted = undefined;
-      else this.#readByUdp();
+      else this.#readByUdp(args[1] as RemoteInfo | undefined);
     } else if (event === 'listening') this.#bound();
     else if (event === 'connect') this.connected();
     return NODE.emit.call(this.#socket, event, ...args);
   }
 
-  #readByUdp(): void {
-    this.#side?.deliverFirst();
+  #readByUdp(from: RemoteInfo | undefined): void {
+    if (from) this.#side?.deliverFirst(from.address, from.port);
     this.udpRead++;
     this.counters.udpReceived++;
     totals.udpReceived++;
@@ -344,10 +344,12 @@ class Half implements ReliableUser {
     this.#tell({ kind: isReliable ? 'rdp' : 'udp', address, port });
   }
 
-  received(data: Buffer, source: string, port: number): void {
+  addressOf(source: string): string {
+    return this.#family === 6 && isIP(source) === 4 ? `::ffff:${source}` : source;
+  }
+
+  received(data: Buffer, address: string, port: number): void {
     if (!this.#isReady) return;
-    const isMapped = this.#family === 6 && isIP(source) === 4;
-    const address = isMapped ? `::ffff:${source}` : source;
     const peer = this.#peer;
     // As the kernel does for a connected socket.
     if (peer && (peer.port !== port || peer.address !== address)) return;

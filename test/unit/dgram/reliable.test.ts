@@ -498,6 +498,57 @@ test('a port for discovery, shared and with a multicast group, has RDP only on r
   await closed(other);
 });
 
+/** Datagrams by RDP, and one by UDP that comes when most of them have come and are not read. */
+async function mixed(one: Socket, other: Socket, byUdp: nodeDgram.Socket): Promise<void> {
+  const { address, port } = other.address();
+  // Past the wrapper: by UDP.
+  const send = (): void =>
+    Reflect.apply(nodeDgram.Socket.prototype.send, byUdp, ['udp', port, address]);
+  other.prependOnceListener('message', send);
+  for (let index = 0; index < 60; index++) one.send(`rdp ${index}`, port, address);
+  await new Promise<void>((resolve) => process.nextTick(resolve));
+  const end = performance.now() + 50;
+  while (performance.now() < end);
+}
+
+test('a datagram by UDP of one peer does not deliver what another one sent by RDP', async () => {
+  const [one, other] = [await bound('127.0.117.6'), await bound('127.0.117.7')];
+  const stranger = await plainAt('127.0.117.8');
+  await switched(one, other);
+  const list: string[] = [];
+  other.on('message', (data) => {
+    list.push(`${data}`);
+    process.nextTick(() => list.push('tick'));
+  });
+  for (let round = 1; round <= 5; round++) {
+    await mixed(one, other, stranger);
+    await until(() => list.length === round * 122);
+  }
+  assert.ok(list.every((text, index) => (text === 'tick') === (index % 2 === 1)));
+  await closed(one, other, stranger);
+});
+
+test('a peer that returns to UDP: a listener that throws loses nothing, and the order remains', async () => {
+  const [one, other] = [await bound('127.0.117.9'), await bound('127.0.117.10')];
+  await switched(one, other);
+  const [list, errors]: [string[], string[]] = [[], []];
+  other.on('message', (data) => {
+    list.push(`${data}`);
+    throw new Error(`${data}`);
+  });
+  const caught = (error: Error): void => void errors.push(error.message);
+  process.on('uncaughtException', caught);
+  await mixed(one, other, one);
+  await until(() => errors.length === 61);
+  process.off('uncaughtException', caught);
+  assert.equal(
+    list.filter((text) => text !== 'udp'),
+    Array.from({ length: 60 }, (_, index) => `rdp ${index}`),
+  );
+  assert.equal([...errors].sort(), [...list].sort());
+  await closed(one, other);
+});
+
 test('a burst in one turn: every datagram arrives by RDP, and no send fails', async () => {
   const [one, other] = [await bound('127.0.77.49'), await bound('127.0.77.50')];
   await switched(one, other);
