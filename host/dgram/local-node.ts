@@ -2,6 +2,7 @@
  * The node of this process at one local address. All sockets of the address share it. It opens when
  * a peer may have a node as well: until then it is at most a bound UDP port (`doorbell.ts`).
  */
+import { AsyncResource } from 'node:async_hooks';
 import { debuglog } from 'node:util';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT } from '../link/link.js';
@@ -68,6 +69,11 @@ interface Peer {
 
 const MICROS = 1000;
 const log = debuglog('verbena');
+/**
+ * Nodes outlive the program's call that opens them: their timers and devices must not keep its
+ * asynchronous context, nor emit in it.
+ */
+const root = new AsyncResource('RDPNODE');
 const localNodes = new Map<string, LocalNode>();
 const alive = new Set<LocalNode>();
 
@@ -132,9 +138,9 @@ export class LocalNode {
     }
     this.#users.add(user);
     if (isServer) this.#servers.add(user);
-    if (this.isOpen) this.#enter(user);
+    if (this.isOpen) root.runInAsyncScope(() => this.#enter(user));
     else if (isServer && !this.#opening) {
-      this.#doorbell ??= new Doorbell(this.address, () => this.open());
+      this.#doorbell ??= root.runInAsyncScope(() => new Doorbell(this.address, () => this.open()));
     }
   }
 
@@ -148,13 +154,15 @@ export class LocalNode {
   #idleSoon(): void {
     clearTimeout(this.#idle);
     if (this.#users.size > 0) return;
-    this.#idle = setTimeout(() => this.#idled(), IDLE_MILLIS).unref();
+    const idled = (): void => this.#idled();
+    this.#idle = root.runInAsyncScope(() => setTimeout(idled, IDLE_MILLIS)).unref();
   }
 
   /** Opens the node in the background; its users enter then. */
   open(): void {
     if (this.isOpen) return;
-    this.#opening ??= this.#open()
+    this.#opening ??= root
+      .runInAsyncScope(() => this.#open())
       // Without a node the sockets use UDP.
       .catch((error: unknown) => log(`no node at ${this.address}: ${String(error)}`))
       .finally(() => (this.#opening = undefined));
@@ -164,7 +172,11 @@ export class LocalNode {
    * Asks a peer whether it has a node, at most once in `ASK_MILLIS`: probes its port 4791, and
    * requests a connection unless its system rejects the probe.
    */
-  ask({ peerAddress: address }: Destination): void {
+  ask(destination: Destination): void {
+    root.runInAsyncScope(() => this.#ask(destination));
+  }
+
+  #ask({ peerAddress: address }: Destination): void {
     const now = performance.now();
     const peer = this.#peer(address);
     if (now < peer.askAtMillis) return;
@@ -230,7 +242,7 @@ export class LocalNode {
       this.#isHeld = this.#pending > 0 && performance.now() < this.#heldUntil;
       if (this.#isHeld) setTimeout(look, HOLD_MILLIS);
     };
-    setTimeout(look, HOLD_MILLIS);
+    root.runInAsyncScope(() => setTimeout(look, HOLD_MILLIS));
   }
 
   /** Messages in flight. */
@@ -358,7 +370,7 @@ export class LocalNode {
         setTimeout(add, RESERVES_AGAIN_MILLIS).unref();
       }
     };
-    setTimeout(add, RESERVES_MILLIS).unref();
+    root.runInAsyncScope(() => setTimeout(add, RESERVES_MILLIS)).unref();
   }
 
   async #openFor(address: string): Promise<void> {

@@ -3,6 +3,7 @@
  * does not fit, or that waited too long, is dropped as UDP drops one: without an error. If their
  * path fails they leave by UDP, at a rate that the receiver's buffer takes.
  */
+import { AsyncResource } from 'node:async_hooks';
 import { timerMillis } from '../base/timer.js';
 import { copyPieces } from './pieces.js';
 import type { Destination } from './destination.js';
@@ -102,7 +103,10 @@ export class Outbox {
       destination.progressMillis = now;
     }
     if (this.#count === 0) this.#progressMillis = now;
-    const copy = { ...datagram, pieces: [copyPieces(datagram.pieces, length)] };
+    const pieces = [copyPieces(datagram.pieces, length)];
+    // It is called from a timer or an event of the node.
+    const bound = callback && AsyncResource.bind(callback);
+    const copy = { ...datagram, pieces, callback: bound };
     waiting.push({ datagram: copy, sinceMillis: now });
     this.#count++;
     this.#bytes += length;

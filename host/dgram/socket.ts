@@ -1,4 +1,5 @@
 /** A socket of `node:dgram` whose datagrams go by RDP where the peer has it. */
+import { AsyncResource } from 'node:async_hooks';
 import type { NonSharedBuffer } from 'node:buffer';
 import type { RemoteInfo, Socket as DgramSocket, SocketOptions, SocketType } from 'node:dgram';
 import dns from 'node:dns';
@@ -106,6 +107,8 @@ class Half implements ReliableUser {
   readonly #hasEvents: boolean;
   /** Other sockets can have the same port. */
   readonly #mayShare: boolean;
+  /** The asynchronous context of the socket, as Node's handle has one. */
+  readonly #context = new AsyncResource('RDPWRAP');
   #isReady = false;
   #isImplicit = false;
   #peer: { readonly address: string; readonly port: number } | undefined;
@@ -358,13 +361,20 @@ class Half implements ReliableUser {
     totals.rdpReceived++;
     const family = this.#family === 4 ? 'IPv4' : 'IPv6';
     // Calls the program's own `emit` if its class has one, as Node does.
+    const from = { address, family, port, size: data.length };
     this.#emitted = data;
-    this.#socket.emit('message', data, { address, family, port, size: data.length });
-    this.#emitted = undefined;
+    try {
+      this.#context.runInAsyncScope(() => this.#socket.emit('message', data, from));
+    } finally {
+      this.#emitted = undefined;
+    }
   }
 
   #tell(event: RdpEvent): void {
-    if (this.#hasEvents) process.nextTick(() => this.#socket.emit('rdp', event));
+    if (!this.#hasEvents) return;
+    const emit = (): unknown =>
+      this.#context.runInAsyncScope(() => this.#socket.emit('rdp', event));
+    process.nextTick(emit);
   }
 }
 

@@ -2,6 +2,7 @@
  * Cases of `differential.test.ts`: each is a short program that writes down what it sees. They
  * cover the methods, events, errors and orders of callbacks of `node:dgram`.
  */
+import { AsyncLocalStorage } from 'node:async_hooks';
 import cluster from 'node:cluster';
 import type nodeDgram from 'node:dgram';
 import { EventEmitter, once } from 'node:events';
@@ -263,6 +264,35 @@ export const CASES: readonly Case[] = [
       await all;
       stage.note(heard);
       await closed(one, other);
+    },
+  ],
+  [
+    'the asynchronous context of messages is that of the socket, of callbacks that of the send',
+    async (stage) => {
+      const store = new AsyncLocalStorage<string>();
+      const [one, other] = [await bound(stage), await store.run('socket', () => bound(stage))];
+      const third = await bound(stage, stage.there);
+      const heard = (socket: Socket): Promise<void> =>
+        new Promise((resolve) => {
+          socket.once('message', (data) => {
+            stage.note(`${data}`, store.getStore());
+            resolve();
+          });
+        });
+      const toThird = heard(third);
+      await store.run('send', async () => {
+        await new Promise<void>((resolve) =>
+          one.send('to third', third.address().port, stage.there, () => {
+            stage.note(store.getStore());
+            resolve();
+          }),
+        );
+      });
+      await toThird;
+      const toOther = heard(other);
+      third.send('to other', other.address().port, stage.here);
+      await toOther;
+      await closed(one, other, third);
     },
   ],
   [

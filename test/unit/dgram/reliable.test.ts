@@ -1,4 +1,5 @@
 /** By which protocol datagrams of `verbena/dgram` go, and in which order they arrive. */
+import { AsyncLocalStorage } from 'node:async_hooks';
 import nodeDgram from 'node:dgram';
 import { once } from 'node:events';
 import { BlockList } from 'node:net';
@@ -383,6 +384,36 @@ test('callbacks are called in the order of the datagrams, also behind a stall', 
   assert.equal(
     order,
     Array.from({ length: count }, (_, index) => index),
+  );
+  await closed(one);
+});
+
+test('callbacks of queued datagrams have the asynchronous context of their send', async () => {
+  await using there = await openDevice({ address: '127.0.117.13' });
+  rds.RdsNode.of(there, { parameters: { MaxDataRecvBuffers: 8 } });
+  const slow = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
+  slow.bind({ port: 4000 });
+  const store = new AsyncLocalStorage<number>();
+  // The first one of its address: in the context of its creation the node is opened.
+  const one = await store.run(-1, () => bound('127.0.117.14'));
+  while (one.counters.rdpSent === 0) {
+    one.send('', 4000, '127.0.117.13');
+    await sleep(5);
+  }
+  const stores: (number | undefined)[] = [];
+  let sent = 0;
+  for (; one.getSendQueueCount() < 50; sent++) {
+    store.run(sent, () => {
+      one.send(`${sent}`, 4000, '127.0.117.13', () => stores.push(store.getStore()));
+    });
+  }
+  while (stores.length < sent) {
+    while (slow.revents & rds.PollEvent.IN) slow.recvmsg([]);
+    await sleep(1);
+  }
+  assert.equal(
+    stores,
+    Array.from({ length: sent }, (_, index) => index),
   );
   await closed(one);
 });
