@@ -9,15 +9,20 @@ import type { Context } from '../../verbs/context.js';
 import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';
 import type { ReceivePool, RegisteredBuffer, SendPool } from './buffers.js';
 import type { TransportConnection, TransportOwner } from '../protocol/transport.js';
-import { HEADER_BYTES } from '../wire/constants.js';
+import { FRAGMENT_BYTES, HEADER_BYTES, LARGE_FRAGMENT_BYTES } from '../wire/constants.js';
 import { writeHeader, type RdsHeader } from '../wire/header.js';
 import { HAS_HEADER, portsOf, type Bare } from '../wire/header-elision.js';
 import type { OutgoingMessage } from '../protocol/message.js';
 import { RdmaOperation, RdmaStatus, rdmaStatusOf } from '../protocol/rdma.js';
 import { DebugLevel } from '../protocol/trace.js';
 
-/** Most incomplete SENDs of one connection. */
-const SENDS = 512;
+/**
+ * Most incomplete SENDs of one connection: with an RDMA operation in front a power of two, to which
+ * the queue is rounded up. A node has a queue pair for each peer. Of the fragments of long messages
+ * fewer are in flight.
+ */
+const SENDS = 511;
+const LONG_SENDS = 127;
 /**
  * Work request ids of SENDs: from here to twice this, then again; those of receives are below.
  * Completions are matched by 32-bit numbers because that costs least.
@@ -25,6 +30,7 @@ const SENDS = 512;
 export const SEND_WR_IDS = 2 ** 30;
 /** Unsignalled SENDs in a row; the next one is signalled and completes them all. */
 const UNSIGNALLED_MAX = 16;
+/** Control messages, which only the first connection has; the others have headers alone. */
 const INLINE_BYTES = 512;
 /**
  * Later SENDs of the same turn are posted in batches of this size, because a doorbell costs most.
@@ -86,6 +92,7 @@ export class VerbsConnection implements TransportConnection {
   isClosed = false;
   readonly #scratch = new Uint8Array(INLINE_BYTES);
   readonly #fragmentBytes: number;
+  readonly #sendsMax: number;
   readonly #scratchView = new DataView(this.#scratch.buffer);
 
   constructor(
@@ -98,10 +105,11 @@ export class VerbsConnection implements TransportConnection {
   ) {
     this.#transport = transport;
     this.#fragmentBytes = fragmentBytes;
+    this.#sendsMax = fragmentBytes === LARGE_FRAGMENT_BYTES ? LONG_SENDS : SENDS;
   }
 
   get room(): number {
-    return SENDS - this.#posted.length;
+    return this.#sendsMax - this.#posted.length;
   }
 
   get isPeerBusy(): boolean {
@@ -112,7 +120,9 @@ export class VerbsConnection implements TransportConnection {
   createQp(): void {
     const { cq, pd } = this.#transport;
     // One more: an RDMA operation precedes its message.
-    const cap = { maxSendWr: SENDS + 1, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
+    const maxSendWr = this.#sendsMax + 1;
+    const maxInlineData = this.#fragmentBytes === FRAGMENT_BYTES ? INLINE_BYTES : HEADER_BYTES;
+    const cap = { maxSendWr, maxRecvWr: 1, maxSendSge: 2, maxInlineData };
     const { srq } = this.pool();
     this.qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
     this.#transport.byQueuePair.set(this.qpNum, this);

@@ -2,7 +2,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { CmId } from '../../../../host/cm/cm-id.js';
 import { RefusalError, openDevice, rds } from '../../../../host/index.js';
+import type { QpCapabilities } from '../../../../host/verbs/queues/queue-pair-capabilities.js';
 
 const [HERE, THERE] = ['127.0.232.41', '127.0.232.42'] as const;
 
@@ -32,6 +34,36 @@ test('a connection for which there is no memory is made when there is some', asy
   const { data } = (await reader.recv())!;
   assert.is(data.length, 300_000);
   assert.ok(data.every((byte) => byte === 7));
+});
+
+test('queue pairs of peers take no more memory than they use', async () => {
+  const caps: { readonly wanted: Partial<QpCapabilities>; readonly got: QpCapabilities }[] = [];
+  const { createQp } = CmId.prototype;
+  CmId.prototype.createQp = function (attributes, pd) {
+    const qp = createQp.call(this, attributes, pd);
+    caps.push({ wanted: attributes!.cap!, got: qp.cap });
+    return qp;
+  };
+  try {
+    await using here = await openDevice({ address: HERE });
+    await using there = await openDevice({ address: THERE });
+    const [sender, reader] = [here, there].map((context) => {
+      const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
+      socket.bind({ port: 4000 });
+      return socket;
+    }) as [rds.RdsSocket, rds.RdsSocket];
+    for (const length of [1, 5000, 300_000]) {
+      await sender.send({ address: THERE, port: 4000 }, new Uint8Array(length));
+      assert.is((await reader.recv())!.data.length, length);
+    }
+  } finally {
+    CmId.prototype.createQp = createQp;
+  }
+  assert.is(caps.length, 6);
+  // The queue is rounded up to a power of two.
+  for (const { wanted, got } of caps) assert.is(got.maxSendWr, wanted.maxSendWr);
+  const sizes = caps.map(({ got }) => `${got.maxSendWr} ${got.maxInlineData}`);
+  assert.equal([...new Set(sizes)].sort(), ['128 48', '512 48', '512 512']);
 });
 
 test.run();
