@@ -69,6 +69,8 @@ export class ReliableSide {
   #isClosed = false;
   /** A message came by RDP. */
   #hasHeard = false;
+  /** Called when a socket that is to use UDP only needs nothing more from here. */
+  #retired: (() => void) | undefined;
   #receiveBytes = 0;
   #sendBytes = 0;
   #lingering: NodeJS.Timeout | undefined;
@@ -87,6 +89,7 @@ export class ReliableSide {
         stalled: (destination, isStalled) => user.stalled(destination, isStalled),
         emptied: () => {
           if (this.#isClosed) this.#leave();
+          else this.#retire();
         },
       },
       settings,
@@ -150,6 +153,37 @@ export class ReliableSide {
     }
   }
 
+  /**
+   * The UDP socket is to use UDP only. The outbox leaves before, and the program receives what the
+   * peers' nodes know to have arrived; then `retired` is called.
+   */
+  retire(retired: () => void): void {
+    this.#retired = retired;
+    if (this.#places.size > 0) setImmediate(() => this.#retire());
+    else this.#retire();
+  }
+
+  #retire(): void {
+    if (!this.#retired || this.#isClosed || this.outbox.count > 0) return;
+    const places = [...this.#places.values()];
+    for (const place of places) place.readAll();
+    if (places.some((place) => place.hasMessage)) {
+      // It waits until the UDP socket is drained.
+      setImmediate(() => this.#retire());
+      return;
+    }
+    this.close();
+    this.#retired();
+  }
+
+  /** UDP must not overtake messages in flight. */
+  #attemptRetired(destination: Destination): Outcome {
+    if (!destination.isReliable) return 'plain';
+    if (this.#towards(destination)?.localNode.isBusy(destination)) return 'wait';
+    this.#switch(destination, false);
+    return 'plain';
+  }
+
   #leave(): void {
     clearTimeout(this.#lingering);
     this.outbox.clear();
@@ -159,6 +193,7 @@ export class ReliableSide {
 
   /** By RDP once the peer is known to have the port there; before that, and without it, by UDP. */
   #attempt(destination: Destination, { pieces }: Addressed): Outcome {
+    if (this.#retired) return this.#attemptRetired(destination);
     const { address, port, udpPort, isReliable } = destination;
     const place = this.#towards(destination) ?? this.#shared(destination);
     if (!place?.socket || (!isReliable && !this.#maySwitch(place, destination))) {
@@ -209,7 +244,7 @@ export class ReliableSide {
 
   /** After the datagram has left, so that it does not wait for the question. */
   #ask(destination: Destination): void {
-    if (this.#isClosed) return;
+    if (this.#isClosed || this.#retired) return;
     const now = performance.now();
     if (now < destination.askAtMillis) return;
     destination.askAtMillis = now + ASK_MILLIS;
@@ -378,8 +413,12 @@ class Place implements NodeUser {
     }
   }
 
+  get hasMessage(): boolean {
+    return this.socket !== undefined && (this.socket.revents & PollEvent.IN) !== 0;
+  }
+
   get #isReadable(): boolean {
-    return !this.#isDraining && this.socket !== undefined && hasMessage(this.socket);
+    return !this.#isDraining && this.hasMessage;
   }
 
   #read(): void {
@@ -401,8 +440,4 @@ class Place implements NodeUser {
       this.#plan();
     });
   }
-}
-
-function hasMessage(socket: RdsSocket): boolean {
-  return (socket.revents & PollEvent.IN) !== 0;
 }

@@ -191,8 +191,7 @@ class Half implements ReliableUser {
 
   /** From now on this socket uses UDP only. */
   onlyUdp(): void {
-    this.#side?.close();
-    this.#side = undefined;
+    this.#side?.retire(() => (this.#side = undefined));
   }
 
   send(args: unknown[]): void {

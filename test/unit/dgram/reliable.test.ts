@@ -580,6 +580,36 @@ test('a peer that returns to UDP: a listener that throws loses nothing, and the 
   await closed(one, other);
 });
 
+test('a socket that becomes one for discovery loses nothing and keeps the order', async () => {
+  const one = dgram.createSocket({ type: 'udp4', reuseAddr: true });
+  one.bind({ port: 0, address: '127.0.117.15', exclusive: true });
+  await once(one, 'listening');
+  const other = await bound('127.0.117.16');
+  await switched(one, other);
+  await switched(other, one);
+  const [here, there] = [texts(one), texts(other)];
+  const numbers = (count: number): string[] => Array.from({ length: count }, (_, i) => `${i}`);
+  // Before anything is read, and while datagrams wait for RDP.
+  for (const text of numbers(50)) other.send(text, one.address().port, '127.0.117.15');
+  for (const text of numbers(500)) one.send(text, other.address().port, '127.0.117.16');
+  assert.ok(one.getSendQueueCount() > 0);
+  const end = performance.now() + 50;
+  while (performance.now() < end);
+  one.addMembership('239.77.88.96', '127.0.0.1');
+  for (const text of numbers(600).slice(500)) {
+    one.send(text, other.address().port, '127.0.117.16');
+  }
+  await until(() => here.length === 50 && there.length === 600);
+  assert.equal(here, numbers(50));
+  assert.equal(there, numbers(600));
+  const { rdpSent } = one.counters;
+  const came = once(other, 'message');
+  one.send('by UDP', other.address().port, '127.0.117.16');
+  assert.is(String((await came)[0]), 'by UDP');
+  assert.is(one.counters.rdpSent, rdpSent);
+  await closed(one, other);
+});
+
 test('a burst in one turn: every datagram arrives by RDP, and no send fails', async () => {
   const [one, other] = [await bound('127.0.77.49'), await bound('127.0.77.50')];
   await switched(one, other);
