@@ -206,11 +206,6 @@ export class Engine<Destination> {
     }
   }
 
-  /** The object at that address is destroyed: nothing calls in its name. */
-  forget(object: number): void {
-    this.#events?.forget(object);
-  }
-
   /** The clock has reached the deadline. */
   advance(): void {
     // The next deadline is reported, whatever its value.

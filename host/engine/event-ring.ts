@@ -10,7 +10,8 @@ import type { EngineMemory } from './memory.js';
 import { structAt } from './struct.js';
 
 const EVENT = EngineEventLayout.fields;
-const RING_TAIL = 64;
+/** From the ring's address to the reader's word. */
+export const RING_TAIL = 64;
 
 export interface EventOutput {
   /** An armed completion queue has something. */
@@ -50,7 +51,8 @@ export class EventRing {
     const words = this.#words;
     const tail = (this.#ring + RING_TAIL) >>> 2;
     while (words[tail] !== this.head) {
-      const at = this.#at(words[tail]!);
+      const index = words[tail]! & this.#mask;
+      const at = (this.#ring + RING_HEADER_SIZE + index * ENGINE_EVENT_SIZE) >>> 2;
       const kind = words[at + (EVENT.kind[0] >>> 2)];
       const event = words[at + (EVENT.event[0] >>> 2)]!;
       const object = words[at + (EVENT.object[0] >>> 2)]!;
@@ -61,29 +63,4 @@ export class EventRing {
     }
   }
 
-  /**
-   * Events of a destroyed object that wait are dropped, as `ibv_destroy_qp` does it: the next object
-   * at its address would get them.
-   */
-  forget(object: number): void {
-    const words = this.#words;
-    const address = EVENT.object[0] >>> 2;
-    for (
-      let one = words[(this.#ring + RING_TAIL) >>> 2]!;
-      one !== this.head;
-      one = (one + 1) >>> 0
-    ) {
-      const at = this.#at(one);
-      if (words[at + address] !== object) continue;
-      // No queue is at address 0.
-      words[at + (EVENT.kind[0] >>> 2)] = EventKind.COMPLETION;
-      words[at + address] = 0;
-    }
-  }
-
-  /** The first word of an entry. */
-  #at(position: number): number {
-    const index = position & this.#mask;
-    return (this.#ring + RING_HEADER_SIZE + index * ENGINE_EVENT_SIZE) >>> 2;
-  }
 }

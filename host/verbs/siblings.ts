@@ -53,8 +53,8 @@ export class Siblings<EventRecord> {
       completion: (cq) => this.#owners.get(cq)?.completionEvent(cq),
       asyncEvent: (event, object) => {
         const owner = this.#owners.get(object);
-        // An event of the device goes to all contexts.
-        const receivers = owner ? [owner] : this.#all();
+        // An event of the device goes to all contexts, that of an object that has ended to none.
+        const receivers = owner ? [owner] : object ? [] : this.#all();
         const records = receivers.map((context) => context.asyncEvent(event, object));
         if (records[0]) for (const observer of this.observers) observer.asyncEvent(records[0]);
       },
@@ -102,7 +102,7 @@ export class Siblings<EventRecord> {
   /** The object of that handle is destroyed. */
   disown(handle: number): void {
     this.#owners.delete(handle);
-    this.#device.engine.forget(handle);
+    this.#device.engine.forget?.(handle);
   }
 
   /** How many objects of this thread stand for the domain. */

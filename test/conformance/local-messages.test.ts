@@ -22,7 +22,6 @@ import {
   WcStatusName,
   WrOpcode,
   openDevice,
-  type Link,
 } from '../../host/index.js';
 import { PathWorld } from '../support/request-paths.js';
 import { LocalChannel } from '../support/local-channels.js';
@@ -595,37 +594,6 @@ test('short bytes whose second piece was out of reach for a moment are gathered 
     },
     { qp: { cap: { maxSendWr: 4, maxSendSge: 4 } } },
   ));
-
-test('while messages come the socket is looked at less often, and not too seldom', async () => {
-  let looks = 0;
-  const poll = (): number => {
-    looks++;
-    return 0;
-  };
-  const wrap = (link: Link, side: 'a' | 'b'): Link =>
-    side === 'b' ? Object.assign(link, { poll }) : link;
-  await between(
-    (world) => {
-      const { a, b } = world;
-      const looksOf = (polls: number, isBusy: boolean): number => {
-        looks = 0;
-        for (let index = 0; index < polls; index++) {
-          if (isBusy) {
-            receive(world, index, 0, 100);
-            world.post(a, send(world, index, 0, 100));
-          }
-          b.cq.poll(1);
-        }
-        return looks;
-      };
-      assert.is(looksOf(100, false), 100);
-      const [busy, quiet] = [looksOf(1000, true), looksOf(100, false)];
-      assert.ok(busy >= 3 && busy <= 20, `${busy} looks of 1000`);
-      assert.ok(quiet >= 36 && quiet < 100, `${quiet} looks of 100`);
-    },
-    { wrap },
-  );
-});
 
 /** Whatever another member of the arena writes there. */
 for (let seed = 1; seed <= 6; seed++) {

@@ -214,16 +214,13 @@ async function makeContexts(
   clock: VirtualClock,
   options: PairOptions,
 ): Promise<readonly [Side, Side]> {
-  const { wrap = (link: Link) => link } = options;
-  const link = (side: 'a' | 'b', port: number): Link =>
-    wrap(network.link(Endpoint.parse('127.0.0.1', port)), side, clock);
-  const [a, b] = [link('a', 4791), link('b', 4792)];
+  const [a, b] = [4791, 4792].map((port) => network.link(Endpoint.parse('127.0.0.1', port)));
   const { device = {}, ...rest } = options;
   const shared = { ...rest, device: { memoryBytes: 48 * 2 ** 20, threadsMax: 2, ...device } };
-  const first = await makeSide(a, clock, shared);
+  const first = await makeSide(a!, clock, shared);
   const threadShare = first.context.share();
   const { memoryBytes: _, ...limits } = device;
-  const second = await makeSide(b, clock, { ...rest, device: { ...limits, threadShare } });
+  const second = await makeSide(b!, clock, { ...rest, device: { ...limits, threadShare } });
   return [first, second];
 }
 

@@ -18,7 +18,6 @@ import { ContextWakes, type WakeCalls } from '../sharing/context-wakes.js';
 import type { PacketInbox } from '../sharing/packet-inbox.js';
 import { pollLink, type LinkPoller } from './link-poller.js';
 import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
-import { SocketRest } from './socket-rest.js';
 
 /** A moment on the clock, 0 for never, and what makes it never come. */
 interface Timer {
@@ -51,7 +50,6 @@ export class InlineProgress implements Progress, LinkReceiver {
   #closed = false;
   #polling = false;
   #isSettling = false;
-  readonly #socketRest = new SocketRest();
 
   private constructor(
     arena: ArenaMemory,
@@ -178,12 +176,11 @@ export class InlineProgress implements Progress, LinkReceiver {
   poll(): void {
     const engine = this.#engine;
     if (this.#closed || !engine) return;
-    const hasArrived = this.#wakes?.arrived ?? false;
-    if (hasArrived) engine.advance();
+    const hasMessages = this.hasMessages;
+    if (hasMessages) engine.advance();
     if (!this.#link.poll) return;
-    this.#poller?.notePoll();
     engine.settle();
-    if (this.#socketRest.rests(hasArrived)) return;
+    if (this.#poller?.notePoll(hasMessages)) return;
     this.#polling = true;
     try {
       this.#link.poll();

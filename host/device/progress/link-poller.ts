@@ -5,6 +5,7 @@
 import { timerMillis } from '../../base/timer.js';
 import { nextTurn } from '../../link/next-turn.js';
 import { RealClock, type Clock } from '../clock.js';
+import { SocketRest } from './socket-rest.js';
 
 /** After a packet of either direction the link is polled in each turn of the event loop. */
 const BUSY_MICROS = 1000;
@@ -22,6 +23,7 @@ export class LinkPoller {
   #isTouched = false;
   #isPolled = false;
   #isStopped = false;
+  readonly #rest = new SocketRest();
 
   /** `poll` returns the number of packets. Begins at once. */
   constructor(poll: () => number, clock: Clock) {
@@ -39,9 +41,14 @@ export class LinkPoller {
     nextTurn(this.#turn);
   }
 
-  /** The application has polled. While it does, there is nothing to do here. */
-  notePoll(): void {
+  /**
+   * The application polls. While it does, there is nothing to do here. `hasMessages`: of other
+   * contexts. True: this poll leaves the link out (socket-rest.ts).
+   */
+  notePoll(hasMessages: boolean): boolean {
     this.#isPolled = true;
+    if (hasMessages) this.#rest.begin();
+    return this.#rest.leavesOut();
   }
 
   stop(): void {

@@ -33,8 +33,8 @@ export interface RunningEngine {
   readonly counters: Readonly<Struct<typeof CountersLayout>>;
   /** Something was posted or changed: packets and events may be due. */
   drain(): void;
-  /** The object at that address is destroyed: its events that wait are dropped. */
-  forget(object: number): void;
+  /** The object at that address is destroyed: its events are dropped, where events wait. */
+  forget?(object: number): void;
 }
 
 /** Resolves when no thread works on that ring any more. */

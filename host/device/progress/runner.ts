@@ -115,7 +115,8 @@ export class Runner {
     if (done > 0 && later) engine.drain();
     this.#later = later;
     try {
-      if (!this.#socketRest.rests(messages > 0)) {
+      if (messages > 0) this.#socketRest.begin();
+      if (!this.#socketRest.leavesOut()) {
         done += this.#link.poll();
         if (this.#packetInbox) done += this.#packetInbox.collect(this);
       }

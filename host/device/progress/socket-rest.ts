@@ -10,9 +10,13 @@ export class SocketRest {
   #left = 0;
   #count = 0;
 
-  /** Shall this look leave the socket out? `hasArrived`: there were messages. */
-  rests(hasArrived: boolean): boolean {
-    if (hasArrived) this.#left = RESTS;
+  /** Messages have arrived. */
+  begin(): void {
+    this.#left = RESTS;
+  }
+
+  /** Shall this look leave the socket out? */
+  leavesOut(): boolean {
     if (this.#left === 0 || this.#count === RESTS_MAX) {
       this.#count = 0;
       return false;

@@ -12,6 +12,7 @@ import { ContextLayout, CountersLayout, QUEUE_PAIR_SIZE, RING_HEADER_SIZE } from
 import type { ArenaMemory } from '../../engine/arena.js';
 import { CONTROL_BLOCK_BYTES, ControlBlock } from '../../engine/control-block.js';
 import { EventRing } from '../../engine/event-ring.js';
+import { forgetEvents } from '../../engine/forget-events.js';
 import { engineModule } from '../../engine/load.js';
 import { structAt } from '../../engine/struct.js';
 import { warn } from '../../base/warning.js';
@@ -276,7 +277,7 @@ export class ThreadProgress implements Progress {
         if (!this.#take((runner) => runner.post())) this.#kick();
         ring.drain();
       },
-      forget: (object) => ring.forget(object),
+      forget: (object) => forgetEvents(memory, context, object),
     };
   }
 

@@ -65,7 +65,8 @@ class Provider {
   close(): void {
     for (const { connection } of this.#connections.values()) connection.close();
     this.#connections.clear();
-    this.#say({ id: 0, isOver: true });
+    const message = 'connect: the page has ended provideRtc; start another Worker';
+    this.#say({ id: 0, error: { code: 'ECONNRESET', message } });
     this.#port.close();
   }
 

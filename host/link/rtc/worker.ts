@@ -43,8 +43,7 @@ export interface RtcResponse {
   readonly port?: Port;
   readonly description?: Description;
   readonly isDone?: true;
-  /** The page makes no connections any more; `id` is 0. */
-  readonly isOver?: true;
+  /** Of the request 0: the page makes no connections any more. */
   readonly error?: { readonly code: LinkError['code']; readonly message: string };
   /** State change of the connection of that request. */
   readonly interrupted?: boolean;
@@ -97,16 +96,11 @@ function pageOf(): Promise<Port> {
   });
 }
 
-const OVER = {
-  code: 'ECONNRESET',
-  message: 'connect: the page has ended provideRtc; call it again for a new Worker',
-} as const;
-
 /** Requests of all connectors of this Worker. */
 let requests = 0;
 const pending = new Map<number, (response: RtcResponse) => void>();
 let isListening = false;
-let isOver = false;
+let over: RtcResponse['error'];
 
 export class WorkerConnector implements RtcConnector {
   readonly #options: RtcOptions;
@@ -146,7 +140,7 @@ export class WorkerConnector implements RtcConnector {
       port.postMessage({ id: ++requests, kind: 'close', of });
     };
     return new Promise((resolve, reject) => {
-      if (isOver) throw errorOf(OVER);
+      listenTo(port);
       let channel: RtcChannel | PortChannel | undefined;
       pending.set(of, (response) => {
         if (response.channel) channel = new RtcChannel(response.channel, closeConnection);
@@ -171,20 +165,21 @@ export class WorkerConnector implements RtcConnector {
           },
         });
       });
-      listenTo(port);
       port.postMessage(request(of));
     });
   }
 }
 
+/** Throws LinkError: the page answers no more. */
 function listenTo(port: Port): void {
+  if (over) throw errorOf(over);
   if (isListening) return;
   isListening = true;
   port.onmessage = ({ data }) => {
     const response = data as RtcResponse;
-    if (response.isOver) {
-      isOver = true;
-      for (const [id, answer] of pending) answer({ id, error: OVER });
+    if (response.id === 0) {
+      over = response.error;
+      for (const answer of pending.values()) answer(response);
     } else pending.get(response.id)?.(response);
   };
 }
@@ -200,13 +195,12 @@ async function restart(
 function ask(port: Port, request: (id: number) => RtcRequest): Promise<RtcResponse> {
   const id = ++requests;
   return new Promise((resolve, reject) => {
-    if (isOver) throw errorOf(OVER);
+    listenTo(port);
     pending.set(id, (response) => {
       pending.delete(id);
       if (response.error) reject(errorOf(response.error));
       else resolve(response);
     });
-    listenTo(port);
     port.postMessage(request(id));
   });
 }

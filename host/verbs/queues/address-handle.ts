@@ -25,7 +25,7 @@ export class AddressHandle {
 
   /** @internal Use `pd.createAh()`. */
   static create(pd: ProtectionDomain, address: AddressAttributes): AddressHandle {
-    if (address?.skipIcrc) throw mustBe('skipIcrc', 'false for UD, or left out', true);
+    if (address?.skipIcrc) throw mustBe('skipIcrc', 'false', true);
     const { arena, engine, limits } = pd.context.device;
     const at = arena.heap.alloc(QueuePairAttributesLayout.size);
     try {

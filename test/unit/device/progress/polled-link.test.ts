@@ -6,8 +6,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
+  Endpoint,
+  SendFlag,
   UdpBatchLink,
+  WrOpcode,
   connect,
+  createLoopbackPair,
   faultLink,
   listen,
   openDevice,
@@ -18,6 +22,7 @@ import {
   type OpenOptions,
 } from '../../../../host/index.js';
 import { loadPosix } from '../../../../host/link/posix.js';
+import { ALL_ACCESS, connect as connectPair, type Side } from '../../../support/pair.js';
 
 const test = suite('device: a link that is polled');
 const HERE = '127.0.29.1';
@@ -62,6 +67,48 @@ for (const [name, options] of WAYS) {
     await shared.close();
   });
 }
+
+test('while messages of another context come the link is polled less often, and not too seldom', async () => {
+  const { network } = createLoopbackPair({ auto: false });
+  const [first, second] = [4791, 4792].map((port) =>
+    network.link(Endpoint.parse('127.0.0.1', port)),
+  );
+  let looks = 0;
+  const poll = (): number => {
+    looks++;
+    return 0;
+  };
+  const one = await openDevice({ link: first!, memoryBytes: 2 ** 25, threadsMax: 2 });
+  const link = Object.assign(second!, { poll });
+  contexts = [await openDevice({ link, threadShare: one.share() }), one];
+  const [a, b] = [one, contexts[0]!].map((context) => {
+    const pd = context.allocPd();
+    const cq = context.createCq(64);
+    const buffer = context.alloc(4096);
+    const qp = pd.createQp({ sendCq: cq, recvCq: cq });
+    return { context, pd, cq, qp, buffer, mr: pd.regMr(buffer, ALL_ACCESS) };
+  }) as [Side, Side];
+  connectPair(a.qp, b, 1, 1, {});
+  connectPair(b.qp, a, 1, 1, {});
+  const bytes = ({ mr }: Side) => [{ addr: mr.addr, length: 64, lkey: mr.lkey }];
+  const looksOf = (polls: number, isBusy: boolean): number => {
+    looks = 0;
+    for (let index = 0; index < polls; index++) {
+      if (isBusy) {
+        b.qp.postRecv({ sgList: bytes(b) });
+        a.qp.postSend({ opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList: bytes(a) });
+      }
+      assert.is(b.cq.poll(1).length, isBusy ? 1 : 0);
+      a.cq.poll(1);
+    }
+    return looks;
+  };
+  assert.is(looksOf(100, false), 100);
+  const [busy, quiet] = [looksOf(1000, true), looksOf(100, false)];
+  assert.ok(busy >= 3 && busy <= 20, `${busy} looks of 1000`);
+  assert.ok(quiet >= 36 && quiet < 100, `${quiet} looks of 100`);
+  assert.is(one.counters().sentPkts, 0n);
+});
 
 test('a device that waits costs little, and lets the process end once it is closed', async () => {
   contexts = [await openDevice({ link: polled(HERE) })];
