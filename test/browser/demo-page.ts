@@ -5,8 +5,9 @@ import { PICTURE_BYTES, SIDE } from '../../host/demo/memory-layout.js';
 import type { Inspection } from '../../host/demo/page/inspection.js';
 import { DemoServer } from '../../host/demo/server.js';
 import { Gid } from '../../host/link/endpoint.js';
-import { Browser } from '../support/browser.js';
+import { Browser, isFirefox } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
+import type { FirefoxPage } from '../support/firefox.js';
 
 /** A link gives signalling 10 s, and a connection 15 s more. */
 const LIMIT_MILLIS = 30_000;
@@ -30,6 +31,10 @@ export class DemoPage {
 
   private constructor(page: Page) {
     this.page = page;
+    if (isFirefox) {
+      (page as unknown as FirefoxPage).onError((text) => this.errors.push(text));
+      return;
+    }
     page.on('console', (message) => {
       if (message.type() === 'error') this.errors.push(message.text());
     });

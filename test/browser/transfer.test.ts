@@ -5,7 +5,7 @@ import * as assert from 'uvu/assert';
 import { createSignallingServer, type SignallingServer } from '../../host/mesh/index.js';
 import { directoryStore, putFile, receiveFiles } from '../../host/transfer/index.js';
 import type { PutReport } from '../../host/cli/put/put.js';
-import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
+import { Browser, Site, chromiumOnly, missingBrowser, type Tab } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 import { printed } from '../support/hook.js';
 import { Workspace } from '../support/processes.js';
@@ -34,6 +34,7 @@ interface World {
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<World>('transfer');
+const chromiumTest = chromiumOnly(test);
 const MIB = 2 ** 20;
 
 test.before(
@@ -171,22 +172,25 @@ test('quotas, names, a second sender and an abort are refusals that name the rul
   for (const tab of [from, second, to]) await leave(tab);
 });
 
-test('what the browser has no room for is ENOSPC at the sender, and room helps', async (world) => {
-  const [from, to] = [await open(world, { room: 'full' }), await open(world, { room: 'full' })];
-  await receiveInTab(to, 'full');
-  const { origin } = new URL(world.site.url('/'));
-  const devtools = await world.browser.context.newCDPSession(to.page);
-  await devtools.send('Storage.overrideQuotaForOrigin', { origin, quotaSize: MIB });
-  const task = { name: 'file', bytes: 4 * MIB, seed: 8 };
-  await startPut(from, task);
-  assert.match(await refusalOf(from), /ENOSPC: .*file.*remove received files there/);
-  await devtools.send('Storage.overrideQuotaForOrigin', { origin });
-  await startPut(from, task);
-  const { sha256 } = await putEnd(from);
-  assert.is(sha256, sha256Of(task));
-  await leave(from);
-  await leave(to);
-});
+chromiumTest(
+  'what the browser has no room for is ENOSPC at the sender, and room helps',
+  async (world) => {
+    const [from, to] = [await open(world, { room: 'full' }), await open(world, { room: 'full' })];
+    await receiveInTab(to, 'full');
+    const { origin } = new URL(world.site.url('/'));
+    const devtools = await world.browser.context.newCDPSession(to.page);
+    await devtools.send('Storage.overrideQuotaForOrigin', { origin, quotaSize: MIB });
+    const task = { name: 'file', bytes: 4 * MIB, seed: 8 };
+    await startPut(from, task);
+    assert.match(await refusalOf(from), /ENOSPC: .*file.*remove received files there/);
+    await devtools.send('Storage.overrideQuotaForOrigin', { origin });
+    await startPut(from, task);
+    const { sha256 } = await putEnd(from);
+    assert.is(sha256, sha256Of(task));
+    await leave(from);
+    await leave(to);
+  },
+);
 
 test('a tab and a Node program put files into each other’s stores', async (world) => {
   await Workspace.use(async (space) => {

@@ -7,6 +7,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { WebSocket } from 'ws';
+import { FirefoxLocator, FirefoxMouse } from './firefox-input.js';
 
 const EXECUTABLE = process.env['FIREFOX'] ?? '/usr/bin/firefox-esr';
 const START_MILLIS = 60_000;
@@ -90,6 +91,10 @@ class Session {
   }
 }
 
+/** JSON has no NaN. */
+const NAN = '\u0000NaN';
+const WITH_NAN = `(_, value) => Object.is(value, NaN) ? ${JSON.stringify(NAN)} : value`;
+
 interface Evaluated {
   readonly type: 'success' | 'exception';
   readonly result?: { readonly value?: string };
@@ -98,12 +103,20 @@ interface Evaluated {
 
 /** A tab: the methods of playwright's Page that tests of tabs use. */
 export class FirefoxPage {
+  readonly mouse: FirefoxMouse;
   readonly #session: Session;
   readonly #context: string;
+  #url = '';
 
   constructor(session: Session, context: string) {
     this.#session = session;
     this.#context = context;
+    this.mouse = new FirefoxMouse((actions) =>
+      session.send('input.performActions', {
+        context,
+        actions: [{ type: 'pointer', id: 'mouse', actions }],
+      }),
+    );
   }
 
   /** Calls `listener` for each error that the page reports. */
@@ -117,6 +130,34 @@ export class FirefoxPage {
   async goto(url: string): Promise<void> {
     const where = { context: this.#context, url, wait: 'complete' };
     await this.#session.send('browsingContext.navigate', where);
+    this.#url = url;
+  }
+
+  /** As of `goto`. */
+  url(): string {
+    return this.#url;
+  }
+
+  async setViewportSize(viewport: { width: number; height: number }): Promise<void> {
+    await this.#session.send('browsingContext.setViewport', { context: this.#context, viewport });
+  }
+
+  async bringToFront(): Promise<void> {
+    await this.#session.send('browsingContext.activate', { context: this.#context });
+  }
+
+  async addInitScript(text: string): Promise<void> {
+    const functionDeclaration = `() => { ${text} }`;
+    const contexts = [this.#context];
+    await this.#session.send('script.addPreloadScript', { functionDeclaration, contexts });
+  }
+
+  locator(selector: string, options?: { hasText?: string }): FirefoxLocator {
+    return new FirefoxLocator(this, selector, options);
+  }
+
+  textContent(selector: string): Promise<string | null> {
+    return this.locator(selector).textContent();
   }
 
   async reload(): Promise<void> {
@@ -135,13 +176,14 @@ export class FirefoxPage {
     const { type, result, exceptionDetails } = await this.#session.send<Evaluated>(
       'script.evaluate',
       {
-        expression: `(async () => JSON.stringify(await (${expression})))()`,
+        expression: `(async () => JSON.stringify(await (${expression}), ${WITH_NAN}))()`,
         target: { context: this.#context },
         awaitPromise: true,
       },
     );
     if (type === 'exception') throw new Error(exceptionDetails!.text.replace(/^Error: /, ''));
-    return result?.value === undefined ? undefined : JSON.parse(result.value);
+    if (result?.value === undefined) return undefined;
+    return JSON.parse(result.value, (_, value: unknown) => (value === NAN ? NaN : value));
   }
 
   async waitForFunction(expression: string): Promise<void> {
