@@ -62,5 +62,4 @@ export class EventRing {
       else this.#output.reorderShort();
     }
   }
-
 }
