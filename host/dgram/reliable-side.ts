@@ -29,6 +29,8 @@ export interface LocalAddress {
   readonly isImplicit: boolean;
 }
 
+/** The longest datagram of UDP: 65,535 bytes with its header. */
+const BYTES_MAX = 65_527;
 /** Datagrams that are delivered in one turn of the event loop. */
 const BURST = 128;
 /** Peers whose route is remembered. */
@@ -336,8 +338,8 @@ class Place implements NodeUser {
   socket: RdsSocket | undefined;
   /** The message at the head waits until the UDP socket is drained. */
   #isDraining = false;
-  /** It has waited. */
-  #isDrained = false;
+  /** Messages for which the UDP socket is drained: those that were queued when that began. */
+  #drained = 0;
   /** Immediates that are set, and how many the next ones are. */
   #planned = 0;
   #batch = 1;
@@ -424,8 +426,10 @@ class Place implements NodeUser {
   #read(): void {
     const socket = this.socket!;
     const { length, flags } = socket.recvmsg([], MessageFlag.PEEK);
-    if ((flags & MessageFlag.AFTER_UDP) !== 0 && !this.#isDrained) return this.#drain();
-    this.#isDrained = false;
+    if ((flags & MessageFlag.AFTER_UDP) !== 0 && this.#drained === 0) return this.#drain();
+    if (this.#drained > 0) this.#drained--;
+    // UDP carries none of that length: programs do not expect it.
+    if (length > BYTES_MAX) return void socket.recvmsg([]);
     // The program owns its memory, as that of Node's messages.
     const data = Buffer.allocUnsafeSlow(length);
     this.side.came(this, data, socket.recvmsg([data]).name);
@@ -434,9 +438,10 @@ class Place implements NodeUser {
   /** Datagrams that the peer sent by UDP before this message may still be in the kernel. */
   #drain(): void {
     this.#isDraining = true;
+    const queued = this.socket!.unread;
     this.side.drain(() => {
       this.#isDraining = false;
-      this.#isDrained = true;
+      this.#drained = queued;
       this.#plan();
     });
   }

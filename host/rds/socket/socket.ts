@@ -388,6 +388,11 @@ export class RdsSocket implements PortUser {
     }
   }
 
+  /** @internal Messages that wait for `recvmsg`. */
+  get unread(): number {
+    return this.#port?.pending ?? 0;
+  }
+
   /** The events that `poll` would return now. */
   get revents(): number {
     if (this.#isClosed || this.node.isClosed) return PollEvent.HUP;

@@ -11,6 +11,7 @@ import { Destination } from '../../../host/dgram/destination.js';
 import { LocalNode } from '../../../host/dgram/local-node.js';
 import { openDevice, rds } from '../../../host/index.js';
 import { RdsSocket } from '../../../host/rds/socket/socket.js';
+import { MessageFlag } from '../../../host/rds/wire/constants.js';
 import { until as within } from '../../support/until.js';
 
 /** A busy machine is slow: callbacks of a queued datagram tell when RDP has it. */
@@ -608,6 +609,34 @@ test('a socket that becomes one for discovery loses nothing and keeps the order'
   assert.is(String((await came)[0]), 'by UDP');
   assert.is(one.counters.rdpSent, rdpSent);
   await closed(one, other);
+});
+
+test('messages that came together wait for UDP together, and longer ones than UDP has are dropped', async () => {
+  await using there = await openDevice({ address: '127.0.117.17' });
+  const peer = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
+  peer.bind({ port: 4000 });
+  const one = await bound('127.0.117.18');
+  while (one.counters.rdpSent === 0) {
+    one.send('', 4000, '127.0.117.17');
+    await sleep(5);
+  }
+  // By now the peer knows the ports of this node.
+  await peer.recv();
+  const list: number[] = [];
+  one.on('message', (data) => list.push(data.length));
+  const name = { address: '127.0.117.18', port: one.address().port };
+  await peer.send(name, new Uint8Array(65_528));
+  await peer.send(name, new Uint8Array(65_527));
+  await until(() => list.length > 0);
+  assert.equal([list, one.counters.rdpReceived], [[65_527], 1]);
+  const flags = MessageFlag.AFTER_UDP;
+  for (let count = 0; count < 40; count++) peer.sendmsg({ name, iov: [Buffer.from('x')], flags });
+  const end = performance.now() + 50;
+  while (performance.now() < end);
+  let turns = 0;
+  for (; list.length < 41; turns++) await new Promise((resolve) => setImmediate(resolve));
+  assert.ok(turns < 40, `${turns} turns`);
+  await closed(one);
 });
 
 test('a burst in one turn: every datagram arrives by RDP, and no send fails', async () => {
