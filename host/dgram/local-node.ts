@@ -61,8 +61,6 @@ interface Peer {
   askAtMillis: number;
   /** Earliest time of the next probe of a route during an outage. */
   readonly probeAtMillis: Map<string, number>;
-  /** When messages were seen to be in flight; 0: none are. */
-  inFlightMicros: number;
   /** Its system rejects port 4791, and nothing was received from it since. */
   isAbsent: boolean;
 }
@@ -96,6 +94,8 @@ export class LocalNode {
   /** Users that a peer can address: their port is known before they send. */
   readonly #servers = new Set<NodeUser>();
   readonly #peers = new Map<string, Peer>();
+  /** When messages were seen to be in flight on a path; absent: no message is. */
+  readonly #inFlightMicros = new WeakMap<Path, number>();
   #doorbell: Doorbell | undefined;
   #opening: Promise<void> | undefined;
   #opened: OpenedNode | undefined;
@@ -276,9 +276,9 @@ export class LocalNode {
     const { state, routes } = path;
     const peer = this.#peerOf(path);
     const micros = this.#node!.now;
-    if (path.pending === 0) peer.inFlightMicros = 0;
-    else peer.inFlightMicros ||= micros;
-    if (state === 'ACTIVE' ? !this.#isSilent(path, peer) : state !== 'CONNECTING') return;
+    if (path.pending === 0) this.#inFlightMicros.delete(path);
+    else if (!this.#inFlightMicros.has(path)) this.#inFlightMicros.set(path, micros);
+    if (state === 'ACTIVE' ? !this.#isSilent(path) : state !== 'CONNECTING') return;
     const { current } = routes;
     const isDue = ({ from, to }: Route): boolean => {
       const [key, now] = [`${from} ${to}`, performance.now()];
@@ -292,9 +292,11 @@ export class LocalNode {
   }
 
   /** The peer acknowledged nothing of what is in flight. */
-  #isSilent({ heardMicros }: Path, { inFlightMicros }: Peer): boolean {
-    const since = Math.max(heardMicros, inFlightMicros);
-    return inFlightMicros !== 0 && this.#node!.now - since > SILENT_MILLIS * MICROS;
+  #isSilent(path: Path): boolean {
+    const inFlightMicros = this.#inFlightMicros.get(path);
+    if (inFlightMicros === undefined) return false;
+    const since = Math.max(path.heardMicros, inFlightMicros);
+    return this.#node!.now - since > SILENT_MILLIS * MICROS;
   }
 
   #probeRoute(path: Path, route: Route): void {
@@ -303,7 +305,7 @@ export class LocalNode {
     const target = { address: route.to.gid.toString(), port: route.to.port, isOutage: true };
     probePeer(from.gid.toString(), target, (isRefused) => {
       const node = this.#node;
-      const isLive = path.state === 'ACTIVE' && !this.#isSilent(path, this.#peerOf(path));
+      const isLive = path.state === 'ACTIVE' && !this.#isSilent(path);
       if (!node || !isRefused || isLive) return;
       path.rejected(node.now, route);
       node.arm();
@@ -328,7 +330,7 @@ export class LocalNode {
         const [oldest] = this.#peers.keys();
         this.#peers.delete(oldest!);
       }
-      peer = { askAtMillis: 0, probeAtMillis: new Map(), inFlightMicros: 0, isAbsent: false };
+      peer = { askAtMillis: 0, probeAtMillis: new Map(), isAbsent: false };
       this.#peers.set(address, peer);
     }
     return peer;
@@ -339,7 +341,7 @@ export class LocalNode {
     return probePeer(this.address, target, (isRefused) => {
       const node = this.#node;
       const path = node?.core.pathTo(to);
-      if (path && !this.#isGone(path, peer, isRefused)) return;
+      if (path && !this.#isGone(path, isRefused)) return;
       if (to.port === ROCE_PORT) peer.isAbsent = true;
       peer.askAtMillis = performance.now() + ASK_MILLIS;
       path?.abandon(node!.now);
@@ -349,12 +351,12 @@ export class LocalNode {
   }
 
   /** Has the peer no node any more, after a probe of its own address failed? */
-  #isGone(path: Path, peer: Peer, isRefused: boolean): boolean {
+  #isGone(path: Path, isRefused: boolean): boolean {
     if (path.state !== 'ACTIVE') {
       // The address may be gone where the peer is not: another route leads to its node.
       return isRefused || path.routes.count === 1;
     }
-    return isRefused && path.routes.current.to.equals(path.peer) && this.#isSilent(path, peer);
+    return isRefused && path.routes.current.to.equals(path.peer) && this.#isSilent(path);
   }
 
   /** Opens devices at other local addresses: only a process that uses RDP has them. */
