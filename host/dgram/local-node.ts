@@ -74,6 +74,8 @@ const log = debuglog('verbena');
 const root = new AsyncResource('RDPNODE');
 const localNodes = new Map<string, LocalNode>();
 const alive = new Set<LocalNode>();
+/** Devices of former nodes, which have port 4791 of their addresses until they are closed. */
+const closing = new Map<string, Promise<void>>();
 
 /**
  * Sends peers the end of this process's nodes, so that no connection to them remains for the next
@@ -139,9 +141,13 @@ export class LocalNode {
     this.#users.add(user);
     if (isServer) this.#servers.add(user);
     if (this.isOpen) root.runInAsyncScope(() => this.#enter(user));
-    else if (isServer && !this.#opening) {
-      this.#doorbell ??= root.runInAsyncScope(() => new Doorbell(this.address, () => this.open()));
-    }
+    else if (!this.#opening) this.#listen();
+  }
+
+  /** Peers can ask for a node that is not open. */
+  #listen(): void {
+    if (this.#servers.size === 0 || this.isOpen) return;
+    this.#doorbell ??= root.runInAsyncScope(() => new Doorbell(this.address, () => this.open()));
   }
 
   detach(user: NodeUser): void {
@@ -165,7 +171,11 @@ export class LocalNode {
       .runInAsyncScope(() => this.#open())
       // Without a node the sockets use UDP.
       .catch((error: unknown) => log(`no node at ${this.address}: ${String(error)}`))
-      .finally(() => (this.#opening = undefined));
+      .finally(() => {
+        this.#opening = undefined;
+        // A peer that asks again could open it, but not at once.
+        if (!this.isOpen) setTimeout(() => this.#listen(), ASK_MILLIS).unref();
+      });
   }
 
   /**
@@ -394,6 +404,7 @@ export class LocalNode {
     const opener = await import('./open-node.js');
     await opener.prepareNode();
     this.#closeDoorbell();
+    await closing.get(this.address);
     this.#opened = await opener.openNode(this.address);
     this.#opener = opener;
     this.#hasReserves = false;
@@ -425,7 +436,11 @@ export class LocalNode {
     const opened = this.#opened;
     this.end();
     if (!opened) return;
-    for (const context of [...opened.reserves, opened.context]) void context.close();
+    const closes = [...opened.reserves, opened.context].map((context) => context.close());
+    const closed: Promise<void> = Promise.allSettled(closes).then(() => {
+      if (closing.get(this.address) === closed) closing.delete(this.address);
+    });
+    closing.set(this.address, closed);
   }
 
   /** Blocks the thread until the peers' devices have what was sent, at most `millis`. */

@@ -639,6 +639,24 @@ test('messages that came together wait for UDP together, and longer ones than UD
   await closed(one);
 });
 
+test('a node has port 4791 as soon as that is free: its peers may send first', async () => {
+  const holder = await plainAt('127.0.117.19', 4791);
+  const [one, other] = [await bound('127.0.117.19'), await bound('127.0.117.20')];
+  await closed(holder);
+  await sleep(1000);
+  await switched(other, one);
+  await closed(one);
+  // The node closes, and is wanted again before its device is closed.
+  const former = LocalNode.at('127.0.117.19');
+  await until(() => LocalNode.at('127.0.117.19') !== former);
+  const again = await bound('127.0.117.19');
+  LocalNode.at('127.0.117.19').open();
+  await until(() => LocalNode.at('127.0.117.19').isOpen);
+  const third = await bound('127.0.117.21');
+  await switched(third, again);
+  await closed(again, other, third);
+});
+
 test('a burst in one turn: every datagram arrives by RDP, and no send fails', async () => {
   const [one, other] = [await bound('127.0.77.49'), await bound('127.0.77.50')];
   await switched(one, other);
