@@ -14,6 +14,46 @@ export interface Waiting {
   readonly sinceMillis: number;
 }
 
+/** Removed places that are left at the front: moving the rest each time would cost more. */
+const GONE_MAX = 1024;
+
+/** Datagrams of a destination in the outbox, in order. */
+export class WaitingQueue {
+  #all: (Waiting | undefined)[] = [];
+  #gone = 0;
+
+  get length(): number {
+    return this.#all.length - this.#gone;
+  }
+
+  at(index: number): Waiting {
+    return this.#all[this.#gone + index]!;
+  }
+
+  replace(index: number, waiting: Waiting): void {
+    this.#all[this.#gone + index] = waiting;
+  }
+
+  push(waiting: Waiting): void {
+    this.#all.push(waiting);
+  }
+
+  /** Removes the first `count`; returns their bytes. */
+  remove(count: number): number {
+    let bytes = 0;
+    const end = Math.min(this.#gone + count, this.#all.length);
+    for (; this.#gone < end; this.#gone++) {
+      bytes += this.#all[this.#gone]!.datagram.length;
+      this.#all[this.#gone] = undefined;
+    }
+    if (this.length === 0 || (this.#gone > GONE_MAX && 2 * this.#gone > this.#all.length)) {
+      this.#all = this.#all.slice(this.#gone);
+      this.#gone = 0;
+    }
+    return bytes;
+  }
+}
+
 /** An address and port to which a socket sends. */
 export class Destination {
   /** Datagrams go by RDP; before this is set, and after it is cleared, by UDP. */
@@ -26,8 +66,7 @@ export class Destination {
   isUsed = false;
   /** Earliest time of the next question whether the peer has a node; 0: no question yet. */
   askAtMillis = 0;
-  /** Datagrams in the outbox, in order. */
-  readonly waiting: Waiting[] = [];
+  readonly waiting = new WaitingQueue();
   /** When the last datagram left the outbox, or the first one entered it. */
   progressMillis = 0;
   /** No datagram left the outbox for `callbackMillis`: callbacks do not wait. */

@@ -158,7 +158,7 @@ export class Outbox {
     let count = 0;
     let isPaced = false;
     while (count < waiting.length) {
-      const { datagram } = waiting[count]!;
+      const { datagram } = waiting.at(count);
       const outcome = this.#user.attempt(destination, datagram);
       if (outcome === 'wait') break;
       isPaced = outcome === 'plain' && this.#udpCredit <= 0;
@@ -185,7 +185,7 @@ export class Outbox {
     const { waiting } = destination;
     const { retryMillis, callbackMillis } = this.#limits;
     let old = 0;
-    while (old < waiting.length && now - waiting[old]!.sinceMillis >= retryMillis) old++;
+    while (old < waiting.length && now - waiting.at(old).sinceMillis >= retryMillis) old++;
     const silent = now - destination.progressMillis;
     if (!destination.isStalled && silent >= STALL_MILLIS) {
       destination.isStalled = true;
@@ -210,17 +210,17 @@ export class Outbox {
 
   /** UDP calls back as soon as the kernel has a datagram: a stall must not hold up the program. */
   #call({ waiting }: Destination, index: number): void {
-    const { datagram, sinceMillis } = waiting[index]!;
+    const { datagram, sinceMillis } = waiting.at(index);
     const { callback, length } = datagram;
     if (!callback) return;
-    waiting[index] = { datagram: { ...datagram, callback: undefined }, sinceMillis };
+    waiting.replace(index, { datagram: { ...datagram, callback: undefined }, sinceMillis });
     this.#user.calledLater(callback, length);
   }
 
   #remove(destination: Destination, count: number): void {
-    const gone = destination.waiting.splice(0, count);
-    for (const { datagram } of gone) this.#bytes -= datagram.length;
-    this.#count -= gone.length;
+    const { length } = destination.waiting;
+    this.#bytes -= destination.waiting.remove(count);
+    this.#count -= length - destination.waiting.length;
     if (destination.waiting.length === 0) {
       this.#queues.delete(destination);
       this.#progress(destination);

@@ -7,7 +7,9 @@ import { isUnicast, localAddresses, reserveAddresses } from '../../../host/dgram
 import {
   DESTINATIONS_MAX,
   Destinations,
+  WaitingQueue,
   type Destination,
+  type Waiting,
 } from '../../../host/dgram/destination.js';
 import { Outbox, type Outcome } from '../../../host/dgram/outbox.js';
 import { probePeer } from '../../../host/dgram/peer-probe.js';
@@ -208,6 +210,29 @@ interface Desk {
   readonly destination: (port: number) => Destination;
   readonly add: (port: number, text: string, isHeard?: boolean) => void;
 }
+
+test('the queue of a destination keeps its order over removals of any size', () => {
+  const queue = new WaitingQueue();
+  const waiting = (port: number): Waiting => {
+    const datagram = { pieces: [], length: 3, port, address: '', callback: undefined };
+    return { datagram, sinceMillis: 0 };
+  };
+  let [pushed, removed] = [0, 0];
+  for (let round = 0; round < 3000; round++) {
+    for (let count = 0; count < round % 7; count++) queue.push(waiting(pushed++));
+    const count = Math.min(queue.length, round % 5);
+    assert.is(queue.remove(count), 3 * count);
+    removed += count;
+    assert.is(queue.length, pushed - removed);
+    if (queue.length === 0) continue;
+    assert.is(queue.at(0).datagram.port, removed);
+    assert.is(queue.at(queue.length - 1).datagram.port, pushed - 1);
+  }
+  queue.replace(1, waiting(-1));
+  assert.is(queue.at(1).datagram.port, -1);
+  assert.is(queue.remove(queue.length), 3 * (pushed - removed));
+  assert.is(queue.length, 0);
+});
 
 test('a destination in use is remembered, and one with messages in flight in any case', () => {
   const busy = new Set<Destination>();
