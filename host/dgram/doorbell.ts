@@ -3,6 +3,7 @@
  * when the first packet arrives. That packet is lost; a connection request is repeated.
  */
 import type { Socket } from 'node:dgram';
+import { timerMillis } from '../base/timer.js';
 import { ROCE_PORT } from '../link/link.js';
 import { createSocket } from '../link/plain-dgram.js';
 
@@ -45,7 +46,7 @@ export class Doorbell {
       // The address is gone: peers use UDP.
       if (code !== 'EADDRINUSE') return;
       // Another process has the port, or a node of this one that is about to be closed.
-      this.#again = setTimeout(() => this.#bind(), this.#againMillis).unref();
+      this.#again = setTimeout(() => this.#bind(), timerMillis(this.#againMillis)).unref();
       this.#againMillis = Math.min(2 * this.#againMillis, AGAIN_MILLIS_MAX);
     });
     socket.bind({ port: ROCE_PORT, address: this.#address, exclusive: true });

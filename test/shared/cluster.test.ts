@@ -78,7 +78,7 @@ for (const progress of ['inline', 'thread'] as const) {
 }
 
 /** Binds a socket of `verbena/dgram` as an application does, and counts received datagrams. */
-async function bindSocket({ kept, load }: There): Promise<number> {
+async function bindSocket({ kept, load }: There, exclusive = false): Promise<number> {
   const own = kept as Kept;
   const dgram = (await load('build/host/dgram/index.js')) as typeof import('node:dgram');
   const socket = dgram.createSocket('udp4');
@@ -87,7 +87,8 @@ async function bindSocket({ kept, load }: There): Promise<number> {
   const index = own.sockets.push(socket) - 1;
   own.heard[index] = 0;
   socket.on('message', () => void own.heard[index]!++);
-  await new Promise<void>((resolve) => socket.bind(0, '127.0.0.1', resolve));
+  const place = { port: 0, address: '127.0.0.1', exclusive };
+  await new Promise<void>((resolve) => socket.bind(place, resolve));
   return socket.address().port;
 }
 
@@ -108,9 +109,11 @@ test("the offload of workers leaves the application's own datagrams to it", asyn
     peer.on('message', (text) => void (arrived += String(text) === 'mine' ? 1 : 0));
     const { port } = peer.address();
     await withWorkers(2, async (one, other) => {
+      // Sockets that workers share have UDP only; of others the offload asks the peer.
       await one.run(bindSocket);
+      await one.run(bindSocket, true);
       const asked = once(silent, 'message');
-      await one.run(sendFrom, 0, '127.0.48.3', 9, 1);
+      await one.run(sendFrom, 1, '127.0.48.3', 9, 1);
       await asked;
       await other.run(bindSocket);
       const second = await other.run(bindSocket);
@@ -123,7 +126,7 @@ test("the offload of workers leaves the application's own datagrams to it", asyn
         WAIT_MILLIS,
         `${COUNT} datagrams at the worker`,
       );
-      // One for each socket that the application has bound.
+      // One for each socket that the application has bound for all workers.
       assert.equal([one.listensOfPrimary, other.listensOfPrimary], [1, 2]);
     });
   } finally {
