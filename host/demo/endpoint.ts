@@ -71,6 +71,9 @@ interface Meeting {
   regions: SessionRegions | undefined;
 }
 
+/** The peer of a request has gone, or has too many connections. */
+const GONE = new Error('refused');
+
 export class DemoEndpoint {
   /** Memory that peers WRITE to and READ: the picture and the words behind it. */
   readonly memory: Uint8Array;
@@ -251,13 +254,13 @@ export class DemoEndpoint {
     }
   }
 
-  /** Rejects for a request that is not accepted. */
+  /** Rejects, with any reason, for a request that is not accepted. */
   async #answer(request: RdmaRequest): Promise<void> {
     const privateData = decodePrivateData(request.privateData);
     const gid = `${request.peer.address}`;
     const peer = this.link.peers.find((other) => `${other.gid}` === gid);
     const place = privateData && peer && this.#accepted.take(gid, privateData.role);
-    if (!place) throw new Error(`${gid} has no place`);
+    if (!place) throw GONE;
     let connection: RdmaConnection | undefined;
     let lent: MemoryRegion | undefined;
     try {
@@ -268,13 +271,15 @@ export class DemoEndpoint {
         if (role === Role.STAMP) postReceive(qp, lent!, 0);
         if (role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
       });
-      if (!this.link.peers.includes(peer)) throw new Error(`${gid} has gone`);
+      if (!this.link.peers.includes(peer)) throw GONE;
       place.connection = connection;
       void connection.disconnected.then(() => place.giveBack());
       const end = { connection, privateData };
-      if (role === Role.STAMP) this.#lend(end, lent!, stampWhenAsked(end, lent!, this.region));
-      else if (role === Role.RECORD) this.#lend(end, lent!, writeRecords(end, lent!));
-      else if (role === Role.SPARE) this.#keep(connection);
+      if (lent) {
+        const isStamp = role === Role.STAMP;
+        const work = isStamp ? stampWhenAsked(end, lent, this.region) : writeRecords(end, lent);
+        this.#lend(end, lent, work);
+      } else if (role === Role.SPARE) this.#keep(connection);
       else this.#enter(peer, end);
     } catch (error) {
       await connection?.close();

@@ -18,7 +18,7 @@ const FILES = [
   'verbs/queues/shared-receive-queue',
   'verbs/regions/advise',
   'verbs/regions/device-memory',
-  'verbs/regions/dma-handle',
+  'verbs/regions/dma-handle.browser',
   'verbs/regions/imported-memory-region',
   'verbs/regions/memory-window',
   'verbs/regions/null-memory-region',

@@ -1,6 +1,5 @@
 /** Records that a peer has FLUSHED outlive the Worker that has the file, whenever it is killed. */
 import type { RdmaConnection } from '../../cm/connect.js';
-import { timerMillis } from '../../base/timer.js';
 import type { PersistentMemory } from '../../pmem/persistent-memory.js';
 import type { Context } from '../../verbs/context.js';
 import { AccessFlag } from '../../verbs/enums.js';
@@ -26,6 +25,8 @@ interface Thread {
 
 /** The plug is pulled by itself then. */
 const LIMIT_MILLIS = 10_000;
+const GONE = 'the peer has gone';
+const SILENT = 'the peer writes no records';
 /** The record after the last one must be in memory by then. */
 const NEXT_RECORD_MILLIS = 5000;
 /** Between two counts on the screen. */
@@ -124,9 +125,11 @@ async function recordUntilKilled(stage: Stage, { pmem, kill, close }: Opened): P
     ends.push(() => region.dereg());
     const connection = await endpoint.recorded(session.peer, pd, region);
     ends.push(() => connection.close());
-    const gone = goneSignal([connection.disconnected, session.over]);
-    let acknowledged = await takeUntilPressed(stage, connection, gone);
-    await underWay(pmem.buffer, acknowledged + 1, gone);
+    const gone = new AbortController();
+    const over = Promise.race([connection.disconnected, session.over]);
+    void over.then(() => gone.abort(new Error(GONE)));
+    let acknowledged = await takeUntilPressed(stage, connection, gone.signal);
+    await underWay(pmem.buffer, acknowledged + 1, gone.signal);
     // On a fast disk that record, too, was acknowledged meanwhile.
     for (const { status, immData } of connection.recvCq.poll(16)) {
       if (status === 0) acknowledged = immData;
@@ -147,15 +150,6 @@ async function recordUntilKilled(stage: Stage, { pmem, kill, close }: Opened): P
   }
 }
 
-/** Aborted when one of these has resolved. */
-function goneSignal(ends: readonly Promise<void>[]): AbortSignal {
-  const controller = new AbortController();
-  for (const end of ends) {
-    void end.then(() => controller.abort(new Error('the peer has gone')));
-  }
-  return controller.signal;
-}
-
 /** Counts records until the button is pressed, after one at least; the number of the last one. */
 async function takeUntilPressed(
   { pressed, show }: Stage,
@@ -173,14 +167,14 @@ async function takeUntilPressed(
   gone.addEventListener('abort', () => stop.abort());
   const timer = setTimeout(() => {
     press();
-    stop.abort(new Error('the peer writes no records'));
-  }, timerMillis(LIMIT_MILLIS));
+    stop.abort(new Error(SILENT));
+  }, LIMIT_MILLIS);
   let shownMillis = 0;
   try {
     for (;;) {
       gone.throwIfAborted();
       const [completion] = await recvCq.wait(1, { signal: stop.signal });
-      if (!completion || completion.status !== 0) throw new Error('the peer has gone');
+      if (!completion || completion.status !== 0) throw new Error(GONE);
       qp.postRecv({ sgList: [] });
       acknowledged = completion.immData;
       const now = performance.now();
@@ -205,7 +199,7 @@ async function underWay(memory: Uint8Array, record: number, gone: AbortSignal): 
   const end = performance.now() + NEXT_RECORD_MILLIS;
   while (words.at(-1) !== record) {
     gone.throwIfAborted();
-    if (performance.now() > end) throw new Error(`record ${record} did not arrive`);
+    if (performance.now() > end) throw new Error(SILENT);
     await new Promise((resolve) => setTimeout(resolve, 0));
   }
 }

@@ -121,7 +121,7 @@ test('a record that never arrives ends the act, and the file is free again', () 
     const playing = refusal(plug.play(stage, 0));
     await accepted;
     press();
-    assert.is(await playing, 'record 2 did not arrive');
+    assert.is(await playing, 'the peer writes no records');
     await isFree(context);
   }));
 
