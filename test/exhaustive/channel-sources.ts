@@ -138,6 +138,10 @@ import { Context } from './context';
 import { QueuePair } from './queue-pair';
 export function servesLocally(context: Context, qp: QueuePair): bool { return qp.state == 3; }
 `,
+  'transport/local/local-path.ts': `
+import { Context } from '../shared/context';
+export function charge(context: Context, bytes: u32): void { context.localLeft--; }
+`,
   'transport/shared/operation.ts': `
 import { SendRequest } from './work-request';
 export enum Operation { INVALIDATE = 1 }
