@@ -20,9 +20,9 @@ import { traceLink } from '../../host/link/capture/trace.js';
 import { faultLink } from '../../host/link/faults/fault.js';
 import {
   REQUEST_PATHS,
-  CONTEXTS,
-  LOCAL,
   runOver,
+  sameOver,
+  type Body,
   type PathWorld,
 } from '../support/request-paths.js';
 import { ALL_ACCESS, makePair, type PairOptions } from '../support/pair.js';
@@ -39,23 +39,7 @@ const { ATOMIC_FETCH_AND_ADD, ATOMIC_CMP_AND_SWP, ATOMIC_WRITE, FLUSH } = WrOpco
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
 const { MW_BIND, FLUSH_GLOBAL, ZERO_BASED } = AccessFlag;
 
-/** How many requests the local path has to carry. */
-type Local = bigint | 'none';
-type Body = (world: PathWorld) => void | Promise<void>;
-
-/** One test: `body` over each request path, and the same seen over each. */
-function same(title: string, local: Local, body: Body, options: PairOptions = {}): void {
-  test(`${title}: the same over each request path`, async () => {
-    let expected: unknown;
-    for (const path of REQUEST_PATHS) {
-      const { a, b, local: carried } = await runOver(path, options, body);
-      expected ??= { a, b };
-      assert.equal({ a, b }, expected, path.name);
-      const isLocal = path === LOCAL || path === CONTEXTS;
-      assert.is(carried, isLocal && local !== 'none' ? local : 0n, path.name);
-    }
-  });
-}
+const same = sameOver(test);
 
 let nextId = 1;
 const signaled = (): { wrId: number; sendFlags: number } => ({

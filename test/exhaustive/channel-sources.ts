@@ -158,11 +158,10 @@ export function countCompletion(table: usize, operation: u32, status: u32, lengt
   'transport/queue/receive-queue.ts': `
 import { Context } from '../shared/context';
 ${QP}
-export function takeReceive(context: Context, qp: QueuePair): bool {
-  if (qp.receives == 0) return false;
+export function peekReceive(qp: QueuePair): bool { return qp.receives != 0; }
+export function takePeeked(context: Context, qp: QueuePair): void {
   qp.receives--;
   qp.receiveHeld = 1;
-  return true;
 }
 `,
   'transport/queue/scatter-gather.ts': `

@@ -22,6 +22,8 @@ import {
   type QpAttributes,
   type QpInitAttributes,
   type QueuePair,
+  type SharedReceiveQueue,
+  type SrqInitAttributes,
 } from '../../host/index.js';
 
 /** Everything one side has: the ladder from context to queue pair. */
@@ -30,6 +32,8 @@ export interface Side {
   readonly pd: ProtectionDomain;
   readonly cq: CompletionQueue;
   readonly qp: QueuePair;
+  /** Of the queue pair, if `PairOptions.srq` is set. */
+  readonly srq?: SharedReceiveQueue;
   /** `bytes` of registered memory with every access. */
   readonly buffer: Uint8Array;
   readonly mr: MemoryRegion;
@@ -40,6 +44,8 @@ export interface PairOptions {
   readonly mtu?: number;
   readonly device?: Partial<OpenOptions>;
   readonly qp?: Partial<QpInitAttributes>;
+  /** Each side's queue pair takes receive requests from a shared receive queue. */
+  readonly srq?: SrqInitAttributes;
   /** Rights of the registered memory. Default ALL_ACCESS. */
   readonly access?: number;
   /** Changes of the attributes that connect both sides. */
@@ -144,10 +150,11 @@ function sideOf(context: Context, options: PairOptions): Side {
   const cq = context.createCq(options.cqe ?? 4096);
   const { reorderPackets = 0 } = options;
   const cap = { reorderPackets, ...options.qp?.cap };
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq, ...options.qp, cap });
+  const shared = options.srq && { srq: pd.createSrq(options.srq) };
+  const qp = pd.createQp({ sendCq: cq, recvCq: cq, ...shared, ...options.qp, cap });
   const buffer = context.alloc(options.bytes ?? 65536);
   const mr = pd.regMr(buffer, options.access ?? ALL_ACCESS);
-  return { context, pd, cq, qp, buffer, mr };
+  return { context, pd, cq, qp, ...shared, buffer, mr };
 }
 
 /** The traits of a peer that the connection manager would exchange. */

@@ -2,6 +2,8 @@
  * The ways of a request to its target: packets between two devices, packets within one device, the
  * local path. What a request does must not depend on them (assembly/transport/LOCAL-PATH.md).
  */
+import { createHash } from 'node:crypto';
+import * as assert from 'uvu/assert';
 import { QpStateName } from '#build/abi.js';
 import {
   WcFlag,
@@ -37,9 +39,13 @@ export const REQUEST_PATHS: readonly RequestPath[] = [
 /** Observations of a side, without values that differ from run to run (keys, addresses, times). */
 export interface Seen {
   readonly completions: string[];
+  /** Of the queue pair, its completion queue, its shared receive queue. */
   readonly events: string[];
+  /** Notifications of the completion queue (`reqNotify`). */
+  readonly rings: number;
   readonly state: string;
-  readonly memory: Uint8Array;
+  /** A digest of the side's buffer. */
+  readonly memory: string;
   readonly counted: object;
 }
 
@@ -49,16 +55,37 @@ export class PathWorld {
   readonly a: Side;
   readonly b: Side;
   readonly #events: AsyncEventRecord[] = [];
+  readonly #rings: { readonly context: Side['context']; readonly cq: number }[] = [];
 
   constructor(pair: Pair) {
     this.pair = pair;
     this.a = pair.a;
     this.b = pair.b;
-    for (const context of new Set([pair.a.context, pair.b.context])) void this.#listen(context);
+    for (const context of new Set([pair.a.context, pair.b.context])) {
+      void this.#listen(context);
+      this.#countRings(context);
+    }
   }
 
   async #listen(context: Side['context']): Promise<void> {
     for await (const event of context.asyncEvents()) this.#events.push(event);
+  }
+
+  #countRings(context: Side['context']): void {
+    const { device } = context;
+    const inner = device.events!;
+    device.events = {
+      ...inner,
+      completion: (cq) => {
+        this.#rings.push({ context, cq });
+        inner.completion(cq);
+      },
+    };
+  }
+
+  /** Notifications of the side's completion queue so far. */
+  rings({ context, cq }: Side): number {
+    return this.#rings.filter((ring) => ring.context === context && ring.cq === cq.handle).length;
   }
 
   /** Until nothing travels and no timer is set, at most `seconds` of virtual time. */
@@ -90,9 +117,15 @@ export class PathWorld {
     return { remoteAddr: side.mr.addr + BigInt(offset), rkey: side.mr.rkey };
   }
 
-  async seen(side: Side): Promise<Seen> {
+  /** Asynchronous events of the side's objects so far. */
+  async events({ qp, cq, srq }: Side): Promise<string[]> {
     // Events are handed over in promises.
     for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+    const elements = new Set<unknown>(srq ? [qp, cq, srq] : [qp, cq]);
+    return this.#events.filter(({ element }) => elements.has(element)).map(({ name }) => name);
+  }
+
+  async seen(side: Side): Promise<Seen> {
     const completions = side.cq.poll(10_000).map((wc) => {
       const status = `${wc.wrId} ${WcStatusName[wc.status]}`;
       // Of an error only these fields are valid.
@@ -101,21 +134,41 @@ export class PathWorld {
       const rest = [wc.opcode, wc.byteLen, wc.wcFlags, immediate, wc.qpNum === side.qp.qpNum];
       return `${status} ${rest.join(' ')}`;
     });
-    const events = this.#events
-      .filter(({ element }) => element === side.qp || element === side.cq)
-      .map(({ name }) => name);
+    const events = await this.events(side);
     const { state } = side.qp;
     const counted = side.mr.counters();
-    const memory = side.buffer.slice();
-    return { completions, events, state: QpStateName[state]!, memory, counted };
+    const memory = createHash('sha256').update(side.buffer).digest('hex');
+    const rings = this.rings(side);
+    return { completions, events, rings, state: QpStateName[state]!, memory, counted };
   }
+}
+
+/** How many requests the local path has to carry; 'any': it depends on the path. */
+export type Local = bigint | 'none' | 'any';
+export type Body = (world: PathWorld) => void | Promise<void>;
+type Test = (title: string, body: () => Promise<void>) => void;
+
+/** Adds a test to `test`: `body` over each request path, and the same seen over each. */
+export function sameOver(test: Test) {
+  return (title: string, local: Local, body: Body, options: PairOptions = {}): void =>
+    test(`${title}: the same over each request path`, async () => {
+      let expected: unknown;
+      for (const path of REQUEST_PATHS) {
+        const { a, b, local: carried } = await runOver(path, options, body);
+        expected ??= { a, b };
+        assert.equal({ a, b }, expected, path.name);
+        const isLocal = path === LOCAL || path === CONTEXTS;
+        if (isLocal && local === 'any') continue;
+        assert.is(carried, isLocal && typeof local === 'bigint' ? local : 0n, path.name);
+      }
+    });
 }
 
 /** Observations of both sides when `body` and all that it began is over. */
 export async function runOver(
   path: RequestPath,
   options: PairOptions,
-  body: (world: PathWorld) => void | Promise<void>,
+  body: Body,
 ): Promise<{ a: Seen; b: Seen; local: bigint }> {
   const pair = await makePair({ ...options, ...path.options });
   const world = new PathWorld(pair);

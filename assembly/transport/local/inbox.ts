@@ -26,7 +26,7 @@ import { AccessFlag } from '../../region/access-flag';
 import { countWrite } from '../../region/key-table';
 import { completeReceive, hasCompletionRoom } from '../queue/completion';
 import { CountedOperation, countCompletion } from '../queue/completion-counter';
-import { takeReceive } from '../queue/receive-queue';
+import { peekReceive, takePeeked } from '../queue/receive-queue';
 import { receiveCapacity, scatterReceive } from '../queue/scatter-gather';
 import { anyAhead } from '../responder/reorder-buffer';
 import { Context, findQueuePair } from '../shared/context';
@@ -129,7 +129,8 @@ function execute(context: Context, qp: QueuePair, message: LocalMessage, entry: 
   const immediate = writes || opcode == <u32>WrOpcode.SEND_WITH_IMM;
   if (!immediate && opcode != <u32>WrOpcode.SEND) return false;
   if (!hasCompletionRoom(qp.receiveCq)) return false;
-  if (!qp.receiveHeld && !takeReceive(context, qp)) return false;
+  // A message that is refused takes nothing from a shared receive queue.
+  if (!qp.receiveHeld && !peekReceive(qp)) return false;
   const length = message.length;
   const placed = writes
     ? placeWrite(context, qp, message, entry)
@@ -140,6 +141,7 @@ function execute(context: Context, qp: QueuePair, message: LocalMessage, entry: 
     forgetPlaced(qp);
     return false;
   }
+  if (!qp.receiveHeld) takePeeked(context, qp);
   charge(context, length);
   context.counters.rdmaRecvs++;
   if (writes) {

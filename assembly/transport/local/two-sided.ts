@@ -4,7 +4,7 @@
  * not allow it, a request goes by packets: RNR NAK and errors are the responder's.
  */
 import { completeReceive } from '../queue/completion';
-import { hasReceive, takeReceive } from '../queue/receive-queue';
+import { hasReceive, peekReceive, takePeeked } from '../queue/receive-queue';
 import { gather, inOnePiece, receiveCapacity, scatterReceive } from '../queue/scatter-gather';
 import { Context } from '../shared/context';
 import { LOCAL_BOUNCE_SIZE, LocalTarget } from '../shared/local-target';
@@ -34,8 +34,10 @@ export function executeTwoSided(
     const outcome = write(context, qp, request, target);
     if (outcome != <u32>Outcome.DONE) return outcome;
   }
-  if (!peer.receiveHeld && !takeReceive(context, peer)) return Outcome.REFUSED;
+  // A request that is refused, perhaps for its own key, takes nothing from a shared receive queue.
+  if (!peer.receiveHeld && !peekReceive(peer)) return Outcome.REFUSED;
   if (!writes && !send(context, qp, request, peer)) return Outcome.REFUSED;
+  if (!peer.receiveHeld) takePeeked(context, peer);
   completeReceive(
     context,
     peer,

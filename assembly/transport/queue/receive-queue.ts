@@ -9,16 +9,47 @@ import { SharedReceiveQueue } from '../shared/queues';
 import { AsyncEvent } from '../shared/status';
 import { ReceiveRequest } from '../shared/work-request';
 
-/** Copies the next receive request. False when none is posted. */
+/** Takes the next receive request. False when none is posted. */
 export function takeReceive(context: Context, qp: QueuePair): bool {
+  if (!peekReceive(qp)) return false;
+  takePeeked(context, qp);
+  return true;
+}
+
+/** Copies the next receive request, which stays posted. False when none is. */
+export function peekReceive(qp: QueuePair): bool {
   // `srq!` would bring a sentence, and with it a data segment.
   const srq = qp.srq;
-  const taken = srq == null ? takeOwn(qp) : takeShared(context, srq, qp);
-  if (!taken) return false;
-  qp.receiveHeld = 1;
+  if (srq == null) {
+    if (ringCount(qp.receiveRing, qp.receiveNext, qp.receiveEntries) == 0) return false;
+    const source = changetype<usize>(receiveRequestAt(qp, qp.receiveNext));
+    copyRequest(qp, source, qp.receiveStride, qp.receiveSgeMax);
+  } else {
+    if (ringCount(srq.ring, srq.next, srq.entries) == 0) return false;
+    const offset = (srq.next & (srq.entries - 1)) * srq.stride;
+    copyRequest(qp, srq.ring + RING_HEADER_SIZE + <usize>offset, srq.stride, srq.sgeMax);
+  }
   qp.receiveSgeIndex = 0;
   qp.receiveSgeOffset = 0;
   return true;
+}
+
+/** Takes the receive request that `peekReceive` has copied. */
+export function takePeeked(context: Context, qp: QueuePair): void {
+  qp.receiveHeld = 1;
+  const srq = qp.srq;
+  if (srq == null) {
+    qp.receiveNext++;
+    setRingTail(qp.receiveRing, qp.receiveNext);
+    return;
+  }
+  srq.next++;
+  setRingTail(srq.ring, srq.next);
+  if (srq.limit != 0 && ringCount(srq.ring, srq.next, srq.entries) < srq.limit) {
+    srq.limit = 0;
+    const object = changetype<usize>(srq);
+    pushEvent(context, EventKind.ASYNC, AsyncEvent.SRQ_LIMIT_REACHED, object);
+  }
 }
 
 /** Is there a receive request, in hand or posted? */
@@ -27,29 +58,6 @@ export function hasReceive(qp: QueuePair): bool {
   const srq = qp.srq;
   if (srq != null) return ringCount(srq.ring, srq.next, srq.entries) != 0;
   return ringCount(qp.receiveRing, qp.receiveNext, qp.receiveEntries) != 0;
-}
-
-function takeOwn(qp: QueuePair): bool {
-  if (ringCount(qp.receiveRing, qp.receiveNext, qp.receiveEntries) == 0) return false;
-  const source = changetype<usize>(receiveRequestAt(qp, qp.receiveNext));
-  copyRequest(qp, source, qp.receiveStride, qp.receiveSgeMax);
-  qp.receiveNext++;
-  setRingTail(qp.receiveRing, qp.receiveNext);
-  return true;
-}
-
-function takeShared(context: Context, srq: SharedReceiveQueue, qp: QueuePair): bool {
-  if (ringCount(srq.ring, srq.next, srq.entries) == 0) return false;
-  const offset = (srq.next & (srq.entries - 1)) * srq.stride;
-  copyRequest(qp, srq.ring + RING_HEADER_SIZE + <usize>offset, srq.stride, srq.sgeMax);
-  srq.next++;
-  setRingTail(srq.ring, srq.next);
-  if (srq.limit != 0 && ringCount(srq.ring, srq.next, srq.entries) < srq.limit) {
-    srq.limit = 0;
-    const object = changetype<usize>(srq);
-    pushEvent(context, EventKind.ASYNC, AsyncEvent.SRQ_LIMIT_REACHED, object);
-  }
-  return true;
 }
 
 function copyRequest(qp: QueuePair, source: usize, stride: u32, sgeMax: u32): void {
