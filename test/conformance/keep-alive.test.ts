@@ -4,9 +4,10 @@
  */
 import * as assert from 'uvu/assert';
 import { Opcode, PeerState, SyndromeKind } from '#build/abi.js';
-import { QpState, QpType, SendFlag, WrOpcode } from '../../host/index.js';
+import { QpState, QpType, SendFlag, WcStatus, WrOpcode } from '../../host/index.js';
 import { lookFor } from '../../host/cm/keep-alive.js';
-import { makePair } from '../support/pair.js';
+import type { Side } from '../support/pair.js';
+import { eachPath } from '../support/request-paths.js';
 import { onWire, type Wire } from '../support/wire.js';
 import { testsOnWire } from '../support/tests-in.js';
 
@@ -116,9 +117,14 @@ test('a queue pair in ERR has no sign of life, and sends nothing', (wire) => {
   wire.expectSilence();
 });
 
-test('one probe is a sign of life for both sides, unless one of them is dead', async () => {
-  const pair = await makePair({ acquainted: true });
-  try {
+/** Looks until the peer is silent: a probe is sent. */
+function findSilent(side: Side): void {
+  for (let looks = 0; lookFor(side.qp) === PeerState.HEARD; looks++) assert.ok(looks < 3);
+}
+
+eachPath(test)(
+  'one probe is a sign of life for both sides, unless one of them is dead',
+  (pair) => {
     const { a, b } = pair;
     const sides = [a, b];
     for (const { qp } of sides) for (let look = 0; look < 3; look++) lookFor(qp);
@@ -136,10 +142,31 @@ test('one probe is a sign of life for both sides, unless one of them is dead', a
       assert.is(lookFor(a.qp), PeerState.SILENT);
       pair.settle();
     }
-  } finally {
-    await pair.close();
-  }
-});
+  },
+  { acquainted: true },
+);
+
+eachPath(test)(
+  'probes between requests are answered, and change neither path nor result of the next request',
+  (pair) => {
+    const { a, b } = pair;
+    for (let turn = 0; turn < 4; turn++) {
+      const sgList = [{ addr: a.mr.addr, length: 8, lkey: a.mr.lkey }];
+      a.qp.postSend({
+        opcode: WrOpcode.RDMA_WRITE,
+        sendFlags: SendFlag.SIGNALED,
+        sgList,
+        rdma: { remoteAddr: b.mr.addr, rkey: b.mr.rkey },
+      });
+      pair.settle();
+      assert.is(a.cq.poll(2)[0]?.status, WcStatus.SUCCESS);
+      findSilent(a);
+      pair.settle();
+      assert.is(lookFor(a.qp), PeerState.HEARD, 'the answer to the probe');
+    }
+  },
+  { acquainted: true },
+);
 
 test('the engine probes no peer before the queue pair can send requests', () =>
   onWire({ state: QpState.RTR }, (wire) => {

@@ -1,8 +1,15 @@
 /** Order: what waits for what, at the requester, at the responder, and in memory. */
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
-import { AccessFlag, SendFlag, WrOpcode, type SendWorkRequest } from '../../host/index.js';
-import { makePair } from '../support/pair.js';
+import {
+  AccessFlag,
+  SendFlag,
+  WcStatusName,
+  WrOpcode,
+  type SendWorkRequest,
+} from '../../host/index.js';
+import { ALL_ACCESS, type Side } from '../support/pair.js';
+import { eachPath } from '../support/request-paths.js';
 import { onWire, pattern, type Wire } from '../support/wire.js';
 import { testsOnWire } from '../support/tests-in.js';
 
@@ -124,8 +131,28 @@ test('a WRITE completes when it is acknowledged, not when it is sent (S5)', (wir
   assert.equal(wire.completions(), ['1 SUCCESS']);
 });
 
-test('a region with RELAXED_ORDERING keeps the order of all others, which is allowed (S8)', async () => {
-  const pair = await makePair();
+const each = eachPath(test);
+
+/** A request of `side` with bytes at `from`, to its peer's bytes at `to`. */
+function request(
+  side: Side,
+  peer: Side,
+  opcode: number,
+  [from, to, length]: readonly [number, number, number],
+  more: Partial<SendWorkRequest> = {},
+): SendWorkRequest {
+  const rdma = { remoteAddr: peer.mr.addr + BigInt(to), rkey: peer.mr.rkey };
+  const isAtomic = opcode === WrOpcode.ATOMIC_FETCH_AND_ADD;
+  const target = isAtomic ? { atomic: { ...rdma, compareAdd: 1n } } : { rdma };
+  const sgList = [{ addr: side.mr.addr + BigInt(from), length, lkey: side.mr.lkey }];
+  return { opcode, sendFlags: SIGNALED, sgList, ...target, ...more } as SendWorkRequest;
+}
+
+function statuses({ cq }: Side): string[] {
+  return cq.poll(99).map(({ wrId, status }) => `${wrId} ${WcStatusName[status]}`);
+}
+
+each('a region with RELAXED_ORDERING keeps the order of all others (S8)', (pair) => {
   const { a, b } = pair;
   const { LOCAL_WRITE, REMOTE_WRITE, RELAXED_ORDERING } = AccessFlag;
   const mr = b.pd.regMr(b.buffer, LOCAL_WRITE | REMOTE_WRITE | RELAXED_ORDERING);
@@ -138,7 +165,98 @@ test('a region with RELAXED_ORDERING keeps the order of all others, which is all
   pair.settle();
   assert.is(a.cq.poll(99).length, 20);
   assert.equal(b.buffer.subarray(0, 50), new Uint8Array(50).fill(20), 'the last WRITE wins');
-  await pair.close();
+});
+
+each('a WRITE with FENCE carries what the READ before it has brought (S1)', (pair) => {
+  const { a, b } = pair;
+  for (const length of [8, 3000]) {
+    b.buffer.set(pattern(length, length));
+    a.qp.postSend([
+      request(a, b, WrOpcode.RDMA_READ, [0, 0, length]),
+      request(a, b, WrOpcode.RDMA_WRITE, [0, 8000, length], { sendFlags: SIGNALED | FENCE }),
+    ]);
+    pair.settle();
+    assert.is(a.cq.poll(9).length, 2);
+    assert.equal(b.buffer.slice(8000, 8000 + length), pattern(length, length));
+  }
+});
+
+each('LOCAL_INV waits for the requests before it, and holds those behind it (S2)', (pair) => {
+  const { a, b } = pair;
+  b.qp.postRecv({ wrId: 9, sgList: [{ addr: b.mr.addr, length: 64, lkey: b.mr.lkey }] });
+  const mr = a.pd.regMr(a.buffer.subarray(0, 64), ALL_ACCESS, { invalidatable: true });
+  const sgList = [{ addr: mr.addr, length: 8, lkey: mr.lkey }];
+  const { lkey: invalidateRkey } = mr;
+  const invalidate = { opcode: WrOpcode.LOCAL_INV, sendFlags: SIGNALED, invalidateRkey };
+  a.qp.postSend([
+    request(a, b, WrOpcode.RDMA_READ, [0, 0, 8], { wrId: 1, sgList }),
+    request(a, b, WrOpcode.SEND, [0, 0, 8], { wrId: 2, sgList }),
+    { wrId: 3, ...invalidate },
+    request(a, b, WrOpcode.RDMA_WRITE, [0, 0, 8], { wrId: 4, sgList }),
+  ]);
+  pair.settle();
+  assert.equal(statuses(a), ['1 SUCCESS', '2 SUCCESS', '3 SUCCESS', '4 LOC_PROT_ERR']);
+  assert.equal(statuses(b), ['9 SUCCESS']);
+});
+
+each('a WRITE, and an atomic, behind a READ of the same bytes do not change it (S4)', (pair) => {
+  const { a, b } = pair;
+  b.buffer.set(pattern(3000));
+  a.buffer.fill(0xff, 8000, 8008);
+  a.qp.postSend([
+    request(a, b, WrOpcode.RDMA_READ, [0, 0, 3000]),
+    request(a, b, WrOpcode.RDMA_WRITE, [8000, 2984, 8]),
+    request(a, b, WrOpcode.ATOMIC_FETCH_AND_ADD, [9000, 2992, 8]),
+  ]);
+  pair.run(() => b.buffer[2984] === 0xff && a.buffer[9000] !== 0);
+  assert.equal(a.buffer.slice(0, 3000), pattern(3000));
+  assert.equal(a.buffer.slice(9000, 9008), pattern(3000).slice(2992));
+});
+
+each('a completed receive says that the WRITEs before the SEND are there (S4)', (pair) => {
+  const { a, b } = pair;
+  for (let turn = 1; turn <= 20; turn++) {
+    b.qp.postRecv({ wrId: turn, sgList: [{ addr: b.mr.addr, length: 64, lkey: b.mr.lkey }] });
+    a.buffer.fill(turn, 0, 5000);
+    a.qp.postSend([
+      request(a, b, WrOpcode.RDMA_WRITE, [0, 10_000, [8, 100, 5000][turn % 3]!]),
+      request(a, b, WrOpcode.SEND, [0, 0, turn]),
+    ]);
+    pair.run(() => statuses(b).includes(`${turn} SUCCESS`));
+    assert.is(b.buffer[10_000], turn);
+    pair.settle();
+  }
+});
+
+each('completions of mixed requests come in the order in which they were posted (S4)', (pair) => {
+  const { a, b } = pair;
+  const { RDMA_WRITE, RDMA_READ, SEND, ATOMIC_FETCH_AND_ADD } = WrOpcode;
+  const opcodes = [RDMA_READ, SEND, RDMA_WRITE, ATOMIC_FETCH_AND_ADD, SEND, SEND, RDMA_READ];
+  const requests = Array.from({ length: 70 }, (_, wrId) => {
+    const opcode = opcodes[wrId % opcodes.length]!;
+    const length = opcode === ATOMIC_FETCH_AND_ADD ? 8 : [0, 8, 200, 3000][wrId % 4]!;
+    return request(a, b, opcode, [8 * wrId, 40_000, length], { wrId });
+  });
+  // The first ten SENDs find receive requests; later ones wait for them.
+  const receive = (count: number): void => {
+    for (let left = count; left > 0; left--) {
+      b.qp.postRecv({ sgList: [{ addr: b.mr.addr, length: 4096, lkey: b.mr.lkey }] });
+    }
+  };
+  receive(10);
+  a.qp.postSend(requests);
+  const seen: string[] = [];
+  const collect = (count: number) => (): boolean => {
+    seen.push(...statuses(a));
+    return seen.length >= count;
+  };
+  pair.run(collect(20));
+  receive(20);
+  pair.run(collect(70));
+  assert.equal(
+    seen,
+    requests.map(({ wrId }) => `${wrId} SUCCESS`),
+  );
 });
 
 test('the packets of a WRITE are placed as they come: before its end, its beginning is there (S9)', (wire) => {

@@ -21,6 +21,9 @@ import {
   type Pair,
   type Side,
 } from '../support/pair.js';
+import { eachPath } from '../support/request-paths.js';
+
+const each = eachPath(test);
 
 function sge(side: Side, offset: number, length: number) {
   return [{ addr: side.mr.addr + BigInt(offset), length, lkey: side.mr.lkey }];
@@ -47,8 +50,8 @@ async function datagramPair(qkey = 0x11111111): Promise<Pair> {
   return pair;
 }
 
-test('FETCH_ADD returns the value before and adds once', async () => {
-  const { a, b, ...pair } = await open();
+each('FETCH_ADD returns the value before and adds once', (pair) => {
+  const { a, b } = pair;
   const word = new DataView(b.buffer.buffer, b.buffer.byteOffset);
   word.setBigUint64(64, 0xffff_ffff_ffff_fffen, true);
   const atomic = { remoteAddr: b.mr.addr + 64n, rkey: b.mr.rkey, compareAdd: 3n };
@@ -61,7 +64,6 @@ test('FETCH_ADD returns the value before and adds once', async () => {
   assert.is(word.getBigUint64(64, true), 1n, 'wraps at 2^64');
   const view = new DataView(a.buffer.buffer, a.buffer.byteOffset);
   assert.is(view.getBigUint64(8, true), 0xffff_ffff_ffff_fffen);
-  await pair.close();
 });
 
 test('UC carries SEND and WRITE, completes when sent, and never answers', async () => {
@@ -186,14 +188,13 @@ test('multicast reaches every member and no other queue pair', async () => {
   await pair.close();
 });
 
-test('an SRQ feeds two queue pairs and says once that it runs low', async () => {
-  const pair = await makePair();
+each('an SRQ feeds two queue pairs and says once that it runs low', async (pair, options) => {
   const { a, b } = pair;
   const srq = b.pd.createSrq({ maxWr: 8, srqLimit: 2 });
   const qp = b.pd.createQp({ sendCq: b.cq, recvCq: b.cq, srq });
   a.qp.modify({ qpState: QpState.RESET });
-  connect(a.qp, { ...b, qp }, 1, 1, {});
-  connect(qp, a, 1, 1, {});
+  connect(a.qp, { ...b, qp }, 1, 1, options);
+  connect(qp, a, 1, 1, options);
   for (let i = 0; i < 3; i++) srq.postRecv({ wrId: 100 + i, sgList: sge(b, i * 1000, 1000) });
   for (let i = 0; i < 3; i++) a.qp.postSend({ opcode: WrOpcode.SEND, sgList: sge(a, 0, 10) });
   pair.settle();
@@ -212,11 +213,10 @@ test('an SRQ feeds two queue pairs and says once that it runs low', async () => 
   assert.throws(() => srq.destroy(), /EBUSY/);
   qp.destroy();
   srq.destroy();
-  await pair.close();
 });
 
-test('SEND_WITH_INV kills the key it names, LOCAL_INV waits for everything before it', async () => {
-  const { a, b, ...pair } = await open();
+each('SEND_WITH_INV kills the key it names, LOCAL_INV waits for everything before it', (pair) => {
+  const { a, b } = pair;
   const window = b.pd.regMr(b.buffer.subarray(0, 4096), ALL_ACCESS, { invalidatable: true });
   b.qp.postRecv({ wrId: 1, sgList: sge(b, 8192, 100) });
   const rdma = { remoteAddr: window.addr, rkey: window.rkey };
@@ -255,23 +255,24 @@ test('SEND_WITH_INV kills the key it names, LOCAL_INV waits for everything befor
       [3n, WcStatus.LOC_QP_OP_ERR],
     ],
   );
-  await pair.close();
 });
 
-test('SEND_WITH_INV of a key that may not be invalidated ends the responder without a NAK', async () => {
-  const { a, b, ...pair } = await open();
-  b.qp.postRecv({ wrId: 1, sgList: sge(b, 8192, 100) });
-  const invalidateRkey = b.mr.rkey;
-  a.qp.postSend({ opcode: WrOpcode.SEND_WITH_INV, sgList: sge(a, 0, 10), invalidateRkey });
-  pair.settle();
-  assert.equal(statuses(b), [WcStatus.REM_INV_REQ_ERR]);
-  assert.is(b.qp.state, QpState.ERR);
-  assert.is(a.qp.state, QpState.RTS, 'nothing was said');
-  await pair.close();
-});
+each(
+  'SEND_WITH_INV of a key that may not be invalidated ends the responder without a NAK',
+  (pair) => {
+    const { a, b } = pair;
+    b.qp.postRecv({ wrId: 1, sgList: sge(b, 8192, 100) });
+    const invalidateRkey = b.mr.rkey;
+    a.qp.postSend({ opcode: WrOpcode.SEND_WITH_INV, sgList: sge(a, 0, 10), invalidateRkey });
+    pair.settle();
+    assert.equal(statuses(b), [WcStatus.REM_INV_REQ_ERR]);
+    assert.is(b.qp.state, QpState.ERR);
+    assert.is(a.qp.state, QpState.RTS, 'nothing was said');
+  },
+);
 
-test('SEND_WITH_INV does not reach into another protection domain', async () => {
-  const { a, b, ...pair } = await open();
+each('SEND_WITH_INV does not reach into another protection domain', (pair) => {
+  const { a, b } = pair;
   const other = b.context.allocPd();
   const foreign = other.regMr(b.buffer.subarray(0, 4096), ALL_ACCESS, { invalidatable: true });
   b.qp.postRecv({ wrId: 1, sgList: sge(b, 8192, 100) });
@@ -280,38 +281,39 @@ test('SEND_WITH_INV does not reach into another protection domain', async () => 
   pair.settle();
   assert.equal(statuses(b), [WcStatus.REM_INV_REQ_ERR]);
   assert.is(b.qp.state, QpState.ERR);
-  await pair.close();
 });
 
-test('a channel yields an armed queue once; solicited-only waits for a solicited receive', async () => {
-  const { a, b, ...pair } = await open();
-  const channel = b.context.createCompChannel();
-  const cq = b.context.createCq(16, channel);
-  const qp = b.pd.createQp({ sendCq: cq, recvCq: cq });
-  a.qp.modify({ qpState: QpState.RESET });
-  connect(a.qp, { ...b, qp }, 1, 1, {});
-  connect(qp, a, 1, 1, {});
-  for (let i = 0; i < 3; i++) qp.postRecv({ wrId: i, sgList: sge(b, 0, 100) });
-  cq.reqNotify(true);
-  let woken = 0;
-  const waiting = channel.getCqEvent().then((queue) => {
-    assert.is(queue, cq);
-    woken++;
-  });
-  a.qp.postSend({ opcode: WrOpcode.SEND, sgList: sge(a, 0, 1) });
-  pair.settle();
-  await new Promise((resolve) => setImmediate(resolve));
-  assert.is(woken, 0);
-  const sendFlags = SendFlag.SOLICITED;
-  a.qp.postSend({ opcode: WrOpcode.SEND, sendFlags, sgList: sge(a, 0, 1) });
-  pair.settle();
-  await waiting;
-  assert.is(woken, 1);
-  await pair.close();
-});
+each(
+  'a channel yields an armed queue once; solicited-only waits for a solicited receive',
+  async (pair, options) => {
+    const { a, b } = pair;
+    const channel = b.context.createCompChannel();
+    const cq = b.context.createCq(16, channel);
+    const qp = b.pd.createQp({ sendCq: cq, recvCq: cq });
+    a.qp.modify({ qpState: QpState.RESET });
+    connect(a.qp, { ...b, qp }, 1, 1, options);
+    connect(qp, a, 1, 1, options);
+    for (let i = 0; i < 3; i++) qp.postRecv({ wrId: i, sgList: sge(b, 0, 100) });
+    cq.reqNotify(true);
+    let woken = 0;
+    const waiting = channel.getCqEvent().then((queue) => {
+      assert.is(queue, cq);
+      woken++;
+    });
+    a.qp.postSend({ opcode: WrOpcode.SEND, sgList: sge(a, 0, 1) });
+    pair.settle();
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.is(woken, 0);
+    const sendFlags = SendFlag.SOLICITED;
+    a.qp.postSend({ opcode: WrOpcode.SEND, sendFlags, sgList: sge(a, 0, 1) });
+    pair.settle();
+    await waiting;
+    assert.is(woken, 1);
+  },
+);
 
-test('a region counts what peers do with it', async () => {
-  const { a, b, ...pair } = await open();
+each('a region counts what peers do with it', (pair) => {
+  const { a, b } = pair;
   const rdma = { remoteAddr: b.mr.addr, rkey: b.mr.rkey };
   a.qp.postSend([
     { opcode: WrOpcode.RDMA_WRITE, sgList: sge(a, 0, 5000), rdma },
@@ -330,7 +332,6 @@ test('a region counts what peers do with it', async () => {
     writeBytes: 5000n,
     atomics: 1,
   });
-  await pair.close();
 });
 
 interface Opened {
@@ -342,10 +343,6 @@ interface Opened {
 
 function opened(pair: Pair): Opened {
   return { a: pair.a, b: pair.b, settle: () => pair.settle(), close: () => pair.close() };
-}
-
-async function open(): Promise<Opened> {
-  return opened(await makePair());
 }
 
 async function openUc(): Promise<Opened> {

@@ -164,6 +164,27 @@ export function sameOver(test: Test) {
     });
 }
 
+/** Adds tests to `test`: `body` with a connected pair, once for each request path. */
+export function eachPath(test: Test) {
+  return (
+    title: string,
+    body: (pair: Pair, options: PairOptions) => void | Promise<void>,
+    options: PairOptions = {},
+  ): void => {
+    for (const path of REQUEST_PATHS) {
+      test(`${title} (${path.name})`, async () => {
+        const all = { ...options, ...path.options };
+        const pair = await makePair(all);
+        try {
+          await body(pair, all);
+        } finally {
+          await pair.close();
+        }
+      });
+    }
+  };
+}
+
 /** Observations of both sides when `body` and all that it began is over. */
 export async function runOver(
   path: RequestPath,
