@@ -4,6 +4,7 @@ import * as assert from 'uvu/assert';
 import {
   AccessFlag,
   ArenaLayout,
+  CONTEXT_SLOT_SIZE,
   ContextSlotLayout,
   INBOX_ENTRY_SIZE,
   INBOX_PACKET_SIZE,
@@ -11,12 +12,17 @@ import {
   InboxState,
   KEY_ENTRY_SIZE,
   KeyEntryLayout,
+  LOCAL_ENDPOINT_SIZE,
+  LOCAL_MESSAGE_SIZE,
+  LOCAL_VALUE_SIZE,
 } from '#build/abi.js';
 import { RefusalError, VerbenaError, openDevice, type Context } from '../../host/index.js';
 import { structAt } from '../../host/engine/struct.js';
+import { localRequests, open, type Told } from '../support/local-sides.js';
 import { Member, freshName } from '../support/member.js';
 import { ALL_ACCESS } from '../support/pair.js';
 import { Client } from '../support/traffic.js';
+import { sample } from '../support/sample.js';
 import { Random } from '../simulation/random.js';
 
 /** Whatever a survivor may want to do; refusals are right, anything else is not. */
@@ -79,7 +85,9 @@ async function fillTablesWithChance(): Promise<void> {
   const { arena } = scribbler.device;
   const tables = structAt(arena.memory, ArenaLayout, arena.address);
   const { contextSlots, protectionDomains, attachments, keys, keyNotes, blocks, services } = tables;
+  const { localEndpoints, localChannels } = tables;
   const starts = [contextSlots, protectionDomains, attachments, keys, keyNotes, blocks, services];
+  starts.push(localEndpoints, localChannels);
   const { words } = arena.memory;
   let refused = 0;
   try {
@@ -144,6 +152,174 @@ test('rings of random bytes have no effect on the other processes', async () => 
     await client.context.close();
     survivor.kill();
     await survivor.ended;
+    await scribbler.close().catch((error: unknown) => assert.instance(error, RefusalError));
+  }
+});
+
+/** Completions of `count` requests of the process; 'late': none for 30 s. */
+function exchange(member: Member, peer: Told, count: number): Promise<string[]> {
+  return member.run(
+    async ({ kept, pair, verbena }, { address, port, qpNum, addr, rkey }, count) => {
+      const { qp, cq, mr } = kept;
+      const at = { context: { local: verbena.Endpoint.parse(address, port) }, qp: { qpNum } };
+      qp.modify({ qpState: verbena.QpState.RESET });
+      const attributes = { timeout: 12, retryCnt: 3, rnrRetry: 3 };
+      pair.connect(qp, at as never, 1, 1, { attributes });
+      while (cq.poll(64).length > 0);
+      const { RDMA_WRITE, SEND, SEND_WITH_IMM, RDMA_WRITE_WITH_IMM } = verbena.WrOpcode;
+      const opcodes = [RDMA_WRITE, SEND, SEND_WITH_IMM, RDMA_WRITE_WITH_IMM];
+      const sge = (length: number) => [{ addr: mr.addr, length, lkey: mr.lkey }];
+      for (let wrId = 0; wrId < count; wrId++) qp.postRecv({ wrId, sgList: sge(1024) });
+      const seen: string[] = [];
+      for (let turn = 0; turn < count; turn++) {
+        qp.postSend({
+          wrId: 1000 + turn,
+          opcode: opcodes[turn % 4]!,
+          sendFlags: verbena.SendFlag.SIGNALED,
+          sgList: sge([8, 100, 1000][turn % 3]!),
+          rdma: { remoteAddr: addr, rkey },
+        });
+        // Eight at a time, as their peer and the third process go on meanwhile.
+        while (turn % 8 === 7 && seen.length <= turn) {
+          const got = await cq.wait(64, { timeout: 30_000 }).catch(() => []);
+          if (got.length === 0) return [...seen, 'late'];
+          for (const { wrId, status } of got) {
+            if (wrId >= 1000) seen.push(verbena.WcStatusName[status]!);
+          }
+        }
+      }
+      return seen;
+    },
+    peer,
+    count,
+  );
+}
+
+/** All channels to a context (assembly/memory/local-channel.ts). */
+function inboxBytes(contextsMax: number, localMessagesMax: number): number {
+  const entry = LOCAL_MESSAGE_SIZE + LOCAL_VALUE_SIZE;
+  return 64 + contextsMax * (128 + localMessagesMax * entry);
+}
+
+/** Random words in the endpoints and channels of a device, also where its members look first. */
+function scribble(context: Context, random: Random, numbers: readonly number[]): void {
+  const { memory, address } = context.device.arena;
+  const arena = structAt(memory, ArenaLayout, address);
+  const { localEndpoints, localEndpointsMax, contextsMax, localChannels } = arena;
+  const { localMessagesMax, contextSlots } = arena;
+  const entry = LOCAL_MESSAGE_SIZE + LOCAL_VALUE_SIZE;
+  const inbox = inboxBytes(contextsMax, localMessagesMax);
+  const { words } = memory;
+  const channel = localChannels + random.below(2) * inbox + 64;
+  const source = channel + random.below(2) * ((inbox - 64) / contextsMax);
+  const message = source + 128 + entry * random.below(localMessagesMax);
+  const { announced, sleeping } = ContextSlotLayout.fields;
+  const slot = contextSlots + random.below(2) * CONTEXT_SLOT_SIZE;
+  const number = random.pick(numbers);
+  const index = (number >>> 16) * localEndpointsMax + (number & (localEndpointsMax - 1));
+  const places = [
+    localEndpoints + index * LOCAL_ENDPOINT_SIZE,
+    channel - 64,
+    source,
+    source + 4,
+    source + 64,
+    message,
+    message,
+    slot + announced[0],
+    slot + sleeping[0],
+  ];
+  const at = random.pick(places) >> 2;
+  // Not the port in a slot: without it all requests go by packets.
+  const near = at < localEndpoints >> 2 ? 0 : random.pick([0, random.below(8), random.below(48)]);
+  const value = random.pick([random.below(2 ** 32), random.below(8), words[at + near]! + 1]);
+  words[at + near] = value;
+}
+
+/**
+ * Endpoints as they were published, and empty channels: otherwise all requests soon go by packets.
+ * Between two rounds also for the members' next connections.
+ */
+class Repairer {
+  readonly #words: Uint32Array;
+  readonly #channels: readonly [number, number];
+  readonly #endpoints: readonly { readonly at: number; readonly number: number; kept: number[] }[];
+
+  constructor({ device }: Context, numbers: readonly number[]) {
+    const { memory, address } = device.arena;
+    const arena = structAt(memory, ArenaLayout, address);
+    const { localEndpoints, localEndpointsMax, localChannels } = arena;
+    this.#words = memory.words;
+    const bytes = 2 * inboxBytes(arena.contextsMax, arena.localMessagesMax);
+    this.#channels = [localChannels >> 2, (localChannels + bytes) >> 2];
+    this.#endpoints = numbers.map((number) => {
+      const index = (number >>> 16) * localEndpointsMax + (number & (localEndpointsMax - 1));
+      return { at: (localEndpoints + index * LOCAL_ENDPOINT_SIZE) >> 2, number, kept: [] };
+    });
+  }
+
+  /** The members are about to connect anew. */
+  forget(): void {
+    this.#words.fill(0, ...this.#channels);
+    for (const endpoint of this.#endpoints) {
+      endpoint.kept = [];
+      this.#words.fill(0, endpoint.at, endpoint.at + LOCAL_ENDPOINT_SIZE / 4);
+    }
+  }
+
+  /** Are both members connected? */
+  find(): boolean {
+    for (const endpoint of this.#endpoints) {
+      const { at, number, kept } = endpoint;
+      const words = [...this.#words.subarray(at, at + LOCAL_ENDPOINT_SIZE / 4)];
+      if (kept.length === 0 && words[1] === number && words[0]! % 2 === 0) endpoint.kept = words;
+    }
+    return this.#endpoints.every(({ kept }) => kept.length > 0);
+  }
+
+  repair(): void {
+    for (const { at, kept } of this.#endpoints) this.#words.set(kept, at);
+  }
+}
+
+test('channels and endpoints of random bytes: every request of the others completes', async () => {
+  const options = { name: freshName(), address: '127.1.5.5', memoryBytes: 32 * 2 ** 20 };
+  const [a, b] = [await Member.open(options), await Member.open(options)];
+  const scribbler = await openDevice(options);
+  const random = new Random(13);
+  try {
+    const [one, other] = [await open(a), await open(b)];
+    const numbers = [one.qpNum, other.qpNum];
+    const repairer = new Repairer(scribbler, numbers);
+    let completed = 0;
+    for (let round = 0; round < sample(30, 300); round++) {
+      repairer.forget();
+      const both = Promise.all([exchange(a, other, 64), exchange(b, one, 64)]);
+      let isOver = false;
+      void both.finally(() => (isOver = true)).catch(() => undefined);
+      while (!isOver) {
+        if (repairer.find()) {
+          for (let count = random.below(4); count > 0; count--) {
+            scribble(scribbler, random, numbers);
+          }
+          if (random.below(2) === 0) repairer.repair();
+        }
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      for (const statuses of await both) {
+        assert.is(statuses.length, 64);
+        assert.not.ok(statuses.includes('late'), `round ${round}`);
+        completed += statuses.filter((status) => status === 'SUCCESS').length;
+      }
+    }
+    assert.ok(completed > 0);
+    for (const member of [a, b]) {
+      const failure = await member.run(({ context }) => String(context.failure));
+      assert.is(failure, 'undefined', 'its engine goes on');
+      assert.ok((await localRequests(member)) > 0, 'the local path was in use');
+    }
+  } finally {
+    for (const member of [a, b]) member.kill();
+    await Promise.all([a.ended, b.ended]);
     await scribbler.close().catch((error: unknown) => assert.instance(error, RefusalError));
   }
 });
