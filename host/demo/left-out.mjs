@@ -32,6 +32,7 @@ const CHECKS = {
   'cm/agreement': ['checkOptions', 'checkKeepAlive', 'checkConnParam'],
   'device/device': ['checkLimits'],
   'mesh/frames/frame-channel': ['checkContext'],
+  'verbs/queues/address-handle': ['checkIcrc'],
   'verbs/queues/queue-pair-attributes': ['checkInit', 'checkNumbers'],
   'verbs/queues/work-request': ['refuseSges', 'checkWords', 'checkOperands'],
 };

@@ -124,8 +124,8 @@ test('a Worker whose page lends it no connections says so', async (world) => {
 test('a Worker whose page has ended its connections says so, also of what it waits for', async (world) => {
   const tab = await world.browser.open(world.peer.site.url(PAGE));
   await tab.page.evaluate('endRtc()');
-  assert.match(await openingError(tab), /^ECONNRESET: .*the page has ended provideRtc/);
-  assert.match(await openingError(tab), /^ECONNRESET: .*the page has ended provideRtc/);
+  assert.match(await openingError(tab), /^ECONNRESET: .*provideRtc is over/);
+  assert.match(await openingError(tab), /^ECONNRESET: .*provideRtc is over/);
   await tab.page.close();
 });
 

@@ -26,7 +26,6 @@ interface Thread {
 /** The plug is pulled by itself then. */
 const LIMIT_MILLIS = 10_000;
 const GONE = 'the peer has gone';
-const SILENT = 'the peer writes no records';
 /** The record after the last one must be in memory by then. */
 const NEXT_RECORD_MILLIS = 5000;
 /** Between two counts on the screen. */
@@ -167,7 +166,7 @@ async function takeUntilPressed(
   gone.addEventListener('abort', () => stop.abort());
   const timer = setTimeout(() => {
     press();
-    stop.abort(new Error(SILENT));
+    stop.abort(new Error(GONE));
   }, LIMIT_MILLIS);
   let shownMillis = 0;
   try {
@@ -199,7 +198,7 @@ async function underWay(memory: Uint8Array, record: number, gone: AbortSignal): 
   const end = performance.now() + NEXT_RECORD_MILLIS;
   while (words.at(-1) !== record) {
     gone.throwIfAborted();
-    if (performance.now() > end) throw new Error(SILENT);
+    if (performance.now() > end) throw new Error(GONE);
     await new Promise((resolve) => setTimeout(resolve, 0));
   }
 }

@@ -65,7 +65,7 @@ class Provider {
   close(): void {
     for (const { connection } of this.#connections.values()) connection.close();
     this.#connections.clear();
-    const message = 'connect: the page has ended provideRtc; start another Worker';
+    const message = 'connect: provideRtc is over; start another Worker';
     this.#say({ id: 0, error: { code: 'ECONNRESET', message } });
     this.#port.close();
   }

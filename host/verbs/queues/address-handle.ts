@@ -25,7 +25,7 @@ export class AddressHandle {
 
   /** @internal Use `pd.createAh()`. */
   static create(pd: ProtectionDomain, address: AddressAttributes): AddressHandle {
-    if (address?.skipIcrc) throw mustBe('skipIcrc', 'false', true);
+    checkIcrc(address);
     const { arena, engine, limits } = pd.context.device;
     const at = arena.heap.alloc(QueuePairAttributesLayout.size);
     try {
@@ -66,4 +66,9 @@ export class AddressHandle {
   [Symbol.dispose](): void {
     if (!this.#destroyed) this.destroy();
   }
+}
+
+/** Packets of UD have an ICRC. Throws MisuseError. */
+function checkIcrc(address: AddressAttributes): void {
+  if (address?.skipIcrc) throw mustBe('skipIcrc', 'false', true);
 }

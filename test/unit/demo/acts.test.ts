@@ -121,7 +121,7 @@ test('a record that never arrives ends the act, and the file is free again', () 
     const playing = refusal(plug.play(stage, 0));
     await accepted;
     press();
-    assert.is(await playing, 'the peer writes no records');
+    assert.is(await playing, 'the peer has gone');
     await isFree(context);
   }));
 
@@ -129,7 +129,7 @@ test('a peer that reports no record ends the act, and the file is free again', (
   withWorld(0, async ({ stage, context, press }) => {
     const playing = refusal(plug.play(stage, 0));
     press();
-    assert.is(await playing, 'the peer writes no records');
+    assert.is(await playing, 'the peer has gone');
     await isFree(context);
   }));
 
