@@ -51,7 +51,7 @@ export function fillBuffer(context: Context, index: u32): u32 {
   if (context.fenceFirst != 0) scheduleFenced(context);
   beginLocalCall(context);
   serveChannels(context);
-  while (hasRoom(context) && !pausesLocally(context)) {
+  for (let turns: u32 = 0; hasRoom(context) && !pausesLocally(context, turns); turns++) {
     const qp = takeReady(context);
     if (qp == null) break;
     // Requests first: a peer waits for them; a response only has to arrive before a timeout.

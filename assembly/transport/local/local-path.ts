@@ -57,11 +57,11 @@ export function charge(context: Context, bytes: u32): void {
 
 /**
  * Has the call copied as much as it may? The host calls again at once. It wakes the contexts that
- * sleep before that: no other context wakes them.
+ * sleep before that: no other context wakes them. `turns`: of queue pairs in this call.
  */
-export function pausesLocally(context: Context): bool {
+export function pausesLocally(context: Context, turns: u32): bool {
   // Another process may make the calls while the one that wakes is stopped: once for each wake.
-  const wakes = context.wakeCount > context.wakesBefore && context.readyFirst != 0;
+  const wakes = context.wakeCount > context.wakesBefore && context.readyFirst != 0 && turns != 0;
   if (context.localLeft != 0 && !wakes) return false;
   context.localPaused = 1;
   return true;

@@ -219,9 +219,8 @@ export class Context {
   wakesBefore: u32;
   /** 1: the packet that is being received has not left this context. */
   isLooping: u32;
-  /** A context that was waited for in vain: 1 + its slot, and its activity then. */
-  stuckSlot: u32;
-  stuckActivity: u32;
+  /** 1: the last wait for other contexts was in vain (local-endpoint.ts). */
+  impatient: u32;
 }
 /** A bit for each of 256 contexts. */
 export const WAKES_SIZE: u32 = 32;

@@ -17,9 +17,11 @@ import { QpState, QpType } from './status';
 
 /**
  * Looks at another context before the withdrawal returns, some 0.2 s: a thread that copies may be
- * off its processor for as long. It may also have been stopped in its call, or be dead.
+ * off its processor for as long. It may also have been stopped in its call, or be dead: behind a
+ * wait in vain the next ones take some milliseconds.
  */
 const LOOKS_MAX: u32 = 100000000;
+const LOOKS_IMPATIENT: u32 = 1000000;
 
 /** Is the peer of this queue pair at this device? Its number names the context. */
 export function peerIsHere(context: Context, qp: QueuePair): bool {
@@ -72,25 +74,23 @@ export function withdrawEndpoint(context: Context, qp: QueuePair): void {
 
 /**
  * The same for a control verb: when it returns, no engine is executing a request for the queue
- * pair. A context that does not leave its call is waited for once, and not by each verb; memory
- * that it may write is in any case not free before it has left.
+ * pair, except for a context that does not leave its call; memory that this may write is in any
+ * case not free before it has left.
  */
 export function withdrawAndWait(context: Context, qp: QueuePair): void {
   const arena = context.arena;
   const at = localEndpointAt(arena, qp.qpn);
   if (at == 0 || !withdrawLocalEndpoint(at, qp.qpn)) return;
   const epoch = nextEpoch(arena);
+  let looks = context.impatient ? LOOKS_IMPATIENT : LOOKS_MAX;
+  context.impatient = 0;
   let slot = nextReaching(arena, 0, epoch);
   for (; slot != NO_SLOT; slot = nextReaching(arena, slot + 1, epoch)) {
-    if (slot != context.slotIndex) awaitPassing(context, slot, epoch);
+    if (slot == context.slotIndex) continue;
+    const one = contextSlot(arena, slot);
+    while (looks != 0 && !passed(one, epoch)) looks--;
+    if (looks != 0) continue;
+    context.impatient = 1;
+    looks = LOOKS_IMPATIENT;
   }
-}
-
-function awaitPassing(context: Context, index: u32, epoch: u32): void {
-  const slot = contextSlot(context.arena, index);
-  const activity = atomic.load<u32>(changetype<usize>(slot));
-  if (context.stuckSlot == index + 1 && context.stuckActivity == activity) return;
-  for (let look: u32 = 0; look < LOOKS_MAX; look++) if (passed(slot, epoch)) return;
-  context.stuckSlot = index + 1;
-  context.stuckActivity = activity;
 }

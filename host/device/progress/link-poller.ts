@@ -42,13 +42,14 @@ export class LinkPoller {
   }
 
   /**
-   * The application polls. While it does, there is nothing to do here. `hasMessages`: of other
-   * contexts. True: this poll leaves the link out (socket-rest.ts).
+   * The application polls. While it polls the link, there is nothing to do here. `hasMessages`: of
+   * other contexts. True: this poll leaves the link out (socket-rest.ts).
    */
   notePoll(hasMessages: boolean): boolean {
+    if (hasMessages) this.#rest.begin(this.#clock.now());
+    if (this.#rest.leavesOut()) return true;
     this.#isPolled = true;
-    if (hasMessages) this.#rest.begin();
-    return this.#rest.leavesOut();
+    return false;
   }
 
   stop(): void {

@@ -115,7 +115,7 @@ export class Runner {
     if (done > 0 && later) engine.drain();
     this.#later = later;
     try {
-      if (messages > 0) this.#socketRest.begin();
+      if (messages > 0) this.#socketRest.begin(this.#clock.now());
       if (!this.#socketRest.leavesOut()) {
         done += this.#link.poll();
         if (this.#packetInbox) done += this.#packetInbox.collect(this);
