@@ -13,6 +13,7 @@ export class EventPipe {
   /** Records that the pipe, 64 KiB mostly, had no room for. */
   readonly #waiting: Uint8Array[] = [];
   #timer: NodeJS.Timeout | undefined;
+  #hasSaid = false;
   #closed = false;
 
   /** `descriptor`: of the program's writing end, which stays open until this returns. */
@@ -26,7 +27,10 @@ export class EventPipe {
     if (this.#closed) return;
     if (this.#waiting.length === 0 && this.#fits(bytes)) return;
     if (this.#waiting.length === WAITING_MAX) {
-      console.error(`verbena run: the program reads no events; more than ${WAITING_MAX} wait`);
+      if (!this.#hasSaid) {
+        console.error(`verbena run: the program reads no events; more than ${WAITING_MAX} wait`);
+      }
+      this.#hasSaid = true;
       return;
     }
     this.#waiting.push(bytes);

@@ -593,11 +593,15 @@ static bool enter_unless_forking(struct vb_quiet *before)
 /* No page moves meanwhile. What MADV_FREE names may stay. */
 static int drop_while_forking(uintptr_t start, uintptr_t end, int advice)
 {
-	if (!has_apertures(start, end))
-		return syscall(SYS_madvise, start, end - start, advice);
-	if (advice == MADV_DONTNEED)
-		memset((void *)start, 0, end - start);
-	return 0;
+	for (size_t i = 0; advice == MADV_DONTNEED && i < apertures.count; i++) {
+		uintptr_t range = apertures.list[i].range;
+		uintptr_t from = range > start ? range : start;
+		uintptr_t to = range + apertures.bytes < end ? range + apertures.bytes : end;
+		/* The device's places, whether or not a page of the program lies there. */
+		if (range && from < to)
+			memset(vb_at(area() + i * apertures.bytes + (from - range)), 0, to - from);
+	}
+	return syscall(SYS_madvise, start, end - start, advice);
 }
 
 /* MADV_DONTNEED and MADV_FREE have no effect on, or are refused for, the device's pages. */

@@ -232,8 +232,9 @@ export function queuePairHandlers(
     },
     DESTROY_QP: (number: bigint) => {
       checkDetached(qp(number));
-      events.withdraw(number, qp(number));
-      ids.destroy(qp(number));
+      const ended = qp(number);
+      ids.destroy(ended);
+      events.withdraw(number, ended);
       objects.remove(number);
     },
     ATTACH_MCAST: (number: bigint, low: bigint, high: bigint) =>
@@ -368,8 +369,9 @@ export class AsyncEvents {
   async follow(context: Context): Promise<void> {
     for await (const { eventType, element } of context.asyncEvents()) {
       if (eventType === AsyncEvent.DEVICE_FATAL) this.fail();
-      if (!element) continue;
-      this.#pipes.get(element)?.writeWords(eventType, this.#objects.numberOf(element));
+      const number = this.#objects.numberOf(element);
+      // An object that the program has destroyed has none.
+      if (element && number !== 0) this.#pipes.get(element)?.writeWords(eventType, number);
     }
   }
 }
