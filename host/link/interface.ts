@@ -111,13 +111,17 @@ export function isLoopback(gid: Gid): boolean {
   return a === 0 && b === 0 && c === 0 && d === 0x01000000;
 }
 
-/** Is the address in the network of a loopback interface that is up, as 127.0.0.0/8 mostly is? */
+/**
+ * Is the IPv4 address in the network of a loopback interface that is up, as 127.0.0.0/8 mostly is?
+ * Of IPv6 an interface has single addresses, and some systems list fe80::/64 there as well.
+ */
 export function isOnLoopback(gid: Gid): boolean {
+  if (!gid.isIpv4) return false;
   const networks = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
-  return networks.some(({ address, netmask, internal }) => {
-    const [ours, mask] = [Gid.parse(address), Gid.parse(netmask)];
-    if (!internal || ours.isIpv4 !== gid.isIpv4) return false;
-    return ours.bytes.every((byte, at) => ((byte ^ gid.bytes[at]!) & mask.bytes[at]!) === 0);
+  return networks.some(({ address, netmask, internal, family }) => {
+    if (!internal || family !== 'IPv4') return false;
+    const [ours, mask] = [Gid.parse(address).bytes, Gid.parse(netmask).bytes];
+    return ours.every((byte, at) => ((byte ^ gid.bytes[at]!) & mask[at]!) === 0);
   });
 }
 

@@ -292,6 +292,7 @@ export class PoolMember {
     this.#repay();
     const next = Math.min(this.#emptyIdle(now), this.#shrink(now));
     if (next !== Infinity) this.#arm(Math.max(monitorMicros, next - now));
+    if (this.regions.isLeaving) this.arm();
   }
 
   /** Restarts the count of unused regions. */

@@ -229,7 +229,8 @@ export class PoolRegions {
 
   /** Deregisters what left the pool; false if another thread is still in a copy: call again. */
   #deregister(): boolean {
-    for (const mr of this.#leaving.splice(0)) {
+    for (let left = this.#leaving.length; left > 0; left--) {
+      const mr = this.#leaving.shift()!;
       try {
         mr[Symbol.dispose]();
       } catch (error) {
@@ -237,7 +238,12 @@ export class PoolRegions {
         this.#leaving.push(mr);
       }
     }
-    return this.#leaving.length === 0;
+    return !this.isLeaving;
+  }
+
+  /** Are regions that left the pool not yet deregistered? */
+  get isLeaving(): boolean {
+    return this.#leaving.length > 0;
   }
 
   #drop(mr: FastMemoryRegion, index: number): void {

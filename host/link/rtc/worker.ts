@@ -148,7 +148,7 @@ export class WorkerConnector implements RtcConnector {
         if (response.interrupted !== undefined) channel?.interrupted(response.interrupted);
         if (response.ended !== undefined) channel?.end(response.ended, response.isLost ?? false);
         if (response.error) {
-          channel?.close();
+          channel?.end(response.error.message, false);
           pending.delete(of);
           reject(errorOf(response.error));
         }
