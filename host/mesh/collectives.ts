@@ -50,6 +50,8 @@ const TIMEOUT_MILLIS = 30_000;
 const ERA = 1024;
 /** Groups of which a member was lost, and that no call has used since. */
 const LOST_MAX = 1024;
+/** Groups that a peer may name before this member makes a call there. */
+const CLAIMS_MAX = 64;
 /** Before the bytes of a half: sequence, segment, group. */
 const STAMP_BYTES = 16;
 
@@ -209,16 +211,19 @@ export class Collectives {
   /** `peer` has given up a call, or has lost a member of the group. */
   gaveUp(peer: MeshPeer, { group, sequence, segment, count }: Control): void {
     const counted = this.#sequences.get(group) ?? this.#lost.get(group);
-    const { next, members } = counted ?? { next: 0, members: [peer.id] };
-    if (!members.includes(peer.id) || sequence < next) return;
+    // The members of another group are known when this member makes a call there.
+    const isLoss = segment === LOSS;
+    if (!counted && isLoss && peer.claims.size < CLAIMS_MAX) peer.claims.set(group, sequence + 1);
+    if (!counted?.members.includes(peer.id)) return;
+    const { next, members } = counted;
     const { self, peers } = this.#mesh;
     const isApart = members.some((id) => id !== self && !peers.has(id));
     // Without a loss this member has yet to make that call; it cannot while one is missing.
-    if (segment !== LOSS && !isApart) return;
-    this.#lose(group, { next: sequence + 1, members });
+    if (!isLoss && !isApart) return;
+    if (sequence >= next) this.#lose(group, { next: sequence + 1, members });
     for (const call of this.#calls) {
-      if (call.group !== group) continue;
-      const id = call.members[count] ?? peer.id;
+      if (call.group !== group || call.sequence > sequence) continue;
+      const id = members[count] ?? peer.id;
       const sentence = `${call.operation}: ${peer.id} has lost ${id}; call again at all`;
       const end = (): void => call.fail(new MeshError('ECONNRESET', sentence, [id]));
       // If it is gone, this member notices that by then, and its leave ends the call.
@@ -290,7 +295,7 @@ export class Collectives {
       const names = [...call.missing];
       const list = names.join(', ') || 'the members';
       const rule = `no message from ${list} within ${limits.timeout} ms`;
-      const remedy = 'all members must make the same calls, with the same members';
+      const remedy = 'all members must make the same calls';
       return new MeshError('ETIMEDOUT', `${operation}: ${rule}; ${remedy}`, names);
     };
     this.#calls.add(call);
@@ -332,7 +337,8 @@ export class Collectives {
       throw new MeshError('ECONNRESET', `${operation}: ${rule}`, missing);
     }
     const group = groupOf(members);
-    const next = this.#lost.get(group)?.next ?? 0;
+    const claims = others.map((id) => peers.get(id)!.claims.get(group) ?? 0);
+    const next = Math.max(this.#lost.get(group)?.next ?? 0, ...claims);
     const counted = this.#sequences.get(group) ?? { next, members };
     // Until a member leaves: a forgotten number would never meet those of the others again.
     this.#sequences.set(group, counted);
@@ -404,7 +410,7 @@ export class Collectives {
       const [offset, elements] = what(call.members.indexOf(peer.id));
       const scratch = await peer.scratch;
       if (scratch.length !== this.#mesh.scratchBytes) {
-        const rule = `${peer.id} has other scratch memory; use one collectiveBytes in all members`;
+        const rule = `${peer.id} has other scratch memory; use one collectiveBytes in all`;
         throw new MeshError('EPROTO', `${call.operation}: ${rule}`, [peer.id]);
       }
       if (call.isOver) throw overError(call);

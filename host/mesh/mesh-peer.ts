@@ -81,6 +81,8 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   #beating: ReturnType<typeof setInterval> | undefined;
   #isBeating = false;
   #lost: RemoteError | undefined;
+  /** @internal The next numbers, as it says, of groups in which this member made no call. */
+  readonly claims = new Map<bigint, number>();
   readonly #early = new Map<string, Control>();
   readonly #waiting = new Map<string, (control: Control) => void>();
 

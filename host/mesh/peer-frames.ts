@@ -163,7 +163,7 @@ export class MeshFrames {
 /** The peer, or this member, joined without frames. */
 export function noFramesError(id: string): MeshError {
   const rule = `frames: ${id} joined without the option frames`;
-  return new MeshError('EOPNOTSUPP', `${rule}; set it at all members that send frames`, [id]);
+  return new MeshError('EOPNOTSUPP', `${rule}; set it at all`, [id]);
 }
 
 /** The peer has left. */

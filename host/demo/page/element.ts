@@ -4,7 +4,7 @@
 export function element<Kind extends HTMLElement>(id: string, kind: new () => Kind): Kind {
   const found = document.getElementById(id);
   if (found instanceof kind) return found;
-  throw new Error(`the page has no #${id}`);
+  throw new Error(`no #${id}`);
 }
 
 /** Sets what is shown; nothing when it is that already. */

@@ -357,7 +357,7 @@ export class FrameChannel {
     checkBytes('bytes', bytes);
     if (bytes.length > this.#bytesMax) {
       const rule = `send: has ${bytes.length} bytes, the peer accepts ${this.#bytesMax}`;
-      throw new MisuseError('bytes', `${rule}; raise bytesMax there, or split the frame`);
+      throw new MisuseError('bytes', `${rule}; raise bytesMax there`);
     }
     return this.#sender.send(bytes, immediate);
   }
@@ -385,7 +385,7 @@ export class FrameChannel {
   }
 
   #fail(error: unknown): void {
-    this.#end(endedError(`a request could not be posted: ${(error as Error).message}`));
+    this.#end(endedError(`cannot post: ${(error as Error).message}`));
   }
 
   #end(reason: RemoteError | undefined): void {
@@ -577,7 +577,7 @@ export async function openFrameChannel(
     connection = await connectQueuePair({ address, port }, how, (qp) => receives.postAll(qp));
     const hello = parseHello(connection.privateData);
     if (!hello) {
-      const rule = 'the peer there was not opened by listenFrames or connectFrames';
+      const rule = 'the peer there receives no frames';
       throw protocolError('frames', rule, 'check its port');
     }
     return new FrameChannel(connection, receives, own, hello);
