@@ -236,9 +236,11 @@ export class LocalNode {
     return path?.hasPort(port) === true || (isLinux && hasAnswered);
   }
 
-  /** Are messages to the destination's node in flight? */
-  isBusy({ endpoint }: Destination): boolean {
-    return (this.#node?.core.pathTo(endpoint)?.pending ?? 0) > 0;
+  /** Are messages to the destination's node in flight, or to any? */
+  isBusy(destination?: Destination): boolean {
+    const core = this.#node?.core;
+    const paths = destination ? [core?.pathTo(destination.endpoint)] : [...(core?.paths ?? [])];
+    return paths.some((path) => (path?.pending ?? 0) > 0);
   }
 
   /** RDP took a message: the process stays until the peer has it. */

@@ -51,6 +51,10 @@ function remember(address: string, localNode: LocalNode): void {
 /** Bytes of SO_RCVBUF for a small datagram: the kernel doubles the value and counts 768. */
 const BYTES_A_MESSAGE = 384;
 
+/** How long a socket that changes to UDP waits for messages in flight, and between looks. */
+const RETIRE_MILLIS_MAX = 200;
+const RETIRE_MILLIS = 5;
+
 /** UDP's SO_RCVBUF counts bytes, RDP's messages: as many as UDP would keep small datagrams. */
 function messagesOf(receiveBytes: number): number {
   return Math.ceil(receiveBytes / BYTES_A_MESSAGE);
@@ -73,6 +77,7 @@ export class ReliableSide {
   #hasHeard = false;
   /** Called when a socket that is to use UDP only needs nothing more from here. */
   #retired: (() => void) | undefined;
+  #retiredUntil = 0;
   #receiveBytes = 0;
   #sendBytes = 0;
   #lingering: NodeJS.Timeout | undefined;
@@ -161,6 +166,7 @@ export class ReliableSide {
    */
   retire(retired: () => void): void {
     this.#retired = retired;
+    this.#retiredUntil = performance.now() + RETIRE_MILLIS_MAX;
     if (this.#places.size > 0) setImmediate(() => this.#retire());
     else this.#retire();
   }
@@ -169,6 +175,13 @@ export class ReliableSide {
     if (!this.#retired || this.#isClosed || this.outbox.count > 0) return;
     const places = [...this.#places.values()];
     for (const place of places) place.readAll();
+    if (
+      performance.now() < this.#retiredUntil &&
+      places.some(({ localNode }) => localNode.isBusy())
+    ) {
+      setTimeout(() => this.#retire(), RETIRE_MILLIS);
+      return;
+    }
     if (places.some((place) => place.hasMessage)) {
       // It waits until the UDP socket is drained.
       setImmediate(() => this.#retire());
@@ -181,7 +194,8 @@ export class ReliableSide {
   /** UDP must not overtake messages in flight. */
   #attemptRetired(destination: Destination): Outcome {
     if (!destination.isReliable) return 'plain';
-    if (this.#towards(destination)?.localNode.isBusy(destination)) return 'wait';
+    const isBusy = this.#towards(destination)?.localNode.isBusy(destination) ?? false;
+    if (isBusy && performance.now() < this.#retiredUntil) return 'wait';
     this.#switch(destination, false);
     return 'plain';
   }
@@ -195,7 +209,7 @@ export class ReliableSide {
 
   /** By RDP once the peer is known to have the port there; before that, and without it, by UDP. */
   #attempt(destination: Destination, { pieces }: Addressed): Outcome {
-    if (this.#retired) return this.#attemptRetired(destination);
+    if (this.#retired && !this.#isClosed) return this.#attemptRetired(destination);
     const { address, port, udpPort, isReliable } = destination;
     const place = this.#towards(destination) ?? this.#shared(destination);
     if (!place?.socket || (!isReliable && !this.#maySwitch(place, destination))) {
