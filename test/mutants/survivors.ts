@@ -315,7 +315,6 @@ export const SURVIVORS: readonly Row[] = [
     'false',
     'it waits for calls that no longer matter',
   ],
-  ['awaitPassing', 'passed(slot, epoch)', 'false', 'speed only: it looks as often as it may'],
   [
     'isUnused',
     'state.linkLossShare < FEW_LOSSES',
