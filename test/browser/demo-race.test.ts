@@ -25,8 +25,9 @@ const test = suite<DemoWorld>('demo/race');
 const GOLDEN = (Math.sqrt(5) - 1) / 2;
 /** the first packet after 29 others: a race of two frames on a busy machine has 90. */
 const FIRST_TURN = 60;
-/** Of at most 1,500 bytes each, for a frame of 64 KiB. */
-const FRAME_PACKETS = 44;
+/** Of each relay at least: a lane may have several. A race of ten frames and more has 200. */
+const FRAME_PACKETS = 20;
+const PACKETS = 200;
 
 test.before(
   printed(async (world) => {
@@ -81,7 +82,7 @@ for (const kind of ['the server', 'another tab']) {
     for (const { counters } of relays) {
       const { dropped, forwarded } = counters;
       const told = `${frames} frames: ${forwarded} packets forwarded, ${dropped} dropped`;
-      assert.ok(dropped > 0 && forwarded >= frames! * FRAME_PACKETS, told);
+      assert.ok(dropped > 0 && forwarded > Math.min(PACKETS, frames! * FRAME_PACKETS), told);
     }
     await tab.said(saidOf('race'), /Half of the \d+ frames took less than \d+/);
     await tab.said('#lane-reliable output', /^\d+ ms, median \d+ ms$/);
