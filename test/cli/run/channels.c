@@ -5,14 +5,7 @@
 #include <stdlib.h>
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
-
-#define CHECK(condition)                                                  \
-	do {                                                              \
-		if (!(condition)) {                                       \
-			fprintf(stderr, "line %d: %m\n", __LINE__);       \
-			exit(1);                                          \
-		}                                                         \
-	} while (0)
+#include "check.h"
 
 static struct rdma_cm_id *next(struct rdma_event_channel *channel, enum rdma_cm_event_type expected)
 {

@@ -12,14 +12,7 @@
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
-
-#define CHECK(condition)                                                  \
-	do {                                                              \
-		if (!(condition)) {                                       \
-			fprintf(stderr, "line %d: %m\n", __LINE__);       \
-			exit(1);                                          \
-		}                                                         \
-	} while (0)
+#include "check.h"
 
 #define IDS 400
 #define ROUNDS 500

@@ -9,14 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <rdma/rdma_cma.h>
-
-#define CHECK(condition)                                                  \
-	do {                                                              \
-		if (!(condition)) {                                       \
-			fprintf(stderr, "line %d: %m\n", __LINE__);       \
-			exit(1);                                          \
-		}                                                         \
-	} while (0)
+#include "check.h"
 
 #define RECEIVES 32
 #define BYTES 64
