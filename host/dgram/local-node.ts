@@ -141,12 +141,12 @@ export class LocalNode {
     this.#users.add(user);
     if (isServer) this.#servers.add(user);
     if (this.isOpen) root.runInAsyncScope(() => this.#enter(user));
-    else if (!this.#opening) this.#listen();
+    else this.#listen();
   }
 
   /** Peers can ask for a node that is not open. */
   #listen(): void {
-    if (this.#servers.size === 0 || this.isOpen) return;
+    if (this.#servers.size === 0 || this.isOpen || this.#opening) return;
     this.#doorbell ??= root.runInAsyncScope(() => new Doorbell(this.address, () => this.open()));
   }
 

@@ -115,11 +115,12 @@ export class OpfsStore implements FileStore {
   }
 
   #start(): Promise<void> {
-    return (this.#starting ??= this.#startWorker().catch((error: Error) => {
-      // The next call starts another one.
-      this.#fail(error);
+    const starting = (this.#starting ??= this.#startWorker());
+    return starting.catch((error: Error) => {
+      // The next call starts another one, unless one has begun already.
+      if (this.#starting === starting) this.#fail(error);
       throw error;
-    }));
+    });
   }
 
   async #startWorker(): Promise<void> {

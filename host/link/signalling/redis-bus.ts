@@ -273,7 +273,8 @@ export function redisBus(url: string | URL, options: RedisOptions = {}): Signall
     refused: () => {},
   });
   const subscriber = new RedisConnection(line, {
-    ready: () => (listeners.size > 0 ? command('SUBSCRIBE', ...listeners.keys()) : ''),
+    // Each by itself: a refused channel must not keep the others away.
+    ready: () => [...listeners.keys()].map((name) => command('SUBSCRIBE', name)).join(''),
     reply: (reply) => {
       if (!Array.isArray(reply)) return;
       const [kind, name, text] = (reply as readonly Reply[]).map(String);
