@@ -1,4 +1,5 @@
 /** The memory of a PE, as another one reaches it: by loads and stores, or RDMA (remote-peer.ts). */
+import type { RefusalError } from '../errors/errors.js';
 import { copyBytes } from '../link/copy-bytes.js';
 import type { AtomicArray } from './symmetric.js';
 
@@ -30,8 +31,11 @@ export interface Peer {
   look(): void;
   /** Writes 1 into a byte, without an error if the PE has failed. */
   mark(offset: number): void;
-  /** The PE has failed, as another one has found: requests throw from now on. */
-  lose(): void;
+  /**
+   * The PE has failed, as another one has found: requests throw from now on. `own`: it is this PE
+   * that has failed for the others; requests throw that error.
+   */
+  lose(own?: RefusalError): void;
 }
 
 type Words = Readonly<Record<string, AtomicArray>>;

@@ -59,6 +59,8 @@ export class RemotePeer implements Peer {
   #written = 0;
   #sentMillis = 0;
   #why: string | undefined;
+  /** It is this PE that has failed for the others. */
+  #own: RefusalError | undefined;
   /** Requests have failed; `quiet` has thrown for them. */
   #hasLost = false;
   #isReported = false;
@@ -150,7 +152,8 @@ export class RemotePeer implements Peer {
     this.#post(WrOpcode.RDMA_WRITE, offset, MARK_AT, 1, PROBE_ID);
   }
 
-  lose(): void {
+  lose(own?: RefusalError): void {
+    this.#own ??= own;
     if (this.#why !== undefined) return;
     this.#why = 'as another PE has found';
     this.#hasLost = this.#written > 0;
@@ -261,6 +264,7 @@ export class RemotePeer implements Peer {
   }
 
   #check(): void {
+    if (this.#own !== undefined) throw this.#own;
     if (this.#why === undefined) return;
     const text = `PE ${this.#rank} does not answer any more (${this.#why})`;
     throw new RefusalError('ECONNRESET', `shmem: ${text}; continue with a team without it`);

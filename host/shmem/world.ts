@@ -156,19 +156,14 @@ export class World {
       if (Atomics.load(this.#marks, rank) === 0) continue;
       if (rank !== this.rank) this.fail(rank);
       // The others answer nothing more, and may have ended.
-      else for (const peer of this.peers) peer.lose();
+      else for (const peer of this.peers) peer.lose(ownFailure('shmem'));
     }
     return this.failed;
   }
 
   /** Throws RefusalError ECONNRESET if the others go on without this PE. */
   checkMember(operation: string): void {
-    if (Atomics.load(this.#marks, this.rank) === 0) return;
-    const text = `${operation}: the other PEs have taken this one for failed`;
-    throw new RefusalError(
-      'ECONNRESET',
-      `${text}, as it did not answer for seconds; end it, and start the job anew`,
-    );
+    if (Atomics.load(this.#marks, this.rank) !== 0) throw ownFailure(operation);
   }
 
   /** A PE of this machine that has finalized takes part in nothing any more. */
@@ -284,6 +279,12 @@ export class World {
     const { waits } = this.node.context.device;
     await waits.until(look, limits ?? {}, late, this.#isAlone ? undefined : REMOTE_LOOK_MILLIS);
   }
+}
+
+function ownFailure(operation: string): RefusalError {
+  const text = `${operation}: the other PEs have taken this one for failed`;
+  const remedy = 'end it, and start the job anew';
+  return new RefusalError('ECONNRESET', `${text}, as it did not answer for seconds; ${remedy}`);
 }
 
 /** A PE of the team takes part in no collective any more. */
