@@ -147,6 +147,23 @@ test('after a retransmission every message requests an acknowledgement', (wire) 
   assert.equal(asks(wire), [1]);
 });
 
+test('255 acknowledgements after the loss messages request none again', (wire) => {
+  meet(wire);
+  wire.post(WrOpcode.SEND, 8);
+  wire.takePackets();
+  while (wire.link.sent.length === 0) assert.ok(wire.clock.step(), 'a timer is armed');
+  wire.acknowledge(wire.takePacket()!.psn);
+  const found: number[] = [];
+  for (let sent = 0; sent < 256; sent++) {
+    wire.post(WrOpcode.SEND, 8);
+    const { psn, ackRequest } = wire.takePacket()!;
+    found.push(ackRequest);
+    wire.acknowledge(psn);
+    wire.cq.poll(1);
+  }
+  assert.is(found.indexOf(0), 254, 'the first acknowledgement was that of the lost packet');
+});
+
 test('a responder acknowledges unrequested messages within half a millisecond, all at once', (wire) => {
   for (let wrId = 0; wrId < 3; wrId++) wire.receive(wrId);
   for (let psn = 0x200; psn < 0x203; psn++) {

@@ -218,7 +218,6 @@ export const SURVIVORS: readonly Row[] = [
     'the table has no other such operation',
   ],
   ['windowPackets', '1', '2', 'an AckReq bit compares it with four packets, a READ with more'],
-  ['noteLoss', '1', '2', 'a flag: only 0 is distinguished'],
   [
     'takeMap',
     '(word << 6) + 1 < span',

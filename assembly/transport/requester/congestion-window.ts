@@ -21,6 +21,8 @@ import { SendRequest, SendState } from '../shared/work-request';
 
 /** Where one loss means that everything behind it is sent again. */
 const GO_BACK_PACKETS: u32 = 64;
+/** So many acknowledgements in a row without a loss, and a way is no lossy one any more. */
+const LOSSY_ACKS: u8 = 255;
 
 /**
  * The charge of a packet with `payloadLength` bytes against a receive buffer. Linux rounds the
@@ -104,6 +106,7 @@ export function isAlone(qp: QueuePair): bool {
 /** This many packets have arrived. */
 export function growCongestionWindow(context: Context, qp: QueuePair, packets: u32): void {
   qp.isAlone = 0;
+  if (qp.lossy != 0) qp.lossy--;
   growPath(context, qp, packets);
 }
 
@@ -112,9 +115,14 @@ export function cutCongestionWindow(context: Context, qp: QueuePair): void {
   cutPath(context, qp);
 }
 
+/** Something was lost, or seems to be. */
+export function noteLossy(qp: QueuePair): void {
+  qp.lossy = LOSSY_ACKS;
+}
+
 /** Packets were lost. */
 export function noteLoss(context: Context, qp: QueuePair, packets: u32): void {
-  qp.lossy = 1;
+  noteLossy(qp);
   noteLosses(context, qp, packets, qp.lostMicros);
 }
 

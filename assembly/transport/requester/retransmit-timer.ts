@@ -7,6 +7,7 @@ import { Context } from '../shared/context';
 import { noteDoubtfulRoundTrip, usualRoundTrip, usualRoundTripMost } from '../shared/path-control';
 import { QueuePair, timerOf } from '../shared/queue-pair';
 import { armTimer } from '../shared/timer-wheel';
+import { noteLossy } from './congestion-window';
 import { sinceSent, untilLost } from './in-flight';
 
 /**
@@ -141,7 +142,7 @@ export function repeatEarly(context: Context, qp: QueuePair): bool {
   if (sinceProgress(context, qp) >= timeoutOf(qp)) return false;
   qp.earlyRepeats++;
   // Until a second answer says otherwise (`noteSecondAnswer`).
-  qp.lossy = 1;
+  noteLossy(qp);
   qp.repeatedEarly = qp.psnUnacked + 1;
   armTimer(context.timers, timerOf(qp), context.now, nextDelay(context, qp));
   return true;

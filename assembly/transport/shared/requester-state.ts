@@ -88,7 +88,10 @@ export class RequesterState extends QueuePairBase {
   progressPsn: u32;
   /** Early repetitions since then. */
   earlyRepeats: u8;
-  /** 1: something was lost on this way. Silence is taken for a loss sooner. */
+  /**
+   * Not 0: something was lost on this way; acknowledgements without a loss until it counts as sound
+   * (congestion-window.ts). Silence is taken for a loss sooner.
+   */
   lossy: u8;
   /** 1: only the oldest packet is sent, twice (congestion-window.ts). */
   isAlone: u8;
