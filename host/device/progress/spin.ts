@@ -8,6 +8,8 @@
  * Programs that compute without a pause keep a yielded processor for a time slice. A thread that
  * gets its processor back late therefore does not spin for a while: a sleeping thread runs as soon
  * as an event arrives.
+ *
+ * A thread whose waits are long spins in vain: it sleeps at once, until a wait was short again.
  */
 import type { Clock } from '../clock.js';
 
@@ -20,6 +22,13 @@ const LOST_MICROS = 500;
 const PAUSE_FACTOR = 1;
 const PAUSE_FACTOR_MAX = 160;
 
+/** A wait that spins does so between two turns of the event loop: one costs several looks. */
+export const LOOKS_MICROS = 20;
+/** Waits in a row that were longer than a spin and a wake-up, and the next ones do not spin. */
+const LONG_WAITS = 2;
+/** A wait of this number of spins is a long one. */
+const LONG_FACTOR = 3;
+
 export class Spin {
   readonly #micros: number;
   readonly #clock: Clock;
@@ -30,6 +39,7 @@ export class Spin {
   #pauseEnds = -Infinity;
   #pauseMicros = 0;
   #pauseFactor = PAUSE_FACTOR;
+  #longWaits = 0;
 
   /**
    * `micros`: longest spin. `yieldProcessor`: sched_yield(2). `keptMicros`: time before the first
@@ -55,8 +65,13 @@ export class Spin {
    */
   until(now: number, othersWork = false): number {
     this.#since = now;
-    if (othersWork && this.#isCrowded) return now;
+    if (this.#longWaits >= LONG_WAITS || (othersWork && this.#isCrowded)) return now;
     return now + (now < this.#pauseEnds ? this.#keptMicros : this.#micros);
+  }
+
+  /** A wait has ended after this time. */
+  waited(micros: number): void {
+    this.#longWaits = micros > LONG_FACTOR * this.#micros ? this.#longWaits + 1 : 0;
   }
 
   /** After a look in vain, before the next one. */

@@ -7,6 +7,7 @@
  * Waking a thread costs more than most work. So a call that posts, or that finds a completion queue
  * empty, takes a turn of the engine's work in this thread if the turn is free.
  */
+import { AsyncResource } from 'node:async_hooks';
 import { Worker } from 'node:worker_threads';
 import { ContextLayout, CountersLayout, QUEUE_PAIR_SIZE, RING_HEADER_SIZE } from '#build/abi.js';
 import type { ArenaMemory } from '../../engine/arena.js';
@@ -62,6 +63,8 @@ export interface ThreadProgressOptions {
   /** A socket to the process that makes turns as well (lending.ts). */
   readonly programDescriptor?: number | undefined;
 }
+
+const RESOLVED = Promise.resolve();
 
 /** Devices with a running thread: a process that exits without closing would wait for its sleep. */
 const running = new Set<() => void>();
@@ -122,6 +125,7 @@ export class ThreadProgress implements Progress {
   #events: DeviceEvents | undefined;
   #polledAt = 0;
   #polls = 0;
+  #drains = false;
   #closing: Promise<void> | undefined;
   readonly #stores = new Set<StopDurable>();
 
@@ -409,7 +413,7 @@ export class ThreadProgress implements Progress {
     // without a deadline, unaware that this thread had the turn.
     const due = runner.owes ? this.#clock.now() + LOOK_MICROS : runner.deadline;
     if (due !== 0 && !control.wakesBy(due)) this.#kick();
-    if (this.#ring!.pending) control.call();
+    if (this.#ring!.pending) this.#drainSoon();
     return true;
   }
 
@@ -452,6 +456,16 @@ export class ThreadProgress implements Progress {
   #stop(): void {
     this.#control.stop(() => this.#posix.signalEvent(this.wakeDescriptor));
   }
+
+  /** This thread has made events itself: to wake it for them would cost a turn of the event loop. */
+  readonly #drainSoon = AsyncResource.bind(() => {
+    if (this.#drains) return;
+    this.#drains = true;
+    void RESOLVED.then(() => {
+      this.#drains = false;
+      if (!this.#control.stopped) this.#ring!.drain();
+    });
+  });
 
   /** Asynchronous events, and completions of armed queues, until the end. */
   async #listen(ring: EventRing): Promise<void> {

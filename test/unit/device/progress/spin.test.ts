@@ -88,6 +88,15 @@ test('with two processors polling hinders threads that work; with three it does 
   assert.is(new Spin(100, clock, () => assert.unreachable()).until(0, true), 100);
 });
 
+test('a thread whose waits are long sleeps at once, until one was short', () => {
+  const spin = new Spin(100, new VirtualClock(), () => assert.unreachable());
+  const looks = (...waits: readonly number[]): number => {
+    for (const micros of waits) spin.waited(micros);
+    return spin.until(0);
+  };
+  assert.equal([looks(300, 301), looks(301), looks(99), looks(301)], [100, 0, 100, 100]);
+});
+
 test('a thread with a poll time of 0 never polls', () => {
   const clock = new VirtualClock();
   const spin = new Spin(0, clock, () => assert.unreachable());
