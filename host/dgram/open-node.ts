@@ -114,7 +114,6 @@ async function openAt(address: string, port: number): Promise<Context> {
       address,
       port,
       progress: 'thread',
-      spinMicros: 0,
       clock,
       keepsAlive: false,
     });

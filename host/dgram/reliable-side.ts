@@ -354,7 +354,7 @@ class Place implements NodeUser {
   #isDraining = false;
   /** Messages for which the UDP socket is drained: those that were queued when that began. */
   #drained = 0;
-  /** Immediates that are set, and how many the next ones are. */
+  /** Reads that are planned, and how many the next ones are. */
   #planned = 0;
   #batch = 1;
 
@@ -370,7 +370,7 @@ class Place implements NodeUser {
 
   entered(socket: RdsSocket): void {
     this.socket = socket;
-    socket.listener = { readable: () => this.#plan(), writable: () => this.side.wake() };
+    socket.listener = { readable: () => this.#planFirst(), writable: () => this.side.wake() };
     this.side.entered(socket);
   }
 
@@ -407,27 +407,33 @@ class Place implements NodeUser {
   }
 
   /**
-   * Each message is read in an immediate of its own: Node runs ticks and then microtasks behind
-   * each, as behind each datagram by UDP.
+   * The first message is read in a tick, each further one in an immediate of its own: Node runs
+   * ticks and then microtasks behind each, as behind each datagram by UDP.
    */
+  #planFirst(): void {
+    if (this.#planned > 0 || !this.#isReadable) return;
+    this.#planned = 1;
+    process.nextTick(this.#readPlanned);
+  }
+
   #plan(): void {
     if (this.#planned > 0 || !this.#isReadable) return;
     this.#planned = this.#batch;
-    for (let count = 0; count < this.#batch; count++) {
-      setImmediate(() => {
-        this.#planned--;
-        try {
-          if (this.#isReadable) this.#read();
-        } finally {
-          // Also behind an exception of a listener.
-          if (this.#planned === 0) {
-            this.#batch = this.#isReadable ? Math.min(2 * this.#batch, BURST) : 1;
-            this.#plan();
-          }
-        }
-      });
-    }
+    for (let count = 0; count < this.#batch; count++) setImmediate(this.#readPlanned);
   }
+
+  readonly #readPlanned = (): void => {
+    this.#planned--;
+    try {
+      if (this.#isReadable) this.#read();
+    } finally {
+      // Also behind an exception of a listener.
+      if (this.#planned === 0) {
+        this.#batch = this.#isReadable ? Math.min(2 * this.#batch, BURST) : 1;
+        this.#plan();
+      }
+    }
+  };
 
   get hasMessage(): boolean {
     return this.socket !== undefined && (this.socket.revents & PollEvent.IN) !== 0;
