@@ -1,6 +1,6 @@
 /**
  * The message queues between one process's sockets and the owner of the node, in shared memory:
- * entries, and the bytes of messages. The process allocates the sends and the owner the receives;
+ * entries, the bytes of messages, and rings of records that say which entries have changed. The process allocates the sends and the owner the receives;
  * each side frees what it allocated, and the other side only changes the state of an entry. Every
  * field that another process wrote is checked when it is read.
  */
@@ -8,6 +8,7 @@ import { HEADER_BYTES, MESSAGE_BYTES_MAX } from '../wire/constants.js';
 import { indicesOf, layoutOf } from '../../engine/struct.js';
 import { Endpoint, Gid } from '../../link/endpoint.js';
 import type { After } from '../wire/header.js';
+import { RecordRing, RING_BYTES } from './record-ring.js';
 
 export enum SendState {
   FREE,
@@ -57,7 +58,8 @@ const RECEIVE_BYTES = 4 * MESSAGE_BYTES_MAX;
 const RECEIVES_AT = SENDS * ENTRY_BYTES;
 const SEND_BYTES_AT = (SENDS + RECEIVES) * ENTRY_BYTES;
 const RECEIVE_BYTES_AT = SEND_BYTES_AT + SEND_BYTES;
-export const AREA_BYTES = RECEIVE_BYTES_AT + RECEIVE_BYTES;
+const RINGS_AT = RECEIVE_BYTES_AT + RECEIVE_BYTES;
+export const AREA_BYTES = RINGS_AT + 2 * RING_BYTES;
 
 /** Connection of a message from one socket of the node to another: `sequence` says whose it was. */
 export const LOCAL_CONNECTION = 3;
@@ -92,6 +94,9 @@ export interface Entry {
 export class Area {
   readonly sends: Entries;
   readonly receives: Entries;
+  /** Records to the owner of the node, and from it (ipc-channel.ts). */
+  readonly toOwner: RecordRing;
+  readonly fromOwner: RecordRing;
 
   /** `memory`: AREA_BYTES of the device's memory. */
   constructor(readonly memory: Uint8Array) {
@@ -102,6 +107,8 @@ export class Area {
       part(RECEIVE_BYTES_AT, RECEIVE_BYTES),
       HEADER_BYTES,
     );
+    this.toOwner = new RecordRing(part(RINGS_AT, RING_BYTES));
+    this.fromOwner = new RecordRing(part(RINGS_AT + RING_BYTES, RING_BYTES));
   }
 }
 

@@ -63,8 +63,12 @@ export class OwnerProxy {
     this.#channel = channel;
     this.#isHere = isHere;
     channel.onRecord = (record) => this.#hear(record);
-    const index = this.area.memory.byteOffset;
+    const { memory, toOwner, fromOwner } = this.area;
+    toOwner.reset();
+    fromOwner.reset();
+    const index = memory.byteOffset;
     channel.send(RecordKind.HELLO, { index, port: this.#slot, peer: this.#secret });
+    channel.attach?.(toOwner, fromOwner);
   }
 
   /** The owner has ended. */

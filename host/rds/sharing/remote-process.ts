@@ -115,6 +115,7 @@ export class RemoteProcess {
     this.#channel?.close();
     this.#channel = channel;
     channel.onRecord = (record) => this.#hear(record);
+    channel.attach?.(this.area.fromOwner, this.area.toOwner);
     for (const index of [...this.#arrived.keys()]) {
       if (this.area.receives.state(index) === ReceiveState.FREE) this.#read(index);
     }

@@ -102,7 +102,7 @@ export class Sharing {
 
   #call(): void {
     const path = this.#pathOf(this.#sharedState.socket);
-    const channel = new SocketIpcChannel(createConnection(path).unref());
+    const channel = new SocketIpcChannel(createConnection(path).unref(), this.#context.device);
     this.#channel = channel;
     channel.onEnd = () => {
       if (this.#channel !== channel) return;
@@ -120,7 +120,7 @@ export class Sharing {
   #serve(nodeOwner: NodeOwner): void {
     if (this.#isClosed) return;
     const server = createServer((socket) =>
-      nodeOwner.welcome(new SocketIpcChannel(socket.unref())),
+      nodeOwner.welcome(new SocketIpcChannel(socket.unref(), this.#context.device)),
     );
     this.#server = server;
     server.on('error', () => {
