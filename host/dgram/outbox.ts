@@ -5,7 +5,7 @@
  */
 import { AsyncResource } from 'node:async_hooks';
 import { timerMillis } from '../base/timer.js';
-import { copyPieces } from './pieces.js';
+import { copyPieces, giveBack } from './copies.js';
 import type { Destination } from './destination.js';
 import type { Addressed, SendCallback } from './send-arguments.js';
 import type { RdpSettings } from './settings.js';
@@ -164,8 +164,10 @@ export class Outbox {
       isPaced = outcome === 'plain' && this.#udpCredit <= 0;
       if (isPaced) break;
       count++;
-      if (outcome === 'taken') this.#user.taken(datagram);
-      else {
+      if (outcome === 'taken') {
+        this.#user.taken(datagram);
+        giveBack(datagram.pieces[0]!);
+      } else {
         this.#udpCredit -= udpUnits(datagram.length);
         this.#user.plain(datagram);
       }

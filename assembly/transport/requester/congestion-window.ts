@@ -21,7 +21,7 @@ import { SendRequest, SendState } from '../shared/work-request';
 
 /** Where one loss means that everything behind it is sent again. */
 const GO_BACK_PACKETS: u32 = 64;
-/** So many acknowledgements in a row without a loss, and a way is no lossy one any more. */
+/** This number of acknowledgements in a row without a loss, and a way is no lossy one any more. */
 const LOSSY_ACKS: u8 = 255;
 
 /**

@@ -457,7 +457,7 @@ export class ThreadProgress implements Progress {
     this.#control.stop(() => this.#posix.signalEvent(this.wakeDescriptor));
   }
 
-  /** This thread has made events itself: to wake it for them would cost a turn of the event loop. */
+  /** This thread made events itself: to be woken for them would cost a turn of the event loop. */
   readonly #drainSoon = AsyncResource.bind(() => {
     if (this.#drains) return;
     this.#drains = true;

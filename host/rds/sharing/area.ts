@@ -1,8 +1,8 @@
 /**
  * The message queues between one process's sockets and the owner of the node, in shared memory:
- * entries, the bytes of messages, and rings of records that say which entries have changed. The process allocates the sends and the owner the receives;
- * each side frees what it allocated, and the other side only changes the state of an entry. Every
- * field that another process wrote is checked when it is read.
+ * entries, the bytes of messages, and rings of records of what has changed. The process allocates
+ * the sends and the owner the receives; each side frees what it allocated, and the other side only
+ * changes the state of an entry. Every field that another process wrote is checked when it is read.
  */
 import { HEADER_BYTES, MESSAGE_BYTES_MAX } from '../wire/constants.js';
 import { indicesOf, layoutOf } from '../../engine/struct.js';

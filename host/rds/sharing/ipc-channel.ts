@@ -151,7 +151,7 @@ export class SocketIpcChannel implements IpcChannel {
     this.#rest = Buffer.alloc(0);
     if (this.#incoming) return this.#begin();
     if (all.length < RECORD_BYTES) this.#rest = Buffer.from(all);
-    // What is behind it wakes: the receiver has attached the rings.
+    // Bytes behind it are wake-ups: the receiver has attached the rings.
     else this.#take(Buffer.from(all.subarray(0, RECORD_BYTES)));
   }
 
