@@ -4,8 +4,8 @@
  * path fails they leave by UDP, at a rate that the receiver's buffer takes.
  */
 import { AsyncResource } from 'node:async_hooks';
+import { copyPieces, giveBuffer, takeBuffer } from '../base/buffer-pool.js';
 import { timerMillis } from '../base/timer.js';
-import { copyPieces, giveBack } from './copies.js';
 import type { Destination } from './destination.js';
 import type { Addressed, SendCallback } from './send-arguments.js';
 import type { RdpSettings } from './settings.js';
@@ -103,10 +103,11 @@ export class Outbox {
       destination.progressMillis = now;
     }
     if (this.#count === 0) this.#progressMillis = now;
-    const pieces = [copyPieces(datagram.pieces, length)];
+    const memory = takeBuffer(length);
+    copyPieces(datagram.pieces, memory);
     // It is called from a timer or an event of the node.
     const bound = callback && AsyncResource.bind(callback);
-    const copy = { ...datagram, pieces, callback: bound };
+    const copy = { ...datagram, pieces: [memory], callback: bound };
     waiting.push({ datagram: copy, sinceMillis: now });
     this.#count++;
     this.#bytes += length;
@@ -166,7 +167,7 @@ export class Outbox {
       count++;
       if (outcome === 'taken') {
         this.#user.taken(datagram);
-        giveBack(datagram.pieces[0]!);
+        giveBuffer(datagram.pieces[0]!);
       } else {
         this.#udpCredit -= udpUnits(datagram.length);
         this.#user.plain(datagram);

@@ -1,4 +1,5 @@
 /** A node: ports, paths, and the calls on them. Imports no socket, clock or queue pair. */
+import { copyPieces } from '../../base/buffer-pool.js';
 import { Deadlines } from '../../cm/deadlines.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { RefusalError } from '../../errors/errors.js';
@@ -17,7 +18,7 @@ import {
 } from '../wire/constants.js';
 import { parseHandshake } from '../wire/handshake.js';
 import type { Connection } from './connection.js';
-import { OutgoingMessage, copyPieces, lengthOf, localMessage } from './message.js';
+import { OutgoingMessage, lengthOf, localMessage } from './message.js';
 import type { IncomingMessage } from './message.js';
 import { Path } from './path.js';
 import type { PathRecords, Judgement, PathNode, Timed } from './path-node.js';

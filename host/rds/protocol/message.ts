@@ -1,4 +1,5 @@
 /** Outgoing and incoming messages. */
+import { copyPieces, giveBuffer, takeBuffer } from '../../base/buffer-pool.js';
 import { checkArray } from '../../base/options.js';
 import { checkBytes } from '../../errors/check-bytes.js';
 import type { Endpoint } from '../../link/endpoint.js';
@@ -246,10 +247,15 @@ export function localMessage(
   extensions: Extensions = noExtensions(),
 ): IncomingMessage {
   const length = lengthOf(pieces);
-  const bytes = new Uint8Array(HEADER_BYTES + length);
+  const bytes = takeBuffer(HEADER_BYTES + length);
   copyPieces(pieces, bytes.subarray(HEADER_BYTES));
   const header = { sequence, ack: 0, length, sourcePort, destinationPort, flags: 0, credit: 0 };
-  const packet = { bytes, memoryBytes: bytes.length, release: () => {} };
+  let isHeld = true;
+  const release = (): void => {
+    if (isHeld) giveBuffer(bytes);
+    isHeld = false;
+  };
+  const packet = { bytes, memoryBytes: bytes.length, release };
   return new IncomingMessage(local, { ...header, extensions }, [packet], kept);
 }
 
@@ -262,15 +268,6 @@ export function lengthOf(pieces: readonly Uint8Array[]): number {
     length += piece.length;
   }
   return length;
-}
-
-/** Concatenates the pieces. */
-export function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
-  let at = 0;
-  for (const piece of pieces) {
-    target.set(piece, at);
-    at += piece.length;
-  }
 }
 
 /** A pair of ports as one number. */

@@ -128,6 +128,7 @@ export class Entries {
   /** Allocations in use, as their allocator wrote them. */
   readonly #taken = new Map<number, [offset: number, length: number]>();
   #order = 0;
+  #lastPeer: Endpoint | undefined;
 
   constructor(entries: Uint8Array, bytes: Uint8Array, headroom: number) {
     this.count = entries.length / ENTRY_BYTES;
@@ -214,6 +215,12 @@ export class Entries {
     this.#free.push(index);
   }
 
+  /** -1 if the entry is invalid. */
+  orderOf(index: number): number {
+    if (!(index >= 0 && index < this.count)) return -1;
+    return numberIn(this.#numbers, (index * ENTRY_BYTES) / 8 + NUMBER.order);
+  }
+
   /** Undefined if the entry is free or invalid. */
   read(index: number): Entry | undefined {
     if (!(index >= 0 && index < this.count)) return undefined;
@@ -236,12 +243,10 @@ export class Entries {
       sequence >= 0 &&
       before >= 0;
     if (!isInside || !isMessage || !arePorts || !isNumbered) return undefined;
-    const start = index * ENTRY_BYTES + GID;
-    const gid = new Gid(Uint8Array.from(this.#gids.subarray(start, start + GID_BYTES)));
     return {
       port,
       peerPort,
-      peer: new Endpoint(gid, this.#words[at + WORD.udpPort]! & 0xffff),
+      peer: this.#peerOf(index),
       order,
       sequence,
       connectionIndex,
@@ -251,6 +256,17 @@ export class Entries {
           : { connectionIndex: afterConnection & 3, sequence: before },
       bytes: this.#bytes.subarray(offset, offset + length),
     };
+  }
+
+  /** Most entries have the peer of the one before. */
+  #peerOf(index: number): Endpoint {
+    const start = index * ENTRY_BYTES + GID;
+    const bytes = this.#gids.subarray(start, start + GID_BYTES);
+    const port = this.#words[(index * ENTRY_BYTES) / 4 + WORD.udpPort]! & 0xffff;
+    const last = this.#lastPeer;
+    const isLast = last?.port === port && last.gid.bytes.every((byte, at) => byte === bytes[at]);
+    if (isLast) return last;
+    return (this.#lastPeer = new Endpoint(new Gid(Uint8Array.from(bytes)), port));
   }
 
   /** Entries in `state`, oldest first. */

@@ -250,7 +250,7 @@ export class OwnerProxy {
   }
 
   #sayEntry(kind: RecordKind, index: number): void {
-    const order = this.area.sends.read(index)?.order ?? 0;
+    const order = this.area.sends.orderOf(index);
     this.#say(kind, { index, port: order & ORDER_MASK });
   }
 

@@ -161,7 +161,7 @@ export class RemoteProcess {
       this.#arrived.set(index, user);
       user.backlog++;
       port.giveBack(message);
-      const order = receives.read(index)?.order ?? 0;
+      const order = receives.orderOf(index);
       this.#channel?.send(RecordKind.ARRIVED, { index, port: order & ORDER_MASK });
     }
   }
@@ -191,7 +191,7 @@ export class RemoteProcess {
         return;
       }
       case RecordKind.QUEUED:
-        if (((this.area.sends.read(index)?.order ?? -1) & ORDER_MASK) === port) this.#take(index);
+        if ((this.area.sends.orderOf(index) & ORDER_MASK) === port) this.#take(index);
         return;
       case RecordKind.READ:
         if (this.area.receives.state(index) === ReceiveState.FREE) this.#read(index);
