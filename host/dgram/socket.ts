@@ -118,6 +118,8 @@ class Half implements ReliableUser {
   #lookups = 0;
   /** Callbacks that are called in later turns of the event loop. */
   #lateCallbacks = 0;
+  /** The last name that was an address. */
+  #known: string | undefined;
   /** Datagrams that came by UDP. */
   udpRead = 0;
   /** The RDP message that is being emitted. */
@@ -254,7 +256,7 @@ class Half implements ReliableUser {
     const port = request.port!;
     const fallback = this.#family === 4 ? '127.0.0.1' : '::1';
     const name = request.address ?? fallback;
-    if (!this.#lookup && isIP(name) === this.#family) {
+    if (!this.#lookup && this.#isAddress(name)) {
       return this.#dispatch({ ...request, address: name, name: request.address, port });
     }
     // Node passes the number, too, although the types of Node say that it is an object.
@@ -271,13 +273,21 @@ class Half implements ReliableUser {
     });
   }
 
+  /** Is it an address of the socket's family? Most datagrams go where the one before went. */
+  #isAddress(name: string): boolean {
+    if (name === this.#known) return true;
+    if (isIP(name) !== this.#family) return false;
+    this.#known = name;
+    return true;
+  }
+
   #dispatch(datagram: Addressed): void {
     const { address, length } = datagram;
     // Node refuses blocked addresses, and the kernel what no datagram can carry.
     const isOurs =
       this.#side &&
       length <= UDP_BYTES_MAX[this.#family] &&
-      isIP(address) === this.#family &&
+      this.#isAddress(address) &&
       !isListed(this.#blocked.to, address);
     if (isOurs) this.#side!.send(datagram);
     else this.plain(datagram);
