@@ -26,12 +26,3 @@ export function giveBuffer({ buffer }: Uint8Array): void {
   if (others) others.push(new Uint8Array(buffer));
   else free.set(bytes, [new Uint8Array(buffer)]);
 }
-
-/** Concatenates the pieces. */
-export function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
-  let at = 0;
-  for (const piece of pieces) {
-    target.set(piece, at);
-    at += piece.length;
-  }
-}

@@ -4,8 +4,9 @@
  * path fails they leave by UDP, at a rate that the receiver's buffer takes.
  */
 import { AsyncResource } from 'node:async_hooks';
-import { copyPieces, giveBuffer, takeBuffer } from '../base/buffer-pool.js';
+import { giveBuffer, takeBuffer } from '../base/buffer-pool.js';
 import { timerMillis } from '../base/timer.js';
+import { copyPieces } from '../link/copy-bytes.js';
 import type { Destination } from './destination.js';
 import type { Addressed, SendCallback } from './send-arguments.js';
 import type { RdpSettings } from './settings.js';

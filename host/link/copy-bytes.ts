@@ -14,3 +14,12 @@ export function copyBytes(target: Uint8Array, source: Uint8Array, at: number): v
   if (posix) posix.moveMemory(target.subarray(at), source);
   else target.set(source, at);
 }
+
+/** Concatenates the pieces. */
+export function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
+  let at = 0;
+  for (const piece of pieces) {
+    copyBytes(target, piece, at);
+    at += piece.length;
+  }
+}

@@ -1,8 +1,8 @@
 /** A node: ports, paths, and the calls on them. Imports no socket, clock or queue pair. */
-import { copyPieces } from '../../base/buffer-pool.js';
 import { Deadlines } from '../../cm/deadlines.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { RefusalError } from '../../errors/errors.js';
+import { copyPieces } from '../../link/copy-bytes.js';
 import type { Endpoint } from '../../link/endpoint.js';
 import type { Transport, TransportConnection, Route, SendBuffer } from './transport.js';
 import type { Identity } from './identity.js';

@@ -1,7 +1,8 @@
 /** Outgoing and incoming messages. */
-import { copyPieces, giveBuffer, takeBuffer } from '../../base/buffer-pool.js';
+import { giveBuffer, takeBuffer } from '../../base/buffer-pool.js';
 import { checkArray } from '../../base/options.js';
 import { checkBytes } from '../../errors/check-bytes.js';
+import { copyBytes, copyPieces } from '../../link/copy-bytes.js';
 import type { Endpoint } from '../../link/endpoint.js';
 import { HEADER_BYTES, HeaderFlag } from '../wire/constants.js';
 import { noExtensions, type Extensions, type RdsHeader } from '../wire/header.js';
@@ -214,7 +215,7 @@ export class IncomingMessage {
       const isBehind = this.#start === HEADER_BYTES && behind !== undefined;
       let part = isBehind ? behind : bytes.subarray(this.#start);
       if (part.length > target.length - at) part = part.subarray(0, target.length - at);
-      target.set(part, at);
+      copyBytes(target, part, at);
       at += part.length;
     }
     return at;

@@ -6,6 +6,7 @@
  */
 import { HEADER_BYTES, MESSAGE_BYTES_MAX } from '../wire/constants.js';
 import { indicesOf, layoutOf } from '../../engine/struct.js';
+import { copyBytes } from '../../link/copy-bytes.js';
 import { Endpoint, Gid } from '../../link/endpoint.js';
 import type { After } from '../wire/header.js';
 import { RecordRing, RING_BYTES } from './record-ring.js';
@@ -182,7 +183,7 @@ export class Entries {
     this.number(index, fresh.connectionIndex, fresh.sequence, undefined);
     let to = offset + this.#headroom;
     for (const piece of pieces) {
-      this.#bytes.set(piece, to);
+      copyBytes(this.#bytes, piece, to);
       to += piece.length;
     }
     return index;

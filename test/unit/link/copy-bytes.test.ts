@@ -1,7 +1,7 @@
 /** Copies into shared memory: each alignment, lengths around that from which memmove is called. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { copyBytes } from '../../../host/link/copy-bytes.js';
+import { copyBytes, copyPieces } from '../../../host/link/copy-bytes.js';
 import { loadPosix } from '../../../host/link/posix.js';
 
 const test = suite('unit/link/copy-bytes');
@@ -65,6 +65,12 @@ test('a source that does not fit is refused, and nothing is written', () => {
     assert.throws(() => copyBytes(target, pattern(2048), -1), RangeError);
   }
   assert.ok(target.every((byte) => byte === 0));
+});
+
+test('pieces are copied in order', () => {
+  const target = new Uint8Array(4);
+  copyPieces([Uint8Array.of(1), new Uint8Array(0), Uint8Array.of(2, 3)], target);
+  assert.equal([...target], [1, 2, 3, 0]);
 });
 
 test.run();
