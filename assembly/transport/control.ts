@@ -149,20 +149,34 @@ function takesGeneralServices(context: Context, parameters: QueuePairParameters)
 }
 
 /**
- * As keys: drawn until its own place in the index is free. Numbers 0, 1 and that of groups are the
- * network's, and the place of the general services queue pair is kept for it.
+ * As keys: drawn until its own place in the index is free, and its endpoint if one of the numbers
+ * has such a place. Numbers 0, 1 and that of groups are the network's, and the place of the general
+ * services queue pair is kept for it.
  */
 function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
   const random = changetype<usize>(parameters) + offsetof<QueuePairParameters>('random');
+  let first: u32 = 0;
   for (let draw: u32 = 0; draw < RANDOM_QPNS; draw++) {
     const low = load<u32>(random + <usize>(draw << 2)) & QPN_RANDOM_MASK;
     const qpn = (context.slotIndex << 16) | low;
     const at = indexAt(context, qpn);
     if (qpn == 0 || qpn == MULTICAST_QPN) continue;
     if (at == indexAt(context, GENERAL_SERVICES_QPN)) continue;
-    if (load<u32>(at) == 0) return qpn;
+    if (load<u32>(at) != 0) continue;
+    if (hasEndpoint(context, qpn)) return qpn;
+    if (first == 0) first = qpn;
   }
-  return 0;
+  return first;
+}
+
+/** Does no queue pair of the context have the same place among the endpoints (local-endpoint.ts)? */
+function hasEndpoint(context: Context, qpn: u32): bool {
+  const step = context.arena.localEndpointsMax;
+  if (step == 0) return true;
+  for (let low = qpn & (step - 1); low <= context.queuePairIndexMask; low += step) {
+    if (load<u32>(indexAt(context, low)) != 0) return false;
+  }
+  return true;
 }
 
 export function destroyQueuePair(context: Context, qp: QueuePair): u32 {

@@ -164,6 +164,21 @@ test('an endpoint that its owner is changing, or that lies, is not used', () =>
     assert.is(side.context.counters().localRequests, 1n);
   }));
 
+test('each of 300 queue pairs has a place of its own among the endpoints', async () => {
+  await using context = await openDevice({ ...INLINE, progress: 'thread', name: freshName() });
+  const { arena } = context.device;
+  const { localEndpointsMax } = structAt(arena.memory, ArenaLayout, arena.address);
+  assert.ok(localEndpointsMax >= 1024, `${localEndpointsMax}`);
+  const pd = context.allocPd();
+  const cq = context.createCq(16);
+  const cap = { maxSendWr: 1, maxRecvWr: 1 };
+  const places = Array.from(
+    { length: 300 },
+    () => pd.createQp({ sendCq: cq, recvCq: cq, cap }).qpNum % localEndpointsMax,
+  );
+  assert.is(new Set(places).size, 300);
+});
+
 test('a thread that ended serves nothing: its packets get no answer', () =>
   withThread(async (side, there, ask) => {
     assert.is(await run(side, WrOpcode.RDMA_WRITE, there), 'SUCCESS');
