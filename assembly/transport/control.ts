@@ -169,7 +169,7 @@ function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
   return first;
 }
 
-/** Does no queue pair of the context have the same place among the endpoints (local-endpoint.ts)? */
+/** Has no queue pair of the context the same place among the endpoints (local-endpoint.ts)? */
 function hasEndpoint(context: Context, qpn: u32): bool {
   const step = context.arena.localEndpointsMax;
   if (step == 0) return true;

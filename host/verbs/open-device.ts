@@ -79,7 +79,7 @@ export interface UdpOpenOptions extends Limits {
   progress?: 'thread' | 'poll' | 'inline';
   /**
    * `thread`: microseconds that the thread, and a thread that waits for a completion, spins before
-   * it sleeps (with more than two processors). Default 100.
+   * it sleeps (with more than two processors, and if its last waits were short). Default 100.
    */
   spinMicros?: number;
   /** Requested size of the socket buffers, in bytes. Default 4 MiB; the kernel may grant less. */

@@ -15,7 +15,7 @@ test('memory has the wanted length, and no two have the same', () => {
   for (const one of taken) giveBuffer(one);
 });
 
-test('memory that was given back is used again, once', () => {
+test('memory that came back is used again, once', () => {
   const first = takeBuffer(5000);
   giveBuffer(first);
   const [second, third] = [takeBuffer(7000), takeBuffer(7000)];
