@@ -32,6 +32,7 @@ import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
 import { shmemGroup } from './shmem.js';
 import { soakGroup } from './soak.js';
+import { turnGroup } from './turn.js';
 import { read } from '../support/script.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
 import { vectorsGroup } from './vectors.js';
@@ -44,6 +45,7 @@ const GROUPS: readonly Group[] = [
   packageGroup,
   bundlersGroup,
   firefoxGroup,
+  turnGroup,
   nodesGroup,
   clusterGroup,
   diskErrorsGroup,

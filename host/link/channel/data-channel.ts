@@ -3,7 +3,7 @@
  * Any number of peers, each by a connection of its own; the address is that of our certificate
  * (rtc/fingerprint.ts).
  */
-import { checkWhole } from '../../errors/check-whole.js';
+import { checkWhole, mustBe } from '../../errors/check-whole.js';
 import { checkKeys } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
@@ -14,6 +14,7 @@ import type { Endpoint, Gid } from '../endpoint.js';
 import { BundleConnector } from '../rtc/bundle.js';
 import {
   CONNECTIONS_MAX,
+  RTC_OPTIONS,
   type Description,
   type RtcConnection,
   type RtcConnector,
@@ -124,13 +125,14 @@ export class DataChannelLink extends ChannelLink {
   /** Peers that are being reconnected; peers with an outstanding offer of a restart. */
   readonly #sought = new Set<Endpoint>();
   readonly #offered = new Set<string>();
+  readonly #isRelayed: boolean;
   #answering = 0;
 
   /** Throws MisuseError for options out of range. */
   constructor(options: DataChannelOptions = {}) {
     const numbers =
       'pathMtuBytes windowBytes connections queueBytes peersMax openMillis returnMillis';
-    checkKeys('DataChannelLink', options, `connector iceServers reliable ${numbers}` as const);
+    checkKeys('DataChannelLink', options, `connector ${RTC_OPTIONS} ${numbers}` as const);
     const packetSizeMax = packetSizeOf(options.pathMtuBytes ?? 1024);
     const peersMax = options.peersMax ?? PEERS_MAX;
     const limits = {
@@ -160,8 +162,12 @@ export class DataChannelLink extends ChannelLink {
     super('data-channel', packetSizeMax, all, options.connector ? undefined : 'link');
     this.#peersMax = peersMax;
     this.#noticeMillis = Math.min(NOTICE_MILLIS, limits.returnMillis);
-    const { iceServers, reliable } = options;
-    const own = { iceServers, reliable } as RtcOptions;
+    const { iceServers, iceTransportPolicy, reliable } = options;
+    const own = { iceServers, iceTransportPolicy, reliable } as RtcOptions;
+    this.#isRelayed = iceTransportPolicy === 'relay';
+    if (!this.#isRelayed && !['all', undefined].includes(iceTransportPolicy)) {
+      throw mustBe('iceTransportPolicy', 'all or relay', iceTransportPolicy);
+    }
     this.#connector = options.connector ?? defaultConnector(own);
     this.#bundler =
       connections > 1 ? new BundleConnector(this.#connector, connections) : this.#connector;
@@ -179,7 +185,7 @@ export class DataChannelLink extends ChannelLink {
     if (options.timeoutMillis !== undefined) checkMillis('timeoutMillis', options.timeoutMillis, 1);
     const by = typeof signalling === 'string' ? new HttpSignalling(signalling) : signalling;
     for (let attempt = 1; ; attempt++) {
-      const connection = await this.#bundler.offer();
+      const connection = this.#checkRelay(await this.#bundler.offer());
       const { description, channel } = connection;
       let answer: Description;
       let gid: Gid;
@@ -226,7 +232,7 @@ export class DataChannelLink extends ChannelLink {
     let answered: { description: Description };
     try {
       if (kind === 'restart') return await this.#answerRestart(gid, channel!, made!, checked);
-      const connection = await this.#bundler.answer(checked);
+      const connection = this.#checkRelay(await this.#bundler.answer(checked));
       answered = connection;
       this.#made.set(connection.channel, { connection, heard: checked });
       // peerEvents reports the connection; a failure has no other effect here.
@@ -236,6 +242,14 @@ export class DataChannelLink extends ChannelLink {
     }
     return answered.description;
   };
+
+  /** Throws LinkError ECONNREFUSED if no TURN server has a candidate for this side. */
+  #checkRelay(connection: RtcConnection): RtcConnection {
+    if (!this.#isRelayed || connection.description.sdp.includes('a=candidate')) return connection;
+    connection.channel.close();
+    const rule = 'iceServers: no TURN server relays; check its URL and credentials';
+    throw new LinkError('ECONNREFUSED', rule);
+  }
 
   /**
    * Answers all offers of `signalling`, until the link is closed or the returned function is

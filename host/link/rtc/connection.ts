@@ -55,6 +55,8 @@ export interface RtcOptions {
    * need none.
    */
   readonly iceServers?: readonly (string | IceServer)[];
+  /** `relay`: only by a TURN server of `iceServers`; peers see its address alone. Default `all`. */
+  readonly iceTransportPolicy?: 'all' | 'relay';
   /**
    * The channel orders and repeats by itself, on both sides. A bulk transfer costs a third less
    * processor time, since packets share messages of 16 to 32 KiB; a lost datagram holds up all
@@ -62,6 +64,9 @@ export interface RtcOptions {
    */
   readonly reliable?: boolean;
 }
+
+/** Keys of RtcOptions. */
+export const RTC_OPTIONS = 'iceServers iceTransportPolicy reliable';
 
 /** Makes connections that all have one certificate, which is the link's address. */
 export interface RtcConnector {

@@ -13,6 +13,7 @@ import {
   type IceServer,
   type RtcConnection,
   NETWORK_GONE,
+  RTC_OPTIONS,
   channelOptions,
   type RtcConnector,
   type RtcOptions,
@@ -39,7 +40,7 @@ export class NodeConnector implements RtcConnector {
   #certificate: Certificate | undefined;
 
   constructor(options: RtcOptions = {}) {
-    checkKeys('RtcConnector', options, 'iceServers reliable');
+    checkKeys('RtcConnector', options, RTC_OPTIONS);
     this.#options = options;
   }
 
@@ -80,7 +81,9 @@ export class NodeConnector implements RtcConnector {
   async #connect(): Promise<PeerConnection> {
     const { PeerConnection } = await load();
     const { certificatePem, keyPem } = this.#identity;
+    const { iceTransportPolicy } = this.#options;
     return new PeerConnection(CHANNEL_LABEL, {
+      ...(iceTransportPolicy && { iceTransportPolicy }),
       iceServers: (this.#options.iceServers ?? []).flatMap(nodeServers),
       certificatePemFile: certificatePem,
       keyPemFile: keyPem,

@@ -8,6 +8,7 @@ import {
   type Description,
   type RtcConnection,
   NETWORK_GONE,
+  RTC_OPTIONS,
   channelOptions,
   type RtcConnector,
   type RtcOptions,
@@ -56,7 +57,7 @@ export class PageConnector implements RtcConnector {
   #certificate: Promise<{ certificate: object; gid: Gid }> | undefined;
 
   constructor(options: RtcOptions = {}) {
-    checkKeys('RtcConnector', options, 'iceServers reliable');
+    checkKeys('RtcConnector', options, RTC_OPTIONS);
     this.#options = options;
   }
 
@@ -88,12 +89,13 @@ export class PageConnector implements RtcConnector {
 
   #make(certificates: object[]): PageConnection {
     const PeerConnection = peerConnectionClass();
+    const { iceTransportPolicy = 'all' } = this.#options;
     const iceServers = (this.#options.iceServers ?? []).map((server) =>
       typeof server === 'string' ? { urls: server } : server,
     );
     let connection: RtcPeerConnection;
     try {
-      connection = new PeerConnection({ iceServers, certificates });
+      connection = new PeerConnection({ iceServers, iceTransportPolicy, certificates });
     } catch (error) {
       const { name, message } = error as Error;
       if (name === 'SyntaxError' || name === 'InvalidAccessError') {

@@ -5,7 +5,13 @@
 import { checkKeys } from '../../base/options.js';
 import { LinkError } from '../../errors/errors.js';
 import { Gid } from '../endpoint.js';
-import type { Description, RtcConnection, RtcConnector, RtcOptions } from './connection.js';
+import {
+  RTC_OPTIONS,
+  type Description,
+  type RtcConnection,
+  type RtcConnector,
+  type RtcOptions,
+} from './connection.js';
 import { PortChannel, type Port } from './port-channel.js';
 import { RtcChannel, type RtcDataChannel } from './rtc-channel.js';
 
@@ -107,7 +113,7 @@ export class WorkerConnector implements RtcConnector {
   #known: Promise<RtcResponse> | undefined;
 
   constructor(options: RtcOptions = {}) {
-    checkKeys('RtcConnector', options, 'iceServers reliable');
+    checkKeys('RtcConnector', options, RTC_OPTIONS);
     this.#options = options;
   }
 

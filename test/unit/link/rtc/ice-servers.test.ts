@@ -1,7 +1,7 @@
 /** STUN and TURN servers of the options, as each library names them. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { DataChannelLink, MisuseError } from '../../../../host/index.js';
+import { DataChannelLink, LinkError, MisuseError } from '../../../../host/index.js';
 import { nodeServers } from '../../../../host/link/rtc/node.js';
 import { releaseDataChannels, signallingTo } from '../../../support/channel-mesh.js';
 import { RecordingReceiver } from '../../../support/receiver.js';
@@ -38,6 +38,29 @@ test('links connect with servers that do not answer', async () => {
   const error = await wrong.connect(signallingTo(links[1]!)).catch((reason: Error) => reason);
   assert.instance(error, MisuseError);
   await wrong.close();
+});
+
+test('by a relay alone: without one both sides refuse at once, and the policy is checked', async () => {
+  const iceServers = [{ urls: 'turn:127.0.0.1:9', username: 'user', credential: 'word' }];
+  const relayed = new DataChannelLink({ iceServers, iceTransportPolicy: 'relay' });
+  const other = new DataChannelLink({ iceTransportPolicy: 'all' });
+  for (const link of [relayed, other]) await link.open(new RecordingReceiver());
+  for (const [from, to] of [
+    [relayed, other],
+    [other, relayed],
+  ] as const) {
+    const error = await from.connect(signallingTo(to)).catch((reason: LinkError) => reason);
+    assert.instance(error, LinkError);
+    assert.is((error as LinkError).code, 'ECONNREFUSED');
+    assert.match((error as LinkError).message, /iceServers: no TURN server relays; check its URL/);
+  }
+  assert.equal([...relayed.peers, ...other.peers], []);
+  for (const link of [relayed, other]) await link.close();
+  const wrong = 'relays' as 'relay';
+  assert.throws(
+    () => new DataChannelLink({ iceTransportPolicy: wrong }),
+    /iceTransportPolicy: must be all or relay, got "relays"/,
+  );
 });
 
 test.run();
