@@ -333,6 +333,8 @@ export class Messages {
 
   #take(qp: QueuePair, completions: readonly WorkCompletion[]): void {
     if (completions.length === 0 && this.#qp === qp) {
+      // Its queue returns nothing, at once and for ever.
+      this.#qp = undefined;
       this.#report(endedError('wait', 'the device was closed, or its link failed', After.CLOSED));
     }
     for (const completion of completions) {

@@ -404,6 +404,8 @@ export class RequestQueue {
   #complete(qp: QueuePair, completions: readonly WorkCompletion[]): void {
     if (this.#qp !== qp) return;
     if (completions.length === 0) {
+      // Its queue returns nothing, at once and for ever.
+      this.#qp = undefined;
       return this.#report(
         endedError('wait', 'the device was closed, or its link failed', After.CLOSED),
       );
