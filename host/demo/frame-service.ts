@@ -7,13 +7,19 @@ import { FRAME_BYTES } from './memory-layout.js';
 const PORT = 7472;
 /** Channels at once, of some 700 KB each. */
 const CHANNELS_MAX = 8;
+/** A tab has one race at a time; the channel of one that failed may still be there. */
+const CHANNELS_PER_PEER = 2;
 const CONNECT_MILLIS = 10_000;
 const OPTIONS = { bytesMax: FRAME_BYTES, frames: 2 } as const;
 
 /** Takes frames until the device is closed. Rejects as `listenFrames`. */
 export async function serveFrames(context: Context): Promise<void> {
   const url = formatUrl({ address: `${context.local.gid}`, port: PORT, udpPort: undefined });
-  const listener = await listenFrames(url, { context, ...OPTIONS });
+  const listener = await listenFrames(url, {
+    context,
+    channelsPerPeer: CHANNELS_PER_PEER,
+    ...OPTIONS,
+  });
   let channels = 0;
   for await (const channel of listener) {
     if (channels >= CHANNELS_MAX) {

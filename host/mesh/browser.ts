@@ -12,6 +12,7 @@ export {
   listenFrames,
   type FrameChannel,
   type FrameDeviceOptions,
+  type FrameListenOptions,
   type FrameListener,
   type FrameOptions,
   type SendFrameOptions,

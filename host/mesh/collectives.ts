@@ -77,6 +77,8 @@ class Call {
   readonly members: readonly string[];
   readonly peers: readonly MeshPeer[];
   readonly group: bigint;
+  /** Peers that have reported a loss: once each, since each report takes a timer. */
+  readonly reporters = new Set<MeshPeer>();
   /** Nothing may be written for it any more: the next call has the inboxes. */
   isOver = false;
   #fail: (error: Error) => void = () => {};
@@ -223,6 +225,8 @@ export class Collectives {
     if (sequence >= next) this.#lose(group, { next: sequence + 1, members });
     for (const call of this.#calls) {
       if (call.group !== group || call.sequence > sequence) continue;
+      if (call.reporters.has(peer)) continue;
+      call.reporters.add(peer);
       const id = members[count] ?? peer.id;
       const sentence = `${call.operation}: ${peer.id} has lost ${id}; call again at all`;
       const end = (): void => call.fail(new MeshError('ECONNRESET', sentence, [id]));

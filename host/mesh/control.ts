@@ -47,7 +47,8 @@ export interface Control {
 /** Of a message that reports no data. */
 export const NO_DATA = { kind: 0, op: 0, type: 0, segment: 0, count: 0 };
 
-const CONTROL_BYTES = 32;
+/** Of each message; members accept none that is longer. */
+export const CONTROL_BYTES = 32;
 const VERSION = 2;
 const FNV_OFFSET = 0xcbf29ce484222325n;
 const FNV_PRIME = 0x100000001b3n;

@@ -4,8 +4,9 @@
  */
 import { timerMillis } from '../base/timer.js';
 import type { DataChannelLink } from '../link/channel/data-channel.js';
-import type { LinkError } from '../errors/errors.js';
-import type { Signalling, SignallingRoom } from '../link/signalling/signalling.js';
+import { LinkError } from '../errors/errors.js';
+import { checkDescription, gidOfDescription } from '../link/rtc/fingerprint.js';
+import type { Answerer, Signalling, SignallingRoom } from '../link/signalling/signalling.js';
 
 /** A member that was there offers within that time. */
 const PRESENT_MILLIS = 3000;
@@ -40,7 +41,11 @@ export class Meeting {
         if (name === undefined) void this.#greet(way);
         else this.#add(name, way, 0);
       };
-      this.#leave = this.#room.join(this.#self, this.#link.answer, newcomer, {
+      const answer: Answerer = async (offer, from) => {
+        if (from !== undefined) checkSender(offer, from);
+        return this.#link.answer(offer);
+      };
+      this.#leave = this.#room.join(this.#self, answer, newcomer, {
         present: (way, name) => this.#add(name, way, PRESENT_MILLIS),
         left: (name) => this.#ways.delete(name),
         joined: () => {
@@ -120,4 +125,11 @@ export class Meeting {
       this.#timers.add(end);
     });
   }
+}
+
+/** A member offers its own connections: else one could take the places of all others. */
+function checkSender(offer: unknown, from: string): void {
+  const gid = gidOfDescription(checkDescription(offer, 'offer'));
+  if (`${gid}` === from) return;
+  throw new LinkError('EPROTO', `answer: the offer of ${from} names ${gid}; use its own`);
 }

@@ -23,6 +23,12 @@ import { PeerFrames, leftError, noFramesError } from './peer-frames.js';
 
 /** Messages of calls that this member has not made yet. */
 const EARLY_MAX = 256;
+/**
+ * Messages of a peer that are read within that time, 8,000 a second; further ones wait at the peer.
+ * Barriers one after the other are some 3,000 a second.
+ */
+const READ_MAX = 400;
+const READ_MILLIS = 50;
 /** Signs of life within the keep-alive time. */
 const BEATS = 5;
 /** A timer of a busy process may fire this late. */
@@ -201,7 +207,13 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   }
 
   async #receive(gaveUp: ScratchOwner['gaveUp']): Promise<void> {
+    let [read, endMillis] = [0, 0];
     for await (const message of this.remote) {
+      const now = performance.now();
+      if (now > endMillis) [read, endMillis] = [0, now + READ_MILLIS];
+      if (++read > READ_MAX) {
+        await new Promise((resolve) => setTimeout(resolve, timerMillis(endMillis - now)));
+      }
       this.#heardMillis = performance.now();
       const control = parseControl(message);
       if (!control) return void this.remote.destroy();

@@ -27,6 +27,7 @@ import { share, type RemoteServer } from '../remote/share.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice } from '../verbs/open-device.js';
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
+import { CONTROL_BYTES } from './control.js';
 import { Collectives, type CollectiveOptions } from './collectives.js';
 import { Meeting } from './meeting.js';
 import { MeshError, closedError } from './mesh-error.js';
@@ -97,6 +98,8 @@ const DEVICE_BYTES = 32 * 2 ** 20;
 /** Staging, frames and queues of one peer. */
 const PEER_BYTES = 2 ** 21;
 const MEMORY_BYTES_MAX = 2 ** 32 - 2 ** 16;
+/** A former one that is not noticed to have ended, and its successor. */
+const CONNECTIONS_PER_PEER = 2;
 const CONNECT_MILLIS = 3000;
 const JOIN_MILLIS = 10_000;
 const RETRY_MILLIS = 200;
@@ -166,6 +169,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
     this.#server = (await share(`rdma://[${this.self.id}]:${PORT}`, shared, {
       pd,
       ...this.#common(),
+      clientsPerSource: CONNECTIONS_PER_PEER,
       onClient: (client) => {
         const id = client.connection.id.getPeerAddr()?.address;
         // The smaller identifier connects.
@@ -268,7 +272,8 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
 
   #common() {
     const { auth } = this.#options;
-    return { keepAliveMillis: this.#keepAliveMillis, ...(auth !== undefined && { auth }) };
+    const keepAliveMillis = this.#keepAliveMillis;
+    return { keepAliveMillis, messageBytesMax: CONTROL_BYTES, ...(auth !== undefined && { auth }) };
   }
 
   get #keepAliveMillis(): number {

@@ -17,6 +17,8 @@ import { MeshError, closedError } from './mesh-error.js';
 
 /** Of the connection manager, at all members. */
 const PORT = 7474;
+/** One that has ended unnoticed, and its successor. */
+const CHANNELS_PER_PEER = 2;
 const CONNECT_MILLIS = 3000;
 const RETRY_MILLIS = 200;
 const RETRY_MILLIS_MAX = 2000;
@@ -118,7 +120,8 @@ export class MeshFrames {
     // The smaller identifier connects.
     const connecting = (id: string) => (id < this.#self ? peerOf(id) : undefined);
     const permits = (id: string): boolean => connecting(id) !== undefined;
-    this.#listener = await openFrameListener(target, this.#pd, this.#own, permits);
+    const count = CHANNELS_PER_PEER;
+    this.#listener = await openFrameListener(target, this.#pd, this.#own, count, permits);
     void this.#accept(this.#listener, connecting);
   }
 

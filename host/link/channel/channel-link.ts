@@ -44,6 +44,8 @@ const EVENTS_KEPT = 1024;
 /** Packets to ourselves that wait for the next turn. */
 const OWN_BYTES_MAX = 2 ** 20;
 
+/** Connections of one address that are not open yet: the oldest one ends. */
+const PENDING_PER_PEER = 8;
 /** How long a connection may still open when another one of its peer has opened. */
 const RIVAL_MILLIS = 3000;
 /** Of `queueBytes`, for packets of queue pairs: acknowledgements need some as well. */
@@ -243,6 +245,8 @@ export abstract class ChannelLink implements Link {
     const known = this.#all().find((other) => other.endpoint.gid.equals(gid));
     const endpoint = known?.endpoint ?? new Endpoint(gid, ROCE_PORT);
     const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters, this.#packet);
+    const rivals = [...this.#pending].filter((other) => other.endpoint === endpoint);
+    if (rivals.length >= PENDING_PER_PEER) this.#remove(rivals[0]!, 'newer ones took its place');
     this.#pending.add(peer);
     return new Promise((resolve, reject) => {
       const stop = this.#limitOpening(key, peer, () => resolve(endpoint), reject);

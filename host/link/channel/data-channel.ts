@@ -24,12 +24,7 @@ import { defaultConnector } from '../rtc/default.js';
 import { checkDescription, gidOfDescription } from '../rtc/fingerprint.js';
 import { judgeOffer } from '../rtc/session.js';
 import { HttpSignalling } from '../signalling/http.js';
-import type {
-  Answerer,
-  Signalling,
-  SignallingListener,
-  SignallingRoom,
-} from '../signalling/signalling.js';
+import type { Signalling, SignallingListener, SignallingRoom } from '../signalling/signalling.js';
 
 /** How a data channel link behaves. */
 export interface DataChannelOptions extends RtcOptions {
@@ -212,7 +207,7 @@ export class DataChannelLink extends ChannelLink {
    * Answers an offer that came by any way, of any shape. Rejects with LinkError EPROTO (none, or
    * one that came before), ENOSPC; of an ICE restart EBUSY (it works), EOPNOTSUPP (none here).
    */
-  readonly answer: Answerer = async (offer) => {
+  readonly answer = async (offer: unknown): Promise<Description> => {
     if (!this.isOpen) throw new LinkError('ECONNRESET', 'answer: the link is not open; open it');
     if (this.#answering >= this.#peersMax) {
       throw new LinkError(

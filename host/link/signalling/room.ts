@@ -319,7 +319,8 @@ class Member {
   async #answerOffer({ from, id, description }: ExchangeMessage): Promise<void> {
     const to = from!;
     try {
-      this.#say({ kind: 'answer', to, id, description: await this.#events.answer(description) });
+      const answer = await this.#events.answer(description, to);
+      this.#say({ kind: 'answer', to, id, description: answer });
     } catch (error) {
       this.#say({ kind: 'refusal', to, id, reason: (error as Error).message });
     }

@@ -16,8 +16,11 @@ export interface Signalling {
   exchange(offer: Description, signal: AbortSignal): Promise<unknown>;
 }
 
-/** Turns an offer, of any shape, into an answer. Rejects with LinkError. */
-export type Answerer = (offer: unknown) => Promise<Description>;
+/**
+ * Turns an offer, of any shape, into an answer. `from`: the name of the sender, where the way of
+ * signalling vouches for it. Rejects with LinkError.
+ */
+export type Answerer = (offer: unknown, from?: string) => Promise<Description>;
 
 /** The answering side of signalling. */
 export interface SignallingListener {

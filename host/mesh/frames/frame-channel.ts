@@ -17,6 +17,8 @@ import {
   type RdmaListener,
   type RdmaRequest,
 } from '../../cm/connect.js';
+import { RejectReason } from '../../cm/enums.js';
+import { SourceCounts } from '../../cm/source-counts.js';
 import { parseUrl, type RdmaUrl } from '../../cm/url.js';
 import { checkBytes } from '../../errors/check-bytes.js';
 import { checkWhole, shown } from '../../errors/check-whole.js';
@@ -61,6 +63,12 @@ export interface FrameDeviceOptions extends FrameOptions {
   readonly context: Context;
 }
 
+/** Options of `listenFrames`. */
+export interface FrameListenOptions extends FrameDeviceOptions {
+  /** Channels of one peer at a time; others are refused. Default 8. */
+  readonly channelsPerPeer?: number;
+}
+
 /** Limits of one frame. */
 export interface SendFrameOptions {
   /** 32 bits that arrive with the frame. Default 0. */
@@ -76,6 +84,7 @@ const COMPLETIONS = 64;
 const INLINE_BYTES = 256;
 const BYTES_MAX = 131_072;
 const BYTES_LIMIT = 4_000_000;
+const CHANNELS_PER_PEER = 8;
 const FRAMES = 8;
 const FRAMES_LIMIT = 32;
 const PARITY = 16;
@@ -476,7 +485,10 @@ export class FrameListener {
   readonly #pd: ProtectionDomain;
   readonly #own: Checked;
   readonly #permits: (address: string) => boolean;
+  readonly #perPeer: number;
   readonly #channels = new Set<FrameChannel>();
+  /** Channels, and those being made, by address. */
+  readonly #sources = new SourceCounts();
   readonly #ready: FrameChannel[] = [];
   #wake: () => void = () => {};
   #isOver = false;
@@ -486,8 +498,10 @@ export class FrameListener {
     listener: RdmaListener,
     pd: ProtectionDomain,
     own: Checked,
+    perPeer: number,
     permits: (address: string) => boolean,
   ) {
+    this.#perPeer = perPeer;
     this.#permits = permits;
     this.#listener = listener;
     this.#pd = pd;
@@ -522,22 +536,31 @@ export class FrameListener {
   async #admit(request: RdmaRequest): Promise<void> {
     let receives: Receives | undefined;
     let connection: RdmaConnection | undefined;
+    const { address } = request.peer;
+    this.#sources.add(address);
     try {
       const hello = parseHello(request.privateData);
-      if (!hello || !this.#permits(request.peer.address)) return request.reject();
+      if (!hello || !this.#permits(address)) return request.reject();
+      if (this.#sources.of(address) > this.#perPeer) {
+        return request.reject(undefined, RejectReason.NO_RESOURCES);
+      }
       const buffers = (receives = new Receives(this.#pd));
       const privateData = buildHello(this.#own);
       const how = { pd: this.#pd, qp: QUEUE_PAIR, privateData, ...CM, timeout: ACCEPT_MILLIS };
       connection = await request.accept(how, (qp) => buffers.postAll(qp));
       const channel = new FrameChannel(connection, buffers, this.#own, hello);
       this.#channels.add(channel);
-      void channel.closed.then(() => this.#channels.delete(channel));
       this.#ready.push(channel);
       this.#wake();
+      await channel.closed;
+      this.#channels.delete(channel);
+      await channel.close();
     } catch {
       // The peer gave up, or there is no memory for another channel.
       await connection?.close();
       receives?.close();
+    } finally {
+      this.#sources.remove(address);
     }
   }
 }
@@ -550,17 +573,18 @@ interface FrameTarget extends WaitLimits {
 }
 
 /**
- * @internal Listens with a protection domain of the caller. `permits`: is a peer at this address
- * accepted?
+ * @internal Listens with a protection domain of the caller. `perPeer`: channels of an address;
+ * `permits`: is a peer at this address accepted?
  */
 export async function openFrameListener(
   { address, port }: Pick<FrameTarget, 'address' | 'port'>,
   pd: ProtectionDomain,
   own: Checked,
+  perPeer: number,
   permits: (address: string) => boolean = () => true,
 ): Promise<FrameListener> {
   const listener = await listenQueuePairs({ address, port }, { context: pd.context });
-  return new FrameListener(listener, pd, own, permits);
+  return new FrameListener(listener, pd, own, perPeer, permits);
 }
 
 /** @internal Connects with a protection domain of the caller. */
@@ -594,13 +618,15 @@ export async function openFrameChannel(
  */
 export async function listenFrames(
   url: RdmaUrl | URL,
-  options: FrameDeviceOptions,
+  options: FrameListenOptions,
 ): Promise<FrameListener> {
   const { address, port } = parseUrl('listenFrames', url);
-  checkKeys('listenFrames', options, `context ${FRAME_OPTIONS}` as never);
+  checkKeys('listenFrames', options, `context channelsPerPeer ${FRAME_OPTIONS}` as never);
+  const { channelsPerPeer = CHANNELS_PER_PEER } = options;
+  checkWhole('channelsPerPeer', channelsPerPeer, 1, 4096);
   const own = checkFrameOptions('listenFrames', options);
   checkContext('listenFrames', options.context);
-  return openFrameListener({ address, port }, options.context.allocPd(), own);
+  return openFrameListener({ address, port }, options.context.allocPd(), own, channelsPerPeer);
 }
 
 /**

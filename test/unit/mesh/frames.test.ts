@@ -411,4 +411,37 @@ test('the limits of a peer take no more memory for sending than one frame of its
     await listener.close();
   }));
 
+test('one peer has as many channels as the listener permits, and another one has its own', async () => {
+  const network = new LoopbackNetwork();
+  const open = (address: string): Promise<Context> =>
+    openDevice({ link: network.link(Endpoint.parse(address, 4791)) });
+  const [far, near, other] = [
+    await open('10.0.0.1'),
+    await open('10.0.0.2'),
+    await open('10.0.0.3'),
+  ];
+  const url = 'rdma://10.0.0.1:7475';
+  const listener = await listenFrames(url, { context: far, channelsPerPeer: 2 });
+  const free = (): number => far.device.arena.heap.bytesFree;
+  const before = free();
+  const attempts = await Promise.allSettled(
+    Array.from({ length: 5 }, () => connectFrames(url, { context: near })),
+  );
+  const channels = attempts.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+  assert.is(channels.length, 2);
+  for (const attempt of attempts) {
+    if (attempt.status === 'fulfilled') continue;
+    assert.is((attempt.reason as { code: string }).code, 'ECONNREFUSED');
+  }
+  const third = await connectFrames(url, { context: other });
+  await third.close();
+  for (const channel of channels) await channel.close();
+  await eventually(() => free() === before);
+  await (await connectFrames(url, { context: near })).close();
+  const wrong = listenFrames(url, { context: far, channelsPerPeer: 0 });
+  assert.is(await wrong.catch(({ argument }: { argument: string }) => argument), 'channelsPerPeer');
+  await listener.close();
+  for (const context of [near, other, far]) await context.close();
+});
+
 test.run();

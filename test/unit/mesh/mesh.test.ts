@@ -1,7 +1,16 @@
 /** A mesh of several members in one process: memory, events, barrier and all-reduce. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { BroadcastSignalling, MisuseError, RemoteError } from '../../../host/index.js';
+import {
+  BroadcastSignalling,
+  DataChannelLink,
+  MisuseError,
+  RemoteError,
+  connect,
+  openDevice,
+  type Signalling,
+} from '../../../host/index.js';
+import { NO_DATA, buildControl } from '../../../host/mesh/control.js';
 import {
   MeshError,
   RoomSignalling,
@@ -691,6 +700,72 @@ test('a member without the key opens no channel for frames, and takes no memory'
   assert.is((await failure<MeshError>(opening)).code, 'ECONNREFUSED');
   assert.ok(most < 2 ** 18, `${most} bytes were taken at once`);
   await eventually(() => heap.bytesFree >= before - 2 ** 18);
+});
+
+test('messages of a member are short, and are read at a limited rate', async () => {
+  const [a, b] = await members(2, {}, { collectiveBytes: 4096 });
+  const [peer] = a!.peers.values();
+  const long = await failure<MisuseError>(peer!.remote.send(new Uint8Array(33)));
+  assert.match(long.message, /the peer accepts 32/);
+  const early = buildControl({ ...NO_DATA, kind: 1, sequence: 2 ** 31, group: 1n });
+  const start = performance.now();
+  // 400 in 50 ms.
+  await Promise.all(Array.from({ length: 4000 }, () => peer!.remote.send(early)));
+  const millis = performance.now() - start;
+  assert.ok(millis > 430, `${millis} ms`);
+  // The flood of one member is behind its own messages alone.
+  await Promise.all([a!.barrier(WAIT), b!.barrier(WAIT)]);
+  assert.is(a!.peers.size, 1);
+});
+
+test('connections that one peer opens and leaves half made keep no other member away', async () => {
+  const room = `mesh ${process.pid} ${++rooms}`;
+  const join = (): Promise<Mesh> =>
+    joinMesh({ signalling: new BroadcastSignalling(room), peersMax: 3 }) as Promise<Mesh>;
+  const server = await join();
+  meshes.push(server as unknown as Mesh<never>);
+  const link = new DataChannelLink();
+  const context = await openDevice({ link });
+  await link.connect({ name: 'the server', exchange: (offer) => server.link.answer(offer) });
+  const privateData = new TextEncoder().encode('verbena.share/1');
+  const target = { address: server.self.id, port: 7473 };
+  const opened = await Promise.allSettled(
+    Array.from({ length: 6 }, () => connect(target, { context, privateData, timeout: 4000 })),
+  );
+  const made = opened.filter(({ status }) => status === 'fulfilled');
+  const other = await join();
+  meshes.push(other as unknown as Mesh<never>);
+  const start = performance.now();
+  await other.waitForPeers(1, WAIT);
+  // The server gives a handshake 5 s.
+  assert.ok(performance.now() - start < 4500, `${performance.now() - start} ms`);
+  assert.is(made.length, 2);
+  await context.close();
+});
+
+test('a member offers connections of its own certificate alone', async () => {
+  const server = await MeshServer.open();
+  const room = 'certificates';
+  const mesh = await joinMesh({ url: server.url, room });
+  meshes.push(mesh as unknown as Mesh<never>);
+  const links = [new DataChannelLink(), new DataChannelLink()] as const;
+  const contexts = await Promise.all(links.map((link) => openDevice({ link })));
+  let leave = (): void => {};
+  const way = new Promise<Signalling>((resolve) => {
+    const name = `${links[0].info.local.gid}`;
+    const present = (found: Signalling): void => resolve(found);
+    leave = new RoomSignalling(server.url, room).join(name, links[0].answer, () => {}, { present });
+  });
+  const error = await failure<MeshError>(links[1].connect(await way));
+  assert.match(
+    error.message,
+    /the peer refuses: answer: the offer of fd.* names fd.*; use its own/,
+  );
+  assert.is(`${await links[0].connect(await way)}`, `${mesh.link.info.local}`);
+  leave();
+  for (const context of contexts) await context.close();
+  await mesh.close();
+  await server.close();
 });
 
 test('options are checked', async () => {

@@ -407,6 +407,26 @@ test('there are as many peers as there may be, those included that are not open 
   await link.close();
 });
 
+test('connections of one address that do not open take eight places, and the oldest one ends', async () => {
+  const { link } = await open({ peersMax: 20 });
+  const one = Gid.parse('fd00::3');
+  const channels = Array.from({ length: 10 }, () => new FakeChannel());
+  const ends: string[] = [];
+  for (const [index, channel] of channels.entries()) {
+    link.add(one, channel).catch(({ code }: LinkError) => ends.push(`${index} ${code}`));
+  }
+  const other = new FakeChannel();
+  void link.add(Gid.parse('fd00::4'), other).catch(() => undefined);
+  await settle();
+  assert.equal(ends, ['0 ECONNRESET', '1 ECONNRESET']);
+  assert.equal(
+    channels.map(({ isClosed }) => isClosed),
+    channels.map((_channel, index) => index < 2),
+  );
+  assert.is(other.isClosed, false);
+  await link.close();
+});
+
 test('a peer that closes is gone at once', async () => {
   const { link, channel, receiver } = await open();
   channel.receiver!.closed('it went', false);
