@@ -1,7 +1,7 @@
 /** `connect`: a client of a server that was opened by `share`. */
-import { checkMillis, timerMillis } from '../base/timer.js';
+import { timerMillis } from '../base/timer.js';
 import { copyOptions } from '../base/copy-options.js';
-import { checkKeys, checkObject } from '../base/options.js';
+import { checkObject } from '../base/options.js';
 import type { WaitLimits } from '../base/wait-limits.js';
 import { lookUp } from '../cm/address-info.js';
 import { checkKeepAlive } from '../cm/agreement.js';
@@ -15,7 +15,7 @@ import {
   type RdmaConnection,
   type Target,
 } from '../cm/connect.js';
-import { checkFunction, checkWhole } from '../errors/check-whole.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { checkUnicast } from '../link/interface.js';
 import { makePlace } from './client-places.js';
 import { fullError, useDevice, type DeviceChoice, type DeviceUse } from './devices.js';
@@ -23,7 +23,7 @@ import { speaksProtocol, type Hello } from './hello.js';
 import { LocalRegions, checkName, regionBytes, type Regions } from './local-regions.js';
 import { Inbox, Messages } from './messages.js';
 import { checkCall } from './operation.js';
-import { checkDelays } from './region-rules.js';
+import { checkReconnect } from './region-rules.js';
 import { After, RemoteError, abortReason, protocolError, timeoutError } from './remote-error.js';
 import { Remote } from './remote.js';
 import { RequestQueue } from './request-queue.js';
@@ -117,17 +117,6 @@ function checkOptions(given: RemoteOptions): RemoteOptions {
   if (reconnect === undefined || typeof reconnect === 'boolean') return own;
   checkReconnect(reconnect);
   return { ...own, reconnect: { ...reconnect }, ask: { ...ask } };
-}
-
-function checkReconnect(reconnect: ReconnectOptions): void {
-  checkObject('connect', reconnect, 'reconnect');
-  checkKeys('reconnect', reconnect, 'attempts delayMillis delayMaxMillis onReconnect');
-  const { attempts, delayMillis, delayMaxMillis, onReconnect } = reconnect;
-  checkFunction('onReconnect', onReconnect);
-  if (attempts !== undefined && attempts !== Infinity) checkWhole('attempts', attempts, 1);
-  if (delayMillis !== undefined) checkMillis('delayMillis', delayMillis);
-  if (delayMaxMillis !== undefined) checkMillis('delayMaxMillis', delayMaxMillis);
-  checkDelays(reconnect);
 }
 
 /** Creates a client: the first connection, and further ones. */

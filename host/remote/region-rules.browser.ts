@@ -27,6 +27,10 @@ export function checkNoLimits(): void {
   // Nothing: saves bytes.
 }
 
-export function checkDelays(): void {
+export function checkReconnect(): void {
+  // Nothing: saves bytes.
+}
+
+export function checkServerOptions(): void {
   // Nothing: saves bytes.
 }

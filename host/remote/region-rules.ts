@@ -1,6 +1,7 @@
 /** Rules of `share` and its regions for the applications of Node; a page saves their bytes. */
-import { checkObject } from '../base/options.js';
-import { checkFunction, shown } from '../errors/check-whole.js';
+import { checkKeys, checkObject } from '../base/options.js';
+import { checkMillis } from '../base/timer.js';
+import { checkFunction, checkWhole, shown } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { hex, parseRegion } from './hello.js';
@@ -101,8 +102,46 @@ export function checkRegisteredKey(
   );
 }
 
+/** Throws MisuseError. */
+export function checkReconnect(reconnect: {
+  readonly attempts?: number;
+  readonly delayMillis?: number;
+  readonly delayMaxMillis?: number;
+  readonly onReconnect?: unknown;
+}): void {
+  checkObject('connect', reconnect, 'reconnect');
+  checkKeys('reconnect', reconnect, 'attempts delayMillis delayMaxMillis onReconnect');
+  const { attempts, delayMillis, delayMaxMillis, onReconnect } = reconnect;
+  checkFunction('onReconnect', onReconnect);
+  if (attempts !== undefined && attempts !== Infinity) checkWhole('attempts', attempts, 1);
+  if (delayMillis !== undefined) checkMillis('delayMillis', delayMillis);
+  if (delayMaxMillis !== undefined) checkMillis('delayMaxMillis', delayMaxMillis);
+  checkDelays(reconnect);
+}
+
+/** Throws MisuseError for options of `share`. */
+export function checkServerOptions({
+  lendBytes,
+  clientsMax,
+  clientsPerSource,
+  onClient,
+  onError,
+}: {
+  readonly lendBytes?: number;
+  readonly clientsMax?: number;
+  readonly clientsPerSource?: number;
+  readonly onClient?: unknown;
+  readonly onError?: unknown;
+}): void {
+  if (lendBytes !== undefined) checkWhole('lendBytes', lendBytes, 0, 2 ** 32 - 1);
+  if (clientsMax !== undefined) checkWhole('clientsMax', clientsMax, 1, 65536);
+  if (clientsPerSource !== undefined) checkWhole('clientsPerSource', clientsPerSource, 1, 65536);
+  checkFunction('onClient', onClient);
+  checkFunction('onError', onError);
+}
+
 /** Throws MisuseError for the options of `reconnect`, if the first delay exceeds the longest one. */
-export function checkDelays(delays: {
+function checkDelays(delays: {
   readonly delayMillis?: number;
   readonly delayMaxMillis?: number;
 }): void {

@@ -6,7 +6,6 @@ import { copyAuth } from '../cm/auth-option.js';
 import { SourceCounts } from '../cm/source-counts.js';
 import { listen, type RdmaConnection, type RdmaListener, type RdmaRequest } from '../cm/connect.js';
 import { RejectReason } from '../cm/enums.js';
-import { checkFunction, checkWhole } from '../errors/check-whole.js';
 import { randomId } from '../verbs/refuse.js';
 import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import {
@@ -22,7 +21,7 @@ import { fullError, useDevice, type DeviceUse } from './devices.js';
 import { PROTOCOL, speaksProtocol, type Hello } from './hello.js';
 import { LocalRegions, regionBytes, type MemoryByName, type Regions } from './local-regions.js';
 import { Inbox, Messages } from './messages.js';
-import { checkNoLimits } from './region-rules.js';
+import { checkNoLimits, checkServerOptions } from './region-rules.js';
 import { After, endedError, timeoutError, type RemoteError } from './remote-error.js';
 import { Remote } from './remote.js';
 import { RequestQueue } from './request-queue.js';
@@ -329,13 +328,8 @@ export async function share<const Named extends Regions>(
     `onClient onError lendBytes clientsMax clientsPerSource ${COMMON}` as const,
   );
   checkCommon(own);
-  const { lendBytes, clientsMax, clientsPerSource } = own;
   const auth = copyAuth(own.auth);
-  if (lendBytes !== undefined) checkWhole('lendBytes', lendBytes, 0, 2 ** 32 - 1);
-  if (clientsMax !== undefined) checkWhole('clientsMax', clientsMax, 1, 65536);
-  if (clientsPerSource !== undefined) checkWhole('clientsPerSource', clientsPerSource, 1, 65536);
-  checkFunction('onClient', own.onClient);
-  checkFunction('onError', own.onError);
+  checkServerOptions(own);
   const bytes = regionBytes('share', regions);
   const address = await lookUp(place.address);
   const udpPort = place.udpPort === undefined ? {} : { udpPort: place.udpPort };
