@@ -28,18 +28,41 @@ export class EventReader<Event> {
   }
 }
 
+/** A reader, as its source calls it. */
+export type EventTarget<Event> = Pick<EventReader<Event>, 'push' | 'end'>;
+
+/** A function of its own: what it makes must not keep the reader. */
+function addWeak<Event>(
+  readers: Set<EventTarget<Event>>,
+  reader: WeakRef<EventReader<Event>>,
+): EventTarget<Event> {
+  const target: EventTarget<Event> = {
+    push(event) {
+      const waiting = reader.deref();
+      if (waiting) waiting.push(event);
+      else readers.delete(target);
+    },
+    end: () => reader.deref()?.end(),
+  };
+  readers.add(target);
+  return target;
+}
+
 /**
  * Events from the call on. `isOver`: has the source ended when the loop begins? `left` is called
- * when the loop ends.
+ * when the loop ends. A loop that never begins keeps nothing: until then the source has a weak
+ * reference.
  */
 export function eventsFor<Event>(
-  readers: Set<EventReader<Event>>,
+  readers: Set<EventTarget<Event>>,
   reader: EventReader<Event>,
   isOver: () => boolean,
   left: () => void = () => {},
 ): AsyncGenerator<Event, void, undefined> {
-  readers.add(reader);
+  const target = addWeak(readers, new WeakRef(reader));
   return (async function* () {
+    readers.delete(target);
+    readers.add(reader);
     if (isOver()) reader.end();
     try {
       for (let event = await reader.next(); event; event = await reader.next()) yield event;

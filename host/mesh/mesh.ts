@@ -1,6 +1,6 @@
 /** `joinMesh`: the members of a room, each with the memory of all others by name. */
 import { copyOptions } from '../base/copy-options.js';
-import { EventReader, eventsFor } from '../base/event-reader.js';
+import { EventReader, eventsFor, type EventTarget } from '../base/event-reader.js';
 import { checkObject } from '../base/options.js';
 import { timerMillis } from '../base/timer.js';
 import { warn } from '../base/warning.js';
@@ -139,7 +139,7 @@ export class Mesh<Named = Readonly<Record<string, unknown>>> {
   readonly #reached = new Set<string>();
   /** Members to which a connection is being made. */
   readonly #connecting = new Set<string>();
-  readonly #readers = new Set<EventReader<MeshEvent<Named>>>();
+  readonly #readers = new Set<EventTarget<MeshEvent<Named>>>();
   readonly #stop = new AbortController();
   #server: RemoteServer<unknown> | undefined;
   #closing: Promise<void> | undefined;

@@ -2,7 +2,7 @@
  * A link over messages: any number of peers, each with its own datagram channel, identified by GID.
  * Subclasses create the channels (data-channel.ts, websocket.ts).
  */
-import { EventReader, eventsFor } from '../../base/event-reader.js';
+import { EventReader, eventsFor, type EventTarget } from '../../base/event-reader.js';
 import { timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import { ChannelPeer } from './channel-peer.js';
@@ -98,7 +98,7 @@ export abstract class ChannelLink implements Link {
   #lastDestination: Endpoint | undefined;
   #lastPeer: ChannelPeer | undefined;
   readonly #events: PeerEvent[] = [];
-  readonly #readers = new Set<EventReader<PeerEvent>>();
+  readonly #readers = new Set<EventTarget<PeerEvent>>();
   readonly #waiting: ((event: PeerEvent | undefined) => void)[] = [];
 
   protected constructor(

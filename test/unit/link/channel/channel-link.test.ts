@@ -1,4 +1,6 @@
 /** Packets in messages, the window, and connections to peers. */
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -8,6 +10,7 @@ import {
   Kind,
 } from '../../../../host/link/channel/channel-frame.js';
 import { LinkError } from '../../../../host/errors/errors.js';
+import { EventReader, eventsFor, type EventTarget } from '../../../../host/base/event-reader.js';
 import type { PeerEvent } from '../../../../host/link/channel/channel-link.js';
 import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
 import { pattern, TestBatch } from '../../../support/batch.js';
@@ -490,6 +493,25 @@ test('each loop over the events of peers has all of them from its call on', asyn
   await link.close();
   assert.equal(await Promise.all(loops), [['restored', 'disconnected'], ['disconnected']]);
   assert.equal(await read(link.peerEvents()), []);
+});
+
+test('a loop over the events of peers that never begins keeps nothing', async () => {
+  setFlagsFromString('--expose-gc');
+  const gc = runInNewContext('gc') as () => void;
+  const readers = new Set<EventTarget<number>>();
+  for (let count = 0; count < 50; count++) eventsFor(readers, new EventReader(), () => false);
+  const kept = eventsFor(readers, new EventReader<number>(), () => false);
+  const begun = eventsFor(readers, new EventReader<number>(), () => false);
+  const first = begun.next();
+  assert.is(readers.size, 52);
+  await settle();
+  gc();
+  for (const reader of readers) reader.push(7);
+  assert.is(readers.size, 2);
+  assert.is((await first).value, 7);
+  assert.is((await kept.next()).value, 7);
+  for (const loop of [kept, begun]) await loop.return();
+  assert.is(readers.size, 0);
 });
 
 test('closing ends pending connections and pending waits', async () => {
