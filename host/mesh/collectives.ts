@@ -21,6 +21,7 @@ import {
   keyOf,
   type Control,
 } from './control.js';
+import { ahead } from './frames/frame-wire.js';
 import { MeshError, closedError } from './mesh-error.js';
 import type { MeshPeer } from './mesh-peer.js';
 import {
@@ -195,7 +196,7 @@ export class Collectives {
     const why = reason ? `was lost: ${reason.message}` : 'has left';
     for (const [group, { next, members }] of this.#sequences) {
       if (!members.includes(peer.id)) continue;
-      this.#lose(group, { next: next - (next % ERA) + ERA, members });
+      this.#lose(group, { next: (next - (next % ERA) + ERA) >>> 0, members });
       for (const other of this.#mesh.peers.values()) this.#report(group, peer.id, other);
     }
     for (const call of this.#calls) {
@@ -215,16 +216,17 @@ export class Collectives {
     const counted = this.#sequences.get(group) ?? this.#lost.get(group);
     // The members of another group are known when this member makes a call there.
     const isLoss = segment === LOSS;
-    if (!counted && isLoss && peer.claims.size < CLAIMS_MAX) peer.claims.set(group, sequence + 1);
+    if (!counted && isLoss && peer.claims.size < CLAIMS_MAX)
+      peer.claims.set(group, following(sequence));
     if (!counted?.members.includes(peer.id)) return;
     const { next, members } = counted;
     const { self, peers } = this.#mesh;
     const isApart = members.some((id) => id !== self && !peers.has(id));
     // Without a loss this member has yet to make that call; it cannot while one is missing.
     if (!isLoss && !isApart) return;
-    if (sequence >= next) this.#lose(group, { next: sequence + 1, members });
+    if (ahead(sequence, next) >= 0) this.#lose(group, { next: following(sequence), members });
     for (const call of this.#calls) {
-      if (call.group !== group || call.sequence > sequence) continue;
+      if (call.group !== group || ahead(call.sequence, sequence) > 0) continue;
       if (call.reporters.has(peer)) continue;
       call.reporters.add(peer);
       const id = members[count] ?? peer.id;
@@ -249,7 +251,7 @@ export class Collectives {
     const { next, members } = this.#lost.get(group)!;
     const count = members.indexOf(lost);
     if (count < 0 || !members.includes(id)) return;
-    const numbers = { group, sequence: next - 1, segment: LOSS, count };
+    const numbers = { group, sequence: (next - 1) >>> 0, segment: LOSS, count };
     const control = { ...NO_DATA, kind: ControlKind.GIVE_UP, ...numbers };
     remote.send(buildControl(control)).catch(() => undefined);
   }
@@ -342,14 +344,17 @@ export class Collectives {
     }
     const group = groupOf(members);
     const claims = others.map((id) => peers.get(id)!.claims.get(group) ?? 0);
-    const next = Math.max(this.#lost.get(group)?.next ?? 0, ...claims);
+    const known = this.#lost.get(group)?.next ?? 0;
+    const next = claims.reduce((most, one) => (ahead(one, most) > 0 ? one : most), known);
     const counted = this.#sequences.get(group) ?? { next, members };
     // Until a member leaves: a forgotten number would never meet those of the others again.
     this.#sequences.set(group, counted);
     this.#lost.delete(group);
+    const sequence = counted.next;
+    counted.next = following(sequence);
     return new Call(
       operation,
-      counted.next++,
+      sequence,
       members,
       others.map((id) => peers.get(id)!),
     );
@@ -426,6 +431,11 @@ export class Collectives {
     });
     await Promise.all(done);
   }
+}
+
+/** Numbers go on at 0: none is the last one, whatever a member says. */
+function following(sequence: number): number {
+  return (sequence + 1) >>> 0;
 }
 
 function overError({ operation }: Call): MeshError {

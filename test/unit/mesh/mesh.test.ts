@@ -10,7 +10,7 @@ import {
   openDevice,
   type Signalling,
 } from '../../../host/index.js';
-import { NO_DATA, buildControl } from '../../../host/mesh/control.js';
+import { LOSS, NO_DATA, buildControl, groupOf } from '../../../host/mesh/control.js';
 import {
   MeshError,
   RoomSignalling,
@@ -741,6 +741,26 @@ test('connections that one peer opens and leaves half made keep no other member 
   assert.ok(performance.now() - start < 4500, `${performance.now() - start} ms`);
   assert.is(made.length, 2);
   await context.close();
+});
+
+test('no member can set the numbers of calls to their end', async () => {
+  const both = await members(2, {});
+  const ids = both.map(({ self }) => self.id).sort();
+  const report = (sequence: number): Uint8Array =>
+    buildControl({ ...NO_DATA, kind: 5, segment: LOSS, sequence, group: groupOf(ids) });
+  const barriers = (): Promise<unknown> => Promise.all(both.map((mesh) => mesh.barrier(WAIT)));
+  const tellAll = async (sequence: number): Promise<void> => {
+    for (const mesh of both) {
+      for (const { remote } of mesh.peers.values()) await remote.send(report(sequence));
+    }
+    await settle(100);
+  };
+  await barriers();
+  await tellAll(2 ** 32 - 1);
+  await barriers();
+  // Both follow, step by step, beyond the last number.
+  for (const sequence of [2 ** 30, 2 ** 31, 3 * 2 ** 30, 2 ** 32 - 3]) await tellAll(sequence);
+  for (let call = 0; call < 4; call++) await barriers();
 });
 
 test('a member offers connections of its own certificate alone', async () => {
