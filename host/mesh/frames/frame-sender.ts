@@ -339,7 +339,8 @@ export class FrameSender {
     const { giveUpMillis } = this.#options;
     for (const frame of this.#outgoing.values()) {
       if (now < frame.dueMillis) continue;
-      if (now - frame.sentMillis > giveUpMillis) return this.#lost(this.#silent());
+      const sinceMillis = Math.max(this.#heardMillis, frame.sentMillis);
+      if (now - sinceMillis > giveUpMillis) return this.#lost(this.#silent());
       frame.isRepaired = true;
       frame.timeoutMillis = Math.min(2 * frame.timeoutMillis, TIMEOUT_MILLIS_MAX);
       frame.dueMillis = now + frame.timeoutMillis;

@@ -205,6 +205,18 @@ test('a receiver that is silent ends the channel', async () => {
   assert.equal([(error as Error).message, errors.length], ['silent', 1]);
 });
 
+test('a frame that takes longer than the limit goes on while its receiver reports', async () => {
+  let count = 0;
+  // One slice of twelve arrives, and each repair takes a timeout.
+  const { sender, receiver, errors } = pair(() => count++ % 12 !== 0, false, 700);
+  const start = performance.now();
+  const sending = sender.send(noise(BYTES_MAX), 0);
+  assert.is(await sending, true);
+  assert.ok(performance.now() - start > 700, `${performance.now() - start} ms`);
+  assert.equal(errors, []);
+  receiver.stop();
+});
+
 test('a receiver that falls silent while the sender waits for it ends the channel', async () => {
   let isGone = false;
   const { sender, receiver, errors } = pair(() => isGone, false, 600);
