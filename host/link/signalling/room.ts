@@ -39,6 +39,8 @@ export interface RoomOptions {
 const PING_MILLIS = 15_000;
 const RETRY_MILLIS = 250;
 const RETRY_MILLIS_MAX = 5000;
+/** Members of a server that restarted return within that time, each at its own moment. */
+const RETURN_MILLIS = 10_000;
 /** The server answers a ping within that time, or the WebSocket is replaced. */
 const PONG_MILLIS = 10_000;
 const OPEN = 1;
@@ -125,6 +127,9 @@ class Member {
   /** Proves to the server, after a loss, that this is the member of that name. */
   readonly #key = `${randomGid()}`;
   readonly #known = new Set<string>();
+  /** Of these, those that were not there after a loss. */
+  readonly #absent = new Set<string>();
+  #grace: ReturnType<typeof setTimeout> | undefined;
   readonly #exchanges = new Map<string, Exchange>();
   /** Offers that wait for the WebSocket. */
   readonly #waiting = new Map<string, MemberMessage>();
@@ -210,7 +215,9 @@ class Member {
     this.#options.onLost?.(error);
     const { retryMillisMax = RETRY_MILLIS_MAX } = this.#options;
     const millis = isRefused ? retryMillisMax : this.#retryMillis;
-    this.#timer = setTimeout(() => this.open(), timerMillis(millis));
+    // A server that restarts does not have all its members at the same moment.
+    const part = 0.5 + randomGid().bytes[15]! / 512;
+    this.#timer = setTimeout(() => this.open(), timerMillis(part * millis));
     this.#retryMillis = Math.min(2 * millis, retryMillisMax);
   }
 
@@ -222,6 +229,7 @@ class Member {
 
   #end(error: LinkError): void {
     this.#isOver = true;
+    clearTimeout(this.#grace);
     clearTimeout(this.#timer);
     this.#socket?.close();
     this.#socket = undefined;
@@ -265,17 +273,23 @@ class Member {
     this.#isJoined = true;
     this.#wasJoined = true;
     this.#retryMillis = RETRY_MILLIS;
-    const there = new Set(members);
-    // Members may have left while the WebSocket was lost.
-    for (const name of [...this.#known]) {
-      if (!there.has(name) && this.#known.delete(name)) this.#events.left?.(name);
-    }
+    // Members may have left while the WebSocket was lost, or have yet to return themselves.
+    for (const name of this.#known) this.#absent.add(name);
+    clearTimeout(this.#grace);
+    this.#grace = setTimeout(() => this.#forget(), timerMillis(RETURN_MILLIS));
     for (const name of members) this.#meet(name, this.#events.present);
     for (const [id, message] of this.#waiting) if (this.#say(message)) this.#waiting.delete(id);
     this.#events.joined?.();
   }
 
+  /** Those of before the loss that have not returned. */
+  #forget(): void {
+    for (const name of this.#absent) if (this.#known.delete(name)) this.#events.left?.(name);
+    this.#absent.clear();
+  }
+
   #meet(name: string, report?: (signalling: Signalling, name: string) => void): void {
+    this.#absent.delete(name);
     if (name === this.#name || this.#known.has(name)) return;
     this.#known.add(name);
     const signalling: Signalling = {

@@ -189,6 +189,52 @@ test('a server that restarts has its members back, and they keep their peers', a
   assert.is(a.newcomers.length + a.present.length, 1, 'b is no newcomer');
 });
 
+test('a member that returns later than others to a server that restarts has not left', async () => {
+  const first = await serve();
+  const { port } = first.server.address() as AddressInfo;
+  const path = await passOn(port);
+  const a = new Member(first.url, 'room', 'a');
+  const b = new Member(path.url, 'room', 'b');
+  await eventually(() => a.ways.size === 1 && b.ways.size === 1);
+  await first.rooms.close();
+  first.server.closeAllConnections();
+  await new Promise((resolve) => first.server.close(resolve));
+  sites = [];
+  const held = setInterval(path.cut, 5);
+  const second = await serve({}, port);
+  await eventually(() => second.rooms.counters.joined >= 1);
+  await settle(500);
+  clearInterval(held);
+  await eventually(() => second.rooms.sessions === 2, 10_000);
+  assert.is(await a.offer('b', 'x'), 'b answers x');
+  assert.equal([a.left, b.left], [[], []]);
+  assert.is(a.newcomers.length + a.present.length, 1, 'b is no newcomer');
+});
+
+test('pauses between attempts to reach the server differ', async () => {
+  const server = createTcpServer((socket) => socket.destroy());
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = `ws://127.0.0.1:${(server.address() as AddressInfo).port}/rooms`;
+  const losses: number[][] = [];
+  const stops = Array.from({ length: 8 }, (_, index) => {
+    const times: number[] = (losses[index] = []);
+    const onLost = (): void => void times.push(performance.now());
+    return new RoomSignalling(url, 'room', { onLost }).join(
+      `${index}`,
+      () => {
+        throw new Error('no offer comes');
+      },
+      () => undefined,
+    );
+  });
+  await eventually(() => losses.every(({ length }) => length >= 3), 10_000);
+  for (const stop of stops) stop();
+  server.close();
+  const thirds = losses.map(([, , third]) => third!);
+  const spread = Math.max(...thirds) - Math.min(...thirds);
+  assert.ok(spread > 60, `${spread} ms`);
+});
+
 test('a name belongs to its first member, and rooms, sources and the rule of the application limit', async () => {
   const { url, rooms } = await serve({
     membersPerRoom: 2,
