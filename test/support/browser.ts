@@ -41,6 +41,8 @@ const TYPES: Readonly<Record<string, string>> = {
 export interface SiteOptions {
   /** Cross-origin isolated pages: those have shared memory. */
   readonly isolated?: boolean;
+  /** Pages may be stored, also in the back/forward cache. */
+  readonly storable?: boolean;
   /** Answers what is POSTed. */
   readonly post?: (request: IncomingMessage, response: ServerResponse) => unknown;
 }
@@ -69,7 +71,7 @@ export class Site {
         response.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
         response.setHeader('Cross-Origin-Embedder-Policy', 'require-corp');
       }
-      response.setHeader('Cache-Control', 'no-store');
+      response.setHeader('Cache-Control', options.storable ? 'no-cache' : 'no-store');
       response.setHeader('Content-Type', TYPES[extname(file)] ?? 'application/octet-stream');
       response.end(readFileSync(file));
     });
