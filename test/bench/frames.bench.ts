@@ -29,6 +29,10 @@ const WAYS: readonly Way[] = [
 const RTTS = [50, 100];
 const LOSSES = [0, 0.005, 0.01];
 const IDLE_BYTES = 65_536;
+/** Of the row at SMALL_RTT and SMALL_LOSS. SCTP begins with about 12 KB. */
+const SMALL_BYTES = 10_240;
+const SMALL_RTT = 50;
+const SMALL_LOSS = 0.01;
 const IDLE_MILLIS = 300;
 const IDLE_FRAMES = 12;
 const STEADY_BYTES = 32_768;
@@ -98,17 +102,18 @@ async function fromIdle(
   rtt: number,
   loss: number,
   count: number,
+  frameBytes = IDLE_BYTES,
 ): Promise<number[][]> {
   for (const node of nodes) {
     node.path.change({ oneWayMillis: rtt / 2, loss });
-    node.begin(IDLE_BYTES);
+    node.begin(frameBytes);
   }
   await Promise.all(
     WAYS.map(({ name }) =>
       tab.run(
         (_verbena, { ends }: TabState, [which, frames, bytes, millis]) =>
           ends[which]!.idle(frames, bytes, millis),
-        [name, count, IDLE_BYTES, IDLE_MILLIS] as const,
+        [name, count, frameBytes, IDLE_MILLIS] as const,
       ),
     ),
   );
@@ -186,13 +191,15 @@ async function run({ rounds, share: part }: Pace = FULL): Promise<BenchResult> {
     for (let round = 1; round <= rounds; round++) {
       progress(`frames: round ${round} of ${rounds}`);
       const figures: Figures = {};
+      const count = Math.max(3, Math.ceil(IDLE_FRAMES * part));
       for (const rtt of RTTS) {
         for (const loss of LOSSES) {
-          const count = Math.max(3, Math.ceil(IDLE_FRAMES * part));
           const found = await fromIdle(world, rtt, loss, count);
           Object.assign(figures, add(samples, keyOf(rtt, loss), found));
         }
       }
+      const small = await fromIdle(world, SMALL_RTT, SMALL_LOSS, count, SMALL_BYTES);
+      Object.assign(figures, add(samples, `10kb_${keyOf(SMALL_RTT, SMALL_LOSS)}`, small));
       const found = await steady(world, Math.ceil(STEADY_FRAMES * part));
       Object.assign(figures, add(samples, 'steady', found));
       for (const [index, { name }] of WAYS.entries()) {
@@ -207,6 +214,6 @@ async function run({ rounds, share: part }: Pace = FULL): Promise<BenchResult> {
 export const bench: Bench = {
   name: 'frames',
   description:
-    '64 KB frames from a tab to Node over a path with delay and loss, from idle and steady',
+    'frames of 10 to 64 KB from a tab to Node over a path with delay and loss, from idle and steady',
   run,
 };
