@@ -159,7 +159,7 @@ function attributeWords(id: CmId, state: number): (number | bigint)[] {
 /** Where the events of a channel go. */
 type Pipes = WeakMap<EventChannel, EventPipe>;
 
-function channelHandlers({ context, objects, owner }: BridgeState, pipes: Pipes) {
+function channelHandlers({ context, objects }: BridgeState, pipes: Pipes) {
   const pump = async (channel: EventChannel): Promise<void> => {
     for await (const event of channel) {
       // Of the channel that the id has now: it may have migrated since the event was taken.
@@ -170,7 +170,7 @@ function channelHandlers({ context, objects, owner }: BridgeState, pipes: Pipes)
   return {
     CM_CREATE_CHANNEL: (descriptor: bigint) => {
       const channel = createEventChannel(context);
-      const pipe = new EventPipe(owner, descriptor);
+      const pipe = new EventPipe(descriptor);
       pipes.set(channel, pipe);
       void pump(channel);
       return [objects.add(channel)];

@@ -16,10 +16,9 @@ export class EventPipe {
   #hasSaid = false;
   #closed = false;
 
-  /** `descriptor`: of the program's writing end, which stays open until this returns. */
-  constructor(owner: number, descriptor: bigint) {
-    const path = `/proc/${owner}/fd/${descriptor}`;
-    this.#fd = openSync(path, constants.O_WRONLY | constants.O_NONBLOCK);
+  /** `descriptor`: the writing end, which does not block; the pipe closes it. */
+  constructor(descriptor: bigint) {
+    this.#fd = Number(descriptor);
   }
 
   /** Writes one event whole, as soon as the pipe has room for it and for those before it. */

@@ -27,6 +27,8 @@ struct vb {
 	int socket;
 	int memory;
 	int wake;
+	/* Descriptors go to the sidecar over it. */
+	int pass;
 	/* The file of a device with a name, or -1. */
 	int shared_file;
 	uint64_t shared;
@@ -59,7 +61,6 @@ bool vb_debugging(void);
 bool vb_sidecar_lives(void);
 /* In a child of fork: the device is its parent's. */
 void vb_sidecar_leave(void);
-/* A pipe whose writing end is the sidecar's: it opens it by its number while `ends[1]` is open. */
 int vb_pipe(int ends[2]);
 /* An object of the sidecar's that writes its events into a pipe: what to read, and its number. */
 int vb_make_channel(uint32_t operation, int *fd, uint64_t *handle);

@@ -70,11 +70,6 @@ export function readOptions(): RunOptions {
   return JSON.parse(process.env[VARIABLE] ?? '{}') as RunOptions;
 }
 
-/** The process that the sidecar serves. */
-export function ownerOf(): number {
-  return Number(process.env['VERBENA_RUN_OWNER']);
-}
-
 /** Where children of the process connect (child-channel.c), and what they show. */
 export interface Children {
   readonly name: string;

@@ -28,7 +28,7 @@
 /* With so few processors a program that polls must let the sidecar run. */
 #define FEW_PROCESSORS 4
 
-struct vb vb = { .socket = -1, .memory = -1, .wake = -1, .shared_file = -1 };
+struct vb vb = { .socket = -1, .memory = -1, .wake = -1, .pass = -1, .shared_file = -1 };
 
 /* The program ends with `verbena run`, also if that is killed: no process would wait for it. */
 __attribute__((constructor)) static void end_with_parent(void)
@@ -106,8 +106,33 @@ static bool is_late(void)
 	return poll(&answer, 1, 1000) == 0;
 }
 
-int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *results,
-	    int result_count)
+/*
+ * A descriptor for the next request. Not by /proc/PID/fd: the sidecar may not look into a program
+ * that is not dumpable (prctl, capabilities of its file, Yama). 0, or -1 with errno.
+ */
+static int pass_descriptor(int fd)
+{
+	char byte = 0;
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = { .bytes = { 0 } };
+	struct iovec place = { &byte, 1 };
+	struct msghdr header = { .msg_iov = &place,
+				 .msg_iovlen = 1,
+				 .msg_control = &control,
+				 .msg_controllen = sizeof control };
+	struct cmsghdr *one = CMSG_FIRSTHDR(&header);
+	one->cmsg_level = SOL_SOCKET;
+	one->cmsg_type = SCM_RIGHTS;
+	one->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(one), &fd, sizeof fd);
+	return sendmsg(vb.pass, &header, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : -1;
+}
+
+/* `passed`: a descriptor for the operation, or -1. */
+static int call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *results,
+		int result_count, int passed)
 {
 	uint64_t request[MESSAGE_WORDS], reply[MESSAGE_WORDS];
 	int error = EIO;
@@ -129,7 +154,9 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 	/* A handler may call a verb as well, or leave by siglongjmp. */
 	uint64_t signals = vb_block_signals();
 	pthread_mutex_lock(&call_lock);
-	int got = transfer(vb.socket, request, request[0], true) ? -1 : 0;
+	int got = passed >= 0 ? pass_descriptor(passed) : 0;
+	if (got == 0 && transfer(vb.socket, request, request[0], true))
+		got = -1;
 	/* A sidecar that is stopped: ctrl-C still ends the program. */
 	if (got == 0 && is_late())
 		vb_restore_signals(vb_memory_signals(signals));
@@ -147,6 +174,12 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 	return vb_errno(error);
 }
 
+int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *results,
+	    int result_count)
+{
+	return call(operation, arguments, count, results, result_count, -1);
+}
+
 int vb_pipe(int ends[2])
 {
 	return pipe2(ends, O_CLOEXEC) ? errno : 0;
@@ -158,7 +191,9 @@ int vb_make_channel(uint32_t operation, int *fd, uint64_t *handle)
 	int error = vb_pipe(ends);
 	if (error)
 		return error;
-	error = VB_CALL(operation, handle, 1, ends[1]);
+	/* The sidecar writes to this description of the pipe, and does not wait for room. */
+	fcntl(ends[1], F_SETFL, O_NONBLOCK);
+	error = call(operation, NULL, 0, handle, 1, ends[1]);
 	close(ends[1]);
 	if (error)
 		close(ends[0]);
@@ -393,6 +428,10 @@ static int start(void)
 	close_end(&ours.pipe);
 	if (!error)
 		vb_turns_begin(ours.pass);
+	if (!error) {
+		vb.pass = ours.pass;
+		ours.pass = -1;
+	}
 	close_end(&ours.pass);
 	if (error) {
 		close_end(&vb.socket);
@@ -425,6 +464,7 @@ void vb_sidecar_leave(void)
 	close_end(&vb.socket);
 	close_end(&vb.memory);
 	close_end(&vb.wake);
+	close_end(&vb.pass);
 	close_end(&vb.shared_file);
 	/* Objects of the parent: their rings are empty here and their queue pairs in RESET. */
 	mmap(vb.base, vb.bytes, PROT_READ | PROT_WRITE,

@@ -5,6 +5,7 @@
 import { CONTROL_SLEEPING, CONTROL_BLOCK_BYTES } from '../engine/control-block.js';
 import { writeSync } from 'node:fs';
 import { Socket } from 'node:net';
+import { loadPosix } from '../link/posix.js';
 import type { Context } from '../verbs/context.js';
 import { acceptChildren, refuseJoin } from './child-channel.js';
 import { connectionHandlers, idQueuePairs } from './connection-handlers.js';
@@ -17,9 +18,10 @@ import {
 } from './control-channel.js';
 import { removedAfter } from './device-removal.js';
 import { allowTurns, openLentDevice, takeArea, type Area, type Turns } from './lent-device.js';
-import { childrenOf, ownerOf, readOptions } from './launch.js';
+import { childrenOf, readOptions } from './launch.js';
 import { ObjectTable } from './object-table.js';
 import { DESCRIPTORS, HELLO } from './operations.js';
+import { withDescriptors } from './passed-descriptors.js';
 import {
   AsyncEvents,
   completionHandlers,
@@ -129,7 +131,7 @@ async function serve(): Promise<void> {
   const turns = await allowTurns(context, options);
   const hello = helloWords(context, takeArea(context, options), turns);
   const objects = new ObjectTable();
-  const state = { context, objects, owner: ownerOf() };
+  const state = { context, objects };
   const events = new AsyncEvents(objects);
   void events.follow(context);
   const handlers: Handlers = {
@@ -144,8 +146,9 @@ async function serve(): Promise<void> {
     ...connectionHandlers(state),
   };
   const { removalMillis } = options;
-  const offered =
+  const whole =
     removalMillis === undefined ? handlers : removedAfter(removalMillis, handlers, state, events);
+  const offered = withDescriptors(whole, (await loadPosix()).posix!);
   acceptChildren(childrenOf(), offered);
   new ControlChannel(program(), offered, end);
 }

@@ -26,8 +26,6 @@ const PSN_MASK = 0xffffffn;
 export interface BridgeState {
   readonly context: Context;
   readonly objects: ObjectTable;
-  /** Process id of the program. */
-  readonly owner: number;
 }
 
 /** A GID of two words. */
@@ -131,11 +129,11 @@ export function windowHandlers({ context, objects }: BridgeState) {
 }
 
 /** Handlers of contexts, completion channels and queues. */
-export function completionHandlers({ context, objects, owner }: BridgeState, events: AsyncEvents) {
+export function completionHandlers({ context, objects }: BridgeState, events: AsyncEvents) {
   const channels = new WeakMap<CompletionQueue, EventPipe>();
   return {
     OPEN_CONTEXT: (descriptor: bigint) => {
-      const pipe = new EventPipe(owner, descriptor);
+      const pipe = new EventPipe(descriptor);
       events.opened.add(pipe);
       return [objects.add(pipe)];
     },
@@ -148,7 +146,7 @@ export function completionHandlers({ context, objects, owner }: BridgeState, eve
       opened.close();
       objects.remove(pipe);
     },
-    CREATE_CHANNEL: (descriptor: bigint) => [objects.add(new EventPipe(owner, descriptor))],
+    CREATE_CHANNEL: (descriptor: bigint) => [objects.add(new EventPipe(descriptor))],
     DESTROY_CHANNEL: (pipe: bigint) => {
       objects.get(EventPipe, pipe).close();
       objects.remove(pipe);

@@ -78,6 +78,7 @@ const FUTEX_WAKE = 1;
 const INT_MAX = 2 ** 31 - 1;
 const SIGKILL = 9;
 const MSG_DONTWAIT = 0x40;
+const MSG_CMSG_CLOEXEC = 0x40000000;
 const EFD_NONBLOCK = 0o4000;
 const EFD_CLOEXEC = 0o2000000;
 const EPOLL_CLOEXEC = 0o2000000;
@@ -112,7 +113,7 @@ const SOCKADDR_IN_BYTES = 16;
 const SOCKADDR_IN6_BYTES = 28;
 const SOCKADDR_LL_BYTES = 20;
 
-/** sendmsg with one descriptor, as 64-bit Linux lays it out: msghdr, iovec, cmsghdr, a byte. */
+/** A message with one descriptor, as 64-bit Linux lays it out: msghdr, iovec, cmsghdr, a byte. */
 const PASSING = { header: 0, iovec: 56, control: 72, byte: 96, bytes: 104 } as const;
 const SCM_RIGHTS = 1;
 /** CMSG_LEN and CMSG_SPACE of a descriptor. */
@@ -461,18 +462,29 @@ export class Posix {
     const buffer = new ArrayBuffer(PASSING.bytes);
     const view = new DataView(buffer);
     const base = this.addressOf(buffer);
-    const put = (at: number, value: number): void => view.setBigUint64(at, BigInt(value), true);
-    put(PASSING.header + 16, base + PASSING.iovec);
-    put(PASSING.header + 24, 1);
-    put(PASSING.header + 32, base + PASSING.control);
-    put(PASSING.header + 40, CONTROL_SPACE);
-    put(PASSING.iovec, base + PASSING.byte);
-    put(PASSING.iovec + 8, 1);
-    put(PASSING.control, CONTROL_LENGTH);
+    layOutPassing(view, base);
+    view.setBigUint64(PASSING.control, BigInt(CONTROL_LENGTH), true);
     view.setInt32(PASSING.control + 8, SOL_SOCKET, true);
     view.setInt32(PASSING.control + 12, SCM_RIGHTS, true);
     view.setInt32(PASSING.control + 16, fd, true);
     this.#checked('sendmsg', this.#sendmsg(socket, base, MSG_DONTWAIT));
+  }
+
+  /** A descriptor that `passDescriptor` has sent; undefined: the socket has no message. */
+  receiveDescriptor(socket: number): number | undefined {
+    const buffer = new ArrayBuffer(PASSING.bytes);
+    const view = new DataView(buffer);
+    layOutPassing(view, this.addressOf(buffer));
+    if (this.#recvmsg(socket, this.addressOf(buffer), MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0) {
+      return undefined;
+    }
+    const kinds = [
+      view.getInt32(PASSING.control + 8, true),
+      view.getInt32(PASSING.control + 12, true),
+    ];
+    const length = Number(view.getBigUint64(PASSING.header + 40, true));
+    const isOne = length >= CONTROL_LENGTH && kinds[0] === SOL_SOCKET && kinds[1] === SCM_RIGHTS;
+    return isOne ? view.getInt32(PASSING.control + 16, true) : undefined;
   }
 
   /** This process is killed when its parent ends (PR_SET_PDEATHSIG), however that ends. */
@@ -667,6 +679,17 @@ export class Posix {
     if (result >= 0) return result;
     throw new PosixError(syscall, this.errno);
   }
+}
+
+/** msghdr and iovec of a message with one byte and one descriptor, in a buffer at `base`. */
+function layOutPassing(view: DataView, base: number): void {
+  const put = (at: number, value: number): void => view.setBigUint64(at, BigInt(value), true);
+  put(PASSING.header + 16, base + PASSING.iovec);
+  put(PASSING.header + 24, 1);
+  put(PASSING.header + 32, base + PASSING.control);
+  put(PASSING.header + 40, CONTROL_SPACE);
+  put(PASSING.iovec, base + PASSING.byte);
+  put(PASSING.iovec + 8, 1);
 }
 
 /** sockaddr_in or sockaddr_in6: family in the machine's order, the rest in the network's. */

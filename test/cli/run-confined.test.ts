@@ -1,0 +1,29 @@
+/** `verbena run`: programs with fewer rights than its own. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { compile } from '../support/c-program.js';
+import { Workspace } from '../support/processes.js';
+
+const test = suite('cli/run-confined');
+
+const ADDRESS = '127.77.0.';
+
+function confined(kind: string, place: number): () => Promise<void> {
+  return () =>
+    Workspace.use(async (space) => {
+      const program = await compile(space, 'confined');
+      if (!program) return;
+      const address = `${ADDRESS}${place}`;
+      const words = ['run', '--address', address, '--', program, kind, address];
+      const { code, stdout, stderr } = await space.run(...words);
+      assert.is(code, 0, stderr);
+      assert.equal(stdout.trim().split('\n'), [
+        'written: success, 0 wrong',
+        'event: RDMA_CM_EVENT_ADDR_RESOLVED',
+      ]);
+    });
+}
+
+test('a program that is not dumpable has channels and events', confined('undumpable', 1));
+
+test.run();
