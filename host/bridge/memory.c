@@ -23,24 +23,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "internal.h"
-#include "apertures.h"
+#include "memory.h"
 #include "turns.h"
 
 #ifndef __x86_64__
 #error "verbena run: the library is for linux-x64"
 #endif
-
-#define SEGMENTS_MAX 512
-
-/* A part of a range whose pages lie in one mapping. */
-struct segment {
-	uintptr_t start;
-	uintptr_t end;
-	int rights;
-	bool shared;
-	/* Where its first page lies in the device's memory; 0: elsewhere. */
-	uint64_t linear;
-};
 
 /* Recursive: an allocator that this library calls may give memory back (madvise). */
 pthread_mutex_t vb_memory_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -75,15 +63,33 @@ void vb_memory_leave(struct vb_quiet before)
 	pthread_setcancelstate(before.cancel, NULL);
 }
 
-static struct vb_apertures apertures;
+/*
+ * An allocator calls madvise under its lock, and a fork waits for that lock while it has the
+ * memory's. False: a thread forks.
+ */
+bool vb_memory_enter_unless_forking(struct vb_quiet *before)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before->cancel);
+	before->signals = vb_block_signals();
+	while (pthread_mutex_trylock(&vb_memory_lock)) {
+		if (__atomic_load_n(&vb_forking, __ATOMIC_ACQUIRE)) {
+			vb_restore_signals(before->signals);
+			pthread_setcancelstate(before->cancel, NULL);
+			return false;
+		}
+		sched_yield();
+	}
+	if (entered.depth++ == 0)
+		entered.signals = before->signals;
+	return true;
+}
+
+struct vb_apertures vb_apertures;
+/* Regions on each page of the area. */
+static uint16_t *page_regions;
 static bool used;
 static dev_t device;
 static ino_t inode;
-
-static uint64_t area(void)
-{
-	return vb.hello[HELLO_AREA];
-}
 
 int vb_memory_begin(void)
 {
@@ -91,12 +97,14 @@ int vb_memory_begin(void)
 	fstat(vb.shared_file >= 0 ? vb.shared_file : vb.memory, &status);
 	device = status.st_dev;
 	inode = status.st_ino;
-	free(apertures.list);
-	apertures.bytes = vb.hello[HELLO_APERTURE_BYTES];
-	apertures.count = vb.hello[HELLO_AREA_BYTES] / apertures.bytes;
-	apertures.list = calloc(apertures.count, sizeof *apertures.list);
+	free(vb_apertures.list);
+	vb_apertures.bytes = vb.hello[HELLO_APERTURE_BYTES];
+	vb_apertures.count = vb.hello[HELLO_AREA_BYTES] / vb_apertures.bytes;
+	vb_apertures.list = calloc(vb_apertures.count, sizeof *vb_apertures.list);
+	free(page_regions);
+	page_regions = calloc(vb.hello[HELLO_AREA_BYTES] / VB_PAGE + 1, sizeof *page_regions);
 	used = false;
-	return apertures.list ? 0 : ENOMEM;
+	return vb_apertures.list && page_regions ? 0 : ENOMEM;
 }
 
 bool vb_memory_used(void)
@@ -143,7 +151,7 @@ static bool next_line(struct lines *lines, char *line, size_t size)
 }
 
 /* One line: start-end rights offset device inode path. */
-static bool parse_line(const char *line, struct segment *found, bool *huge)
+static bool parse_line(const char *line, struct vb_segment *found, bool *huge)
 {
 	unsigned long start, end, offset, number;
 	unsigned major, minor;
@@ -152,7 +160,7 @@ static bool parse_line(const char *line, struct segment *found, bool *huge)
 	if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &start, &end, rights, &offset, &major,
 		   &minor, &number, &path) < 7)
 		return false;
-	*found = (struct segment){ .start = start, .end = end };
+	*found = (struct vb_segment){ .start = start, .end = end };
 	found->rights = (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) |
 			(rights[2] == 'x' ? PROT_EXEC : 0);
 	found->shared = rights[3] == 's';
@@ -164,21 +172,15 @@ static bool parse_line(const char *line, struct segment *found, bool *huge)
 	return true;
 }
 
-/* The device's memory as this library uses it. */
-static bool is_base(const struct segment *one)
+/* Not the device's memory as this library uses it. */
+bool vb_is_of_device(const struct vb_segment *one, uint64_t from, uint64_t to)
 {
 	uintptr_t base = (uintptr_t)vb.base;
-	return one->start >= base && one->start < base + vb.bytes;
+	return one->linear && (one->start < base || one->start >= base + vb.bytes);
 }
 
-typedef bool (*choose)(const struct segment *one, uint64_t from, uint64_t to);
-
-/*
- * The mappings that `wanted` chooses of those that meet [start, end), cut to it but for huge pages,
- * which move whole. Returns their number, or -1 with errno.
- */
-static int find_segments(uintptr_t start, uintptr_t end, struct segment *list, choose wanted,
-			 uint64_t from, uint64_t to)
+int vb_find_segments(uintptr_t start, uintptr_t end, struct vb_segment *list, vb_choose wanted,
+		     uint64_t from, uint64_t to)
 {
 	static struct lines lines;
 	char line[512];
@@ -187,8 +189,8 @@ static int find_segments(uintptr_t start, uintptr_t end, struct segment *list, c
 	lines.fd = syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	if (lines.fd < 0)
 		return -1;
-	while (count < SEGMENTS_MAX && next_line(&lines, line, sizeof line)) {
-		struct segment one;
+	while (count < VB_SEGMENTS_MAX && next_line(&lines, line, sizeof line)) {
+		struct vb_segment one;
 		bool huge;
 		if (!parse_line(line, &one, &huge) || one.end <= start || one.start >= end)
 			continue;
@@ -288,7 +290,7 @@ static long swap_pages(uintptr_t at, size_t length, int fd, off_t offset, int ri
 }
 
 /* Makes other threads' stores to [start, end) wait. False: this thread's stack is there. */
-static bool hold_stores(const struct segment *one)
+static bool hold_stores(const struct vb_segment *one)
 {
 	if (__libc_single_threaded || has_stack_pointer(one->start, one->end))
 		return false;
@@ -311,7 +313,7 @@ static bool hold_stores(const struct segment *one)
 	return true;
 }
 
-static void release_stores(const struct segment *one, bool moved)
+static void release_stores(const struct vb_segment *one, bool moved)
 {
 	if (!moved)
 		mprotect((void *)one->start, one->end - one->start, one->rights);
@@ -322,7 +324,7 @@ static void release_stores(const struct segment *one, bool moved)
 #define MOVE_BYTES ((size_t)1 << 30)
 
 /* Moves the pages of a mapping to `linear`. 0 or an errno. */
-static int move_pages(const struct segment *one, uint64_t linear)
+static int move_pages(const struct vb_segment *one, uint64_t linear)
 {
 	off_t offset;
 	int fd = file_of(linear, &offset);
@@ -354,7 +356,7 @@ static int move_pages(const struct segment *one, uint64_t linear)
 }
 
 /* Gives the program pages of its own with the same contents. 0 or an errno. */
-static int move_back(const struct segment *one)
+static int move_back(const struct vb_segment *one)
 {
 	size_t length = one->end - one->start;
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -375,23 +377,18 @@ static int move_back(const struct segment *one)
 
 /* ---- apertures */
 
-static size_t aperture_of(uint64_t linear)
+static bool lies_in(const struct vb_segment *one, uint64_t from, uint64_t to)
 {
-	return (linear - area()) / apertures.bytes;
-}
-
-static bool lies_in(const struct segment *one, uint64_t from, uint64_t to)
-{
-	return one->linear && !is_base(one) && one->linear < to &&
+	return vb_is_of_device(one, 0, 0) && one->linear < to &&
 	       one->linear + (one->end - one->start) > from;
 }
 
 /* All pages of the program in [from, to) of the device's memory become its own. */
 static int separate(uint64_t from, uint64_t to)
 {
-	static struct segment found[SEGMENTS_MAX];
+	static struct vb_segment found[VB_SEGMENTS_MAX];
 	for (;;) {
-		int count = find_segments(0, UINTPTR_MAX, found, lies_in, from, to);
+		int count = vb_find_segments(0, UINTPTR_MAX, found, lies_in, from, to);
 		if (count <= 0)
 			return count < 0 ? errno : 0;
 		for (int i = 0; i < count; i++) {
@@ -406,19 +403,20 @@ static int separate(uint64_t from, uint64_t to)
 static size_t sweep(void)
 {
 	size_t emptied = 0;
-	for (size_t i = 0; i < apertures.count; i++) {
-		uintptr_t range = apertures.list[i].range;
-		if (!range || apertures.list[i].regions || has_stack_pointer(range, range + apertures.bytes))
+	for (size_t i = 0; i < vb_apertures.count; i++) {
+		uintptr_t range = vb_apertures.list[i].range;
+		if (!range || vb_apertures.list[i].regions ||
+		    has_stack_pointer(range, range + vb_apertures.bytes))
 			continue;
-		uint64_t linear = area() + i * apertures.bytes;
+		uint64_t linear = vb_area() + i * vb_apertures.bytes;
 		off_t offset;
 		int fd = file_of(linear, &offset);
-		if (separate(linear, linear + apertures.bytes))
+		if (separate(linear, linear + vb_apertures.bytes))
 			continue;
 		if (vb.shared_file < 0)
 			fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
-				  apertures.bytes);
-		apertures.list[i].range = 0;
+				  vb_apertures.bytes);
+		vb_apertures.list[i].range = 0;
 		emptied++;
 	}
 	return emptied;
@@ -432,32 +430,32 @@ static void complain_full(uintptr_t address, size_t length)
 	if (told)
 		return;
 	told = true;
-	for (size_t i = 0; i < apertures.count; i++)
-		taken += apertures.list[i].regions != 0;
+	for (size_t i = 0; i < vb_apertures.count; i++)
+		taken += vb_apertures.list[i].regions != 0;
 	vb_complain("ibv_reg_mr: no place for %zu bytes at 0x%lx: %zu of %zu MiB for registered "
 		    "memory are in use; start with a larger --memory (at most 4G), or register "
 		    "less (ENOMEM)",
-		    length, (unsigned long)address, taken * apertures.bytes >> 20,
-		    apertures.count * apertures.bytes >> 20);
+		    length, (unsigned long)address, taken * vb_apertures.bytes >> 20,
+		    vb_apertures.count * vb_apertures.bytes >> 20);
 }
 
 /* Takes apertures for [start, end). Returns the place of `start`, or 0. */
 static uint64_t take_apertures(uintptr_t start, uintptr_t end)
 {
-	uintptr_t range = start & ~(apertures.bytes - 1);
-	size_t count = (end - range + apertures.bytes - 1) / apertures.bytes;
-	size_t first = vb_choose_apertures(&apertures, range, count);
-	if (first == apertures.count && sweep() > 0)
-		first = vb_choose_apertures(&apertures, range, count);
-	if (first == apertures.count)
+	uintptr_t range = start & ~(vb_apertures.bytes - 1);
+	size_t count = (end - range + vb_apertures.bytes - 1) / vb_apertures.bytes;
+	size_t first = vb_choose_apertures(&vb_apertures, range, count);
+	if (first == vb_apertures.count && sweep() > 0)
+		first = vb_choose_apertures(&vb_apertures, range, count);
+	if (first == vb_apertures.count)
 		return 0;
 	for (size_t i = 0; i < count; i++)
-		apertures.list[first + i].range = range + i * apertures.bytes;
-	return area() + first * apertures.bytes + (start - range);
+		vb_apertures.list[first + i].range = range + i * vb_apertures.bytes;
+	return vb_area() + first * vb_apertures.bytes + (start - range);
 }
 
 /* Checks that the program may register these mappings, which must have no gap. 0 or an errno. */
-static int check_segments(const struct segment *list, int count, uintptr_t start, uintptr_t end,
+static int check_segments(const struct vb_segment *list, int count, uintptr_t start, uintptr_t end,
 			  bool writes)
 {
 	uintptr_t at = start;
@@ -476,8 +474,8 @@ static int check_segments(const struct segment *list, int count, uintptr_t start
 
 static uint64_t place(uintptr_t start, uintptr_t end, bool writes)
 {
-	static struct segment found[SEGMENTS_MAX];
-	int count = find_segments(start, end, found, NULL, 0, 0);
+	static struct vb_segment found[VB_SEGMENTS_MAX];
+	int count = vb_find_segments(start, end, found, NULL, 0, 0);
 	int error = count < 0 ? errno : check_segments(found, count, start, end, writes);
 	if (error) {
 		if (error == EOPNOTSUPP)
@@ -528,113 +526,26 @@ uint64_t vb_memory_place(uintptr_t address, size_t length, bool writes)
 /* A region begins (1) or ends (-1) there. */
 void vb_memory_hold(uint64_t linear, size_t length, int change)
 {
-	if (length == 0 || linear < area())
+	if (length == 0 || linear < vb_area())
 		return;
-	size_t last = aperture_of(linear + length - 1);
-	for (size_t i = aperture_of(linear); i <= last && i < apertures.count; i++)
-		apertures.list[i].regions += change;
+	size_t last = vb_aperture_of(linear + length - 1);
+	for (size_t i = vb_aperture_of(linear); i <= last && i < vb_apertures.count; i++)
+		vb_apertures.list[i].regions += change;
+	uint64_t end = linear + length - 1 - vb_area();
+	for (uint64_t page = (linear - vb_area()) / VB_PAGE; page <= end / VB_PAGE; page++)
+		page_regions[page] += change;
 }
 
-/* ---- memory that the program gives back */
-
-static bool is_ours(const struct segment *one, uint64_t from, uint64_t to)
+bool vb_memory_is_held(uint64_t linear, size_t length)
 {
-	return one->linear && !is_base(one);
-}
-
-/* Whether the program's range has apertures, so that its pages may be the device's. */
-static bool has_apertures(uintptr_t start, uintptr_t end)
-{
-	for (size_t i = 0; i < apertures.count; i++)
-		if (apertures.list[i].range && apertures.list[i].range < end &&
-		    apertures.list[i].range + apertures.bytes > start)
+	uint64_t end = linear + length - vb_area();
+	for (uint64_t page = (linear - vb_area()) / VB_PAGE; page * VB_PAGE < end; page++)
+		if (page_regions[page] > 0)
 			return true;
 	return false;
 }
 
-/*
- * Contents that the program drops are zero afterwards, as those of private memory are: allocators
- * return such memory from calloc. Pages without a region become the program's own again.
- */
-static void drop_contents(const struct segment *one)
-{
-	size_t length = one->end - one->start;
-	bool held = false;
-	size_t last = aperture_of(one->linear + length - 1);
-	for (size_t i = aperture_of(one->linear); i <= last && i < apertures.count; i++)
-		held |= apertures.list[i].regions > 0;
-	if (!held && mmap((void *)one->start, length, one->rights,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
-		return;
-	memset(vb_at(one->linear), 0, length);
-}
-
-/*
- * An allocator calls madvise under its lock, and a fork waits for that lock while it has the
- * memory's. False: a thread forks.
- */
-static bool enter_unless_forking(struct vb_quiet *before)
-{
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before->cancel);
-	before->signals = vb_block_signals();
-	while (pthread_mutex_trylock(&vb_memory_lock)) {
-		if (__atomic_load_n(&vb_forking, __ATOMIC_ACQUIRE)) {
-			vb_restore_signals(before->signals);
-			pthread_setcancelstate(before->cancel, NULL);
-			return false;
-		}
-		sched_yield();
-	}
-	if (entered.depth++ == 0)
-		entered.signals = before->signals;
-	return true;
-}
-
-/* No page moves meanwhile. What MADV_FREE names may stay. */
-static int drop_while_forking(uintptr_t start, uintptr_t end, int advice)
-{
-	for (size_t i = 0; advice == MADV_DONTNEED && i < apertures.count; i++) {
-		uintptr_t range = apertures.list[i].range;
-		uintptr_t from = range > start ? range : start;
-		uintptr_t to = range + apertures.bytes < end ? range + apertures.bytes : end;
-		/* The device's places, whether or not a page of the program lies there. */
-		if (range && from < to)
-			memset(vb_at(area() + i * apertures.bytes + (from - range)), 0, to - from);
-	}
-	return syscall(SYS_madvise, start, end - start, advice);
-}
-
-/* MADV_DONTNEED and MADV_FREE have no effect on, or are refused for, the device's pages. */
-VB_EXPORT int madvise(void *address, size_t length, int advice)
-{
-	static struct segment found[SEGMENTS_MAX];
-	uintptr_t start = (uintptr_t)address;
-	uintptr_t end = (start + length + VB_PAGE - 1) & ~(VB_PAGE - 1);
-	bool drops = advice == MADV_DONTNEED || advice == MADV_FREE;
-	struct vb_quiet quiet;
-	if (!drops || start % VB_PAGE || end < start || vb.owner != getpid())
-		return syscall(SYS_madvise, address, length, advice);
-	if (!enter_unless_forking(&quiet))
-		return drop_while_forking(start, end, advice);
-	int count = has_apertures(start, end) ? find_segments(start, end, found, is_ours, 0, 0) : 0;
-	int result = 0;
-	if (count <= 0)
-		result = syscall(SYS_madvise, address, length, advice);
-	for (int i = 0; i < count; i++) {
-		if (start < found[i].start)
-			result |= syscall(SYS_madvise, start, found[i].start - start, advice);
-		/* MADV_FREE may keep what is there. */
-		if (advice == MADV_DONTNEED)
-			drop_contents(&found[i]);
-		start = found[i].end;
-	}
-	if (count > 0 && start < end)
-		result |= syscall(SYS_madvise, start, end - start, advice);
-	vb_memory_leave(quiet);
-	return result ? -1 : 0;
-}
-
 int vb_memory_separate(void)
 {
-	return separate(area(), area() + apertures.count * apertures.bytes);
+	return separate(vb_area(), vb_area() + vb_apertures.count * vb_apertures.bytes);
 }

@@ -68,6 +68,25 @@ test('registered memory: overlaps, neighbours, churn, refusals and fork', () =>
     await untilNoSidecar(address);
   }));
 
+test('mremap: registered memory grows in place and shrinks, and moves once it is not registered', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'remap');
+    if (!program) return;
+    const address = `${ADDRESS}4`;
+    const { code, stdout, stderr } = await space.run('run', '--address', address, program);
+    assert.is(code, 0, stderr);
+    assert.equal(stdout.trim().split('\n'), [
+      'grown while registered: done, 0 wrong, 0 not zero, shows, shows',
+      'shrunk: done, shows',
+      'moved while registered: ENOMEM, grown elsewhere: ENOMEM, not elsewhere: ENOMEM, 0 wrong, shows',
+      'moved afterwards: done, 0 wrong, 0 wrong, shows, shows',
+    ]);
+    assert.match(
+      stderr,
+      /^verbena run: mremap: registered memory at 0x.* keeps its address; .*ENOMEM/m,
+    );
+  }));
+
 test('verbs that a program looks up by name, and by version, are those of the device', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'lookup', []);

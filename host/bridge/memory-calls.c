@@ -1,0 +1,204 @@
+/*
+ * Calls of the program on pages that lie in the device's memory: it sees private memory, and they
+ * are shared mappings.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "memory.h"
+#include "turns.h"
+
+/* Whether the program's range has apertures, so that its pages may be the device's. */
+static bool has_apertures(uintptr_t start, uintptr_t end)
+{
+	for (size_t i = 0; i < vb_apertures.count; i++)
+		if (vb_apertures.list[i].range && vb_apertures.list[i].range < end &&
+		    vb_apertures.list[i].range + vb_apertures.bytes > start)
+			return true;
+	return false;
+}
+
+/*
+ * Contents that the program drops are zero afterwards, as those of private memory are: allocators
+ * return such memory from calloc. Pages without a region become the program's own again.
+ */
+static void drop_contents(const struct vb_segment *one)
+{
+	size_t length = one->end - one->start;
+	bool held = false;
+	size_t last = vb_aperture_of(one->linear + length - 1);
+	for (size_t i = vb_aperture_of(one->linear); i <= last && i < vb_apertures.count; i++)
+		held |= vb_apertures.list[i].regions > 0;
+	if (!held && mmap((void *)one->start, length, one->rights,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
+		return;
+	memset(vb_at(one->linear), 0, length);
+}
+
+/* No page moves meanwhile. What MADV_FREE names may stay. */
+static int drop_while_forking(uintptr_t start, uintptr_t end, int advice)
+{
+	for (size_t i = 0; advice == MADV_DONTNEED && i < vb_apertures.count; i++) {
+		uintptr_t range = vb_apertures.list[i].range;
+		uintptr_t from = range > start ? range : start;
+		uintptr_t to = range + vb_apertures.bytes < end ? range + vb_apertures.bytes : end;
+		/* The device's places, whether or not a page of the program lies there. */
+		if (range && from < to)
+			memset(vb_at(vb_area() + i * vb_apertures.bytes + (from - range)), 0, to - from);
+	}
+	return syscall(SYS_madvise, start, end - start, advice);
+}
+
+/* MADV_DONTNEED and MADV_FREE have no effect on, or are refused for, the device's pages. */
+VB_EXPORT int madvise(void *address, size_t length, int advice)
+{
+	static struct vb_segment found[VB_SEGMENTS_MAX];
+	uintptr_t start = (uintptr_t)address;
+	uintptr_t end = (start + length + VB_PAGE - 1) & ~(VB_PAGE - 1);
+	bool drops = advice == MADV_DONTNEED || advice == MADV_FREE;
+	struct vb_quiet quiet;
+	if (!drops || start % VB_PAGE || end < start || vb.owner != getpid())
+		return syscall(SYS_madvise, address, length, advice);
+	if (!vb_memory_enter_unless_forking(&quiet))
+		return drop_while_forking(start, end, advice);
+	int count = 0, result = 0, error = errno;
+	if (has_apertures(start, end))
+		count = vb_find_segments(start, end, found, vb_is_of_device, 0, 0);
+	if (count <= 0)
+		result = syscall(SYS_madvise, address, length, advice);
+	for (int i = 0; i < count; i++) {
+		if (start < found[i].start)
+			result |= syscall(SYS_madvise, start, found[i].start - start, advice);
+		/* MADV_FREE may keep what is there. */
+		if (advice == MADV_DONTNEED)
+			drop_contents(&found[i]);
+		start = found[i].end;
+	}
+	if (count > 0 && start < end)
+		result |= syscall(SYS_madvise, start, end - start, advice);
+	if (result)
+		error = errno;
+	vb_memory_leave(quiet);
+	errno = error;
+	return result ? -1 : 0;
+}
+
+/* ---- mremap */
+
+static void *direct_remap(uintptr_t at, size_t old, size_t new, int flags, void *target)
+{
+	return (void *)syscall(SYS_mremap, at, old, new, flags, target);
+}
+
+static size_t whole_pages(size_t bytes)
+{
+	return (bytes + VB_PAGE - 1) & ~(VB_PAGE - 1);
+}
+
+/* The kernel would grow the mapping over the device's next pages. */
+static bool grow_in_place(uintptr_t end, size_t more, int rights)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+	void *made = mmap((void *)end, more, rights, flags, -1, 0);
+	/* Linux before 4.17 takes the address for a wish. */
+	if (made != MAP_FAILED && made != (void *)end)
+		munmap(made, more);
+	return made == (void *)end;
+}
+
+/* Pages without a region: the program's own at their new place. */
+static void *copy_elsewhere(uintptr_t start, size_t old, size_t new, int flags, void *target,
+			    int rights)
+{
+	int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	uintptr_t to = (uintptr_t)target;
+	bool fixed = flags & MREMAP_FIXED, stays = flags & MREMAP_DONTUNMAP;
+	if ((fixed && (to % VB_PAGE || (to < start + old && start < to + new))) ||
+	    (stays && old != new))
+		return errno = EINVAL, MAP_FAILED;
+	void *made = mmap(target, new, PROT_READ | PROT_WRITE, how | (fixed ? MAP_FIXED : 0), -1, 0);
+	if (made == MAP_FAILED)
+		return made;
+	memcpy(made, (void *)start, old < new ? old : new);
+	if (rights != (PROT_READ | PROT_WRITE))
+		mprotect(made, new, rights);
+	if (stays)
+		mmap((void *)start, old, rights, how | MAP_FIXED, -1, 0);
+	else
+		munmap((void *)start, old);
+	return made;
+}
+
+static void *refuse_remap(uintptr_t at)
+{
+	static bool said;
+	if (!said)
+		vb_complain("mremap: registered memory at 0x%lx keeps its address; deregister it "
+			    "first, or copy it (ENOMEM)",
+			    (unsigned long)at);
+	said = true;
+	errno = ENOMEM;
+	return MAP_FAILED;
+}
+
+/*
+ * Registered memory keeps its address: a region names its pages, and the pages' places follow from
+ * their addresses. It may grow in place, and shrink.
+ */
+static void *remap(uintptr_t start, size_t old, size_t new, int flags, void *target)
+{
+	static struct vb_segment found[VB_SEGMENTS_MAX];
+	bool moves = flags & (MREMAP_FIXED | MREMAP_DONTUNMAP), held = false;
+	uintptr_t end = start + (old ? old : VB_PAGE);
+	int ours = vb_find_segments(start, end, found, vb_is_of_device, 0, 0);
+	if (ours <= 0 || (new <= old && !moves) || (moves && !(flags & MREMAP_MAYMOVE)))
+		return direct_remap(start, old, new, flags, target);
+	/* Private memory has no second place. */
+	if (old == 0)
+		return errno = EINVAL, MAP_FAILED;
+	for (int i = 0; i < ours; i++)
+		held |= vb_memory_is_held(found[i].linear, found[i].end - found[i].start);
+	int count = vb_find_segments(start, end, found, NULL, 0, 0);
+	uintptr_t at = start;
+	for (int i = 0; i < count && found[i].start == at; i++)
+		at = found[i].rights == found[0].rights ? found[i].end : 0;
+	if (at != end)
+		return errno = EFAULT, MAP_FAILED;
+	if (!moves && grow_in_place(end, new - old, found[0].rights))
+		return (void *)start;
+	if (held && (moves || flags & MREMAP_MAYMOVE))
+		return refuse_remap(start);
+	if (!(flags & MREMAP_MAYMOVE) || !(found[0].rights & PROT_READ))
+		return errno = ENOMEM, MAP_FAILED;
+	return copy_elsewhere(start, old, new, flags, target, found[0].rights);
+}
+
+VB_EXPORT void *mremap(void *address, size_t old_size, size_t new_size, int flags, ...)
+{
+	uintptr_t start = (uintptr_t)address;
+	size_t old = whole_pages(old_size), new = whole_pages(new_size);
+	void *target = NULL;
+	struct vb_quiet quiet;
+	if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) {
+		va_list list;
+		va_start(list, flags);
+		target = va_arg(list, void *);
+		va_end(list);
+	}
+	if (vb.owner != getpid() || !new || start % VB_PAGE || start + old < start ||
+	    !has_apertures(start, start + (old ? old : VB_PAGE)))
+		return direct_remap(start, old_size, new_size, flags, target);
+	if (!vb_memory_enter_unless_forking(&quiet)) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	void *result = remap(start, old, new, flags, target);
+	int error = errno;
+	vb_memory_leave(quiet);
+	errno = error;
+	return result;
+}

@@ -1,0 +1,48 @@
+/* Pages of the program, and their places in the device's memory: memory.c, memory-calls.c. */
+#ifndef VERBENA_MEMORY_H
+#define VERBENA_MEMORY_H
+
+#include "apertures.h"
+#include "internal.h"
+
+#define VB_SEGMENTS_MAX 512
+
+/* A part of a range whose pages lie in one mapping. */
+struct vb_segment {
+	uintptr_t start;
+	uintptr_t end;
+	int rights;
+	bool shared;
+	/* Where its first page lies in the device's memory; 0: elsewhere. */
+	uint64_t linear;
+};
+
+extern struct vb_apertures vb_apertures;
+
+/* Where the apertures begin in the device's memory. */
+static inline uint64_t vb_area(void)
+{
+	return vb.hello[HELLO_AREA];
+}
+
+static inline size_t vb_aperture_of(uint64_t linear)
+{
+	return (linear - vb_area()) / vb_apertures.bytes;
+}
+
+typedef bool (*vb_choose)(const struct vb_segment *one, uint64_t from, uint64_t to);
+
+/*
+ * The mappings that `wanted` chooses of those that meet [start, end), cut to it but for huge pages,
+ * which move whole. Returns their number, or -1 with errno.
+ */
+int vb_find_segments(uintptr_t start, uintptr_t end, struct vb_segment *list, vb_choose wanted,
+		     uint64_t from, uint64_t to);
+/* Chooses pages of the program that lie in the device's memory. */
+bool vb_is_of_device(const struct vb_segment *one, uint64_t from, uint64_t to);
+/* Whether a region has any of these pages of the area. */
+bool vb_memory_is_held(uint64_t linear, size_t length);
+/* As vb_memory_enter; false: a thread forks. */
+bool vb_memory_enter_unless_forking(struct vb_quiet *before);
+
+#endif
