@@ -158,6 +158,15 @@ void vb_memory_leave(struct vb_quiet before);
 /* The signals before this thread entered, if it has. */
 uint64_t vb_memory_signals(uint64_t otherwise);
 
+/* A fault at this address: true: the access is repeated, as pages have moved. */
+bool vb_memory_fault(uintptr_t at);
+
+/* ---- signals.c: SIGSEGV for the library, and the program's own handler */
+/* `moving`: also on a thread whose stack is moving, if it has a signal stack. */
+void vb_signals_catch(bool moving);
+/* In a child of fork. */
+void vb_signals_leave(void);
+
 /* ---- objects.c, regions.c, queues.c, work-ex.c, device.c */
 struct vb_mr {
 	struct ibv_mr mr;

@@ -217,7 +217,6 @@ static struct {
 	int active;
 	/* Moves that have ended. */
 	unsigned ended;
-	struct sigaction before;
 } moving;
 
 /* The last fault of this thread, and the moves that had ended then. */
@@ -227,28 +226,19 @@ static __thread struct {
 } fault __attribute__((tls_model("initial-exec")));
 
 /*
- * A store to a page that is being copied waits. A signal may come after the end of its move, so each
- * store is repeated once; a fault that comes again without a move in between is the program's own.
+ * A store to a page that is being copied waits. Its signal may come after the end of the move, so
+ * each store is repeated once; a fault that comes again without a move in between is the program's.
  */
-static void wait_for_move(int signal, siginfo_t *info, void *context)
+bool vb_memory_fault(uintptr_t at)
 {
-	uintptr_t at = (uintptr_t)info->si_addr;
 	if (at >= moving.start && at < moving.end)
 		while (__atomic_load_n(&moving.active, __ATOMIC_ACQUIRE))
 			sched_yield();
 	unsigned ended = __atomic_load_n(&moving.ended, __ATOMIC_ACQUIRE);
-	if (fault.at != at || fault.ended != ended) {
-		fault.at = at;
-		fault.ended = ended;
-		return;
-	}
-	if (moving.before.sa_flags & SA_SIGINFO)
-		moving.before.sa_sigaction(signal, info, context);
-	else if (moving.before.sa_handler == SIG_DFL || moving.before.sa_handler == SIG_IGN)
-		/* The store is repeated, and ends the program. */
-		sigaction(SIGSEGV, &moving.before, NULL);
-	else
-		moving.before.sa_handler(signal);
+	bool again = fault.at == at && fault.ended == ended;
+	fault.at = at;
+	fault.ended = ended;
+	return ended > 0 && !again;
 }
 
 static bool has_stack_pointer(uintptr_t start, uintptr_t end)
@@ -296,19 +286,11 @@ static bool hold_stores(const struct vb_segment *one)
 		return false;
 	if (!(one->rights & PROT_WRITE))
 		return false;
-	/* On the program's signal stack, if it has one: its stack may be among the pages. */
-	struct sigaction handler = { .sa_sigaction = wait_for_move,
-				     .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK };
-	struct sigaction now;
 	moving.start = one->start;
 	moving.end = one->end;
 	__atomic_store_n(&moving.active, 1, __ATOMIC_RELEASE);
 	/* The handler stays: a signal of this move may be delivered later. */
-	sigaction(SIGSEGV, NULL, &now);
-	if (now.sa_sigaction != wait_for_move) {
-		moving.before = now;
-		sigaction(SIGSEGV, &handler, NULL);
-	}
+	vb_signals_catch(true);
 	mprotect((void *)one->start, one->end - one->start, one->rights & ~PROT_WRITE);
 	return true;
 }
@@ -319,6 +301,7 @@ static void release_stores(const struct vb_segment *one, bool moved)
 		mprotect((void *)one->start, one->end - one->start, one->rights);
 	__atomic_add_fetch(&moving.ended, 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&moving.active, 0, __ATOMIC_RELEASE);
+	vb_signals_catch(false);
 }
 
 #define MOVE_BYTES ((size_t)1 << 30)

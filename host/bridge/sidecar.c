@@ -461,6 +461,7 @@ void vb_sidecar_leave(void)
 	pthread_mutex_init(&start_lock, NULL);
 	vb_locks_leave();
 	vb_turns_leave();
+	vb_signals_leave();
 	close_end(&vb.socket);
 	close_end(&vb.memory);
 	close_end(&vb.wake);

@@ -57,8 +57,6 @@ static struct {
 	double waiting;
 	bool has_lock;
 	jmp_buf trapped;
-	/* Previous handler of SIGSEGV. */
-	struct sigaction before;
 } turns = { .socket = -1 };
 
 /* This thread has the turn. */
@@ -149,29 +147,11 @@ void wasm_trap(void)
 	abandon();
 }
 
-/* SIGSEGV: an access of the engine behind its memory, or what others handle. */
-static void catch_fault(int signal, siginfo_t *info, void *context)
+void vb_turn_fault(uintptr_t at)
 {
-	uintptr_t at = (uintptr_t)info->si_addr, base = (uintptr_t)vb.base;
+	uintptr_t base = (uintptr_t)vb.base;
 	if (in_turn && at >= base + vb.bytes && at < base + (1ull << 32) + WASM_GUARD_BYTES)
 		wasm_trap();
-	if (turns.before.sa_flags & SA_SIGINFO)
-		turns.before.sa_sigaction(signal, info, context);
-	else if (turns.before.sa_handler == SIG_DFL || turns.before.sa_handler == SIG_IGN)
-		/* The access is repeated, and ends the program. */
-		sigaction(SIGSEGV, &turns.before, NULL);
-	else
-		turns.before.sa_handler(signal);
-}
-
-static void catch_faults(void)
-{
-	struct sigaction handler = { .sa_sigaction = catch_fault,
-				     .sa_flags = SA_SIGINFO | SA_ONSTACK };
-	/* Once: that of memory.c may call this one. */
-	static bool caught;
-	if (!caught)
-		caught = sigaction(SIGSEGV, &handler, &turns.before) == 0;
 }
 
 /* Signals of a fault of this very code stay. */
@@ -452,7 +432,7 @@ void vb_turns_begin(int pass)
 	turns.waiting = 0;
 	turns.events = vb_load(vb_at(context()->events));
 	turns.mail = vb_load(&own_slot()->mail);
-	catch_faults();
+	vb_signals_catch(false);
 	turns.active = true;
 }
 

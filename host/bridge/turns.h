@@ -22,6 +22,9 @@ void vb_turn_settle(void);
 /* A queue is armed: the program may sleep, and the sidecar makes turns again. */
 void vb_turn_follow(void);
 
+/* An access of the engine behind its memory ends the turn, and does not return. */
+void vb_turn_fault(uintptr_t at);
+
 /* The kernel's set of signals, except those of faults; returns the one before. */
 uint64_t vb_block_signals(void);
 void vb_restore_signals(uint64_t before);

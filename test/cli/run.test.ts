@@ -87,6 +87,25 @@ test('mremap: registered memory grows in place and shrinks, and moves once it is
     );
   }));
 
+test('handlers of SIGSEGV are the program’s, and threads that block all signals store to pages that move', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'handlers');
+    if (!program) return;
+    const address = `${ADDRESS}5`;
+    const { code, stdout, stderr } = await space.run('run', '--address', address, program);
+    assert.is(code, 0, stderr);
+    assert.equal(stdout.trim().split('\n'), [
+      'all blocked: 0 stores lost, 0 calls of the handler',
+      'before: none; now: its own',
+      'own handler: 0 stores lost, 0 calls of the handler',
+      'detailed: signal 11, 1 call on its stack, SIGUSR1 blocked',
+      'signal: its own',
+      'plain handler: 0 stores lost, 0 calls of the handler',
+      'plain: signal 11, 1 call, SIGUSR1 free',
+      'ended by: sent 11, ignored 0, twice 11',
+    ]);
+  }));
+
 test('verbs that a program looks up by name, and by version, are those of the device', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'lookup', []);

@@ -3,7 +3,7 @@
 
 #define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-static struct ibv_qp *loopback(struct ibv_pd *pd, struct ibv_cq *cq)
+static inline struct ibv_qp *loopback(struct ibv_pd *pd, struct ibv_cq *cq)
 {
 	struct ibv_qp_init_attr init = { .send_cq = cq,
 					 .recv_cq = cq,
@@ -36,7 +36,7 @@ static struct ibv_qp *loopback(struct ibv_pd *pd, struct ibv_cq *cq)
 }
 
 /* From the beginning of a region to `to`, and its completion by polling. */
-static enum ibv_wc_status write_to(struct ibv_qp *qp, struct ibv_mr *from, size_t length,
+static inline enum ibv_wc_status write_to(struct ibv_qp *qp, struct ibv_mr *from, size_t length,
 				   void *to, struct ibv_mr *target)
 {
 	struct ibv_sge sge = { (uintptr_t)from->addr, length, from->lkey };
