@@ -8,9 +8,12 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <pty.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include <utmp.h>
 #include "internal.h"
 
 #define STACK_BYTES (512 * 1024)
@@ -85,16 +88,16 @@ static pid_t fork_with_memory(void)
 
 bool vb_forking;
 
-VB_EXPORT pid_t fork(void)
+/* `real`: fork, or _Fork, which runs no handlers of pthread_atfork. */
+static pid_t fork_by(pid_t (*real)(void))
 {
-	if (!real_fork)
-		real_fork = (pid_t (*)(void))dlsym(RTLD_NEXT, "fork");
 	if (vb.owner != getpid())
-		return real_fork();
+		return real();
 	pthread_mutex_lock(&vb_memory_lock);
+	real_fork = real;
 	__atomic_store_n(&vb_forking, true, __ATOMIC_RELEASE);
 	bool used = vb_memory_used();
-	pid_t child = used ? fork_with_memory() : real_fork();
+	pid_t child = used ? fork_with_memory() : real();
 	if (child == 0 && !used) {
 		vb_sidecar_leave();
 		vb_memory_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -102,6 +105,74 @@ VB_EXPORT pid_t fork(void)
 	__atomic_store_n(&vb_forking, false, __ATOMIC_RELEASE);
 	if (child != 0)
 		pthread_mutex_unlock(&vb_memory_lock);
+	return child;
+}
+
+VB_EXPORT pid_t fork(void)
+{
+	return fork_by(REAL(fork));
+}
+
+/* Of glibc 2.34. */
+pid_t _Fork(void);
+
+VB_EXPORT pid_t _Fork(void)
+{
+	return fork_by(REAL(_Fork));
+}
+
+/* The C library's own would call its fork, past this one. */
+VB_EXPORT int daemon(int keeps_folder, int keeps_files)
+{
+	pid_t child = fork();
+	if (child != 0) {
+		if (child > 0)
+			_exit(0);
+		return -1;
+	}
+	if (setsid() < 0)
+		return -1;
+	if (!keeps_folder && chdir("/"))
+		return -1;
+	int null = keeps_files ? -1 : open("/dev/null", O_RDWR);
+	if (keeps_files)
+		return 0;
+	if (null < 0)
+		return -1;
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		dup2(null, fd);
+	if (null > STDERR_FILENO)
+		close(null);
+	return 0;
+}
+
+VB_EXPORT int forkpty(int *primary, char *name, const struct termios *mode,
+		      const struct winsize *size)
+{
+	int own, terminal;
+	/* Older C libraries have it in libutil. */
+	__typeof__(&openpty) open_both = (__typeof__(&openpty))dlsym(RTLD_DEFAULT, "openpty");
+	__typeof__(&login_tty) login = (__typeof__(&login_tty))dlsym(RTLD_DEFAULT, "login_tty");
+	if (!open_both || !login) {
+		errno = ENOSYS;
+		return -1;
+	}
+	if (open_both(&own, &terminal, name, mode, size))
+		return -1;
+	pid_t child = fork();
+	if (child == 0) {
+		close(own);
+		if (login(terminal))
+			_exit(1);
+		return 0;
+	}
+	int error = errno;
+	close(terminal);
+	if (child < 0)
+		close(own);
+	else
+		*primary = own;
+	errno = error;
 	return child;
 }
 

@@ -298,6 +298,11 @@ static int spawn(const struct ends *ends, const char *node, const char *script)
 	char **environment = sidecar_environment(owner, children);
 	if (!environment)
 		return ENOMEM;
+	/* A program that adopts orphans would adopt the sidecar. */
+	int adopts = 0;
+	prctl(PR_GET_CHILD_SUBREAPER, &adopts);
+	if (adopts)
+		prctl(PR_SET_CHILD_SUBREAPER, 0);
 	/* Without a signal at its end: the program's wait() does not see it. */
 	long child = syscall(SYS_clone, 0, 0, 0, 0, 0);
 	if (child == 0)
@@ -307,6 +312,8 @@ static int spawn(const struct ends *ends, const char *node, const char *script)
 	while (!error && waitpid(child, &status, __WALL) < 0)
 		if (errno != EINTR)
 			error = errno;
+	if (adopts)
+		prctl(PR_SET_CHILD_SUBREAPER, 1);
 	free(environment);
 	return error ? error : status ? EAGAIN : 0;
 }

@@ -106,6 +106,24 @@ test('handlers of SIGSEGV are the program’s, and threads that block all signal
     ]);
   }));
 
+test('fork by _Fork, forkpty and daemon; a program that adopts orphans has no child of ours', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'forks');
+    if (!program) return;
+    const address = `${ADDRESS}6`;
+    const { code, stdout, stderr } = await space.run('run', '--address', address, program);
+    assert.is(code, 0, stderr);
+    assert.equal(stdout.trim().split('\n'), [
+      'adopted: -1 ECHILD, adopts orphans 1',
+      'fork: ended 7, memory 1',
+      '_Fork: ended 7, memory 1',
+      'forkpty: ended 7, memory 1',
+      'spawned: 0, shell 3, vfork 5, memory 1',
+      'daemon: posted EINVAL, opened yes, memory 2',
+    ]);
+    await untilNoSidecar(address);
+  }));
+
 test('verbs that a program looks up by name, and by version, are those of the device', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'lookup', []);

@@ -1,0 +1,100 @@
+/*
+ * Ways to fork: children have registered memory of their own. Prints one line per part; the test
+ * compares them.
+ */
+#include <errno.h>
+#include <pty.h>
+#include <stdint.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "check.h"
+#include "loopback.h"
+
+#define PAGE 4096
+
+pid_t _Fork(void);
+
+static volatile char *memory;
+static int terminal;
+
+static pid_t fork_terminal(void)
+{
+	return forkpty(&terminal, NULL, NULL, NULL);
+}
+
+static void check(const char *name, pid_t (*make)(void))
+{
+	int status = -1;
+	memory[0] = 1;
+	pid_t child = make();
+	if (child == 0) {
+		int seen = memory[0];
+		memory[0] = 99;
+		_exit(seen == 1 && memory[0] == 99 ? 7 : 8);
+	}
+	waitpid(child, &status, 0);
+	printf("%s: ended %d, memory %d\n", name, WEXITSTATUS(status), memory[0]);
+	fflush(stdout);
+}
+
+/* The process has no device from then on, until it opens one. */
+static void check_daemon(struct ibv_qp *qp, struct ibv_device *device)
+{
+	struct ibv_send_wr request = { .opcode = IBV_WR_SEND }, *bad;
+	memory[0] = 1;
+	CHECK(!daemon(0, 1));
+	int posted = ibv_post_send(qp, &request, &bad);
+	memory[0]++;
+	struct ibv_context *context = ibv_open_device(device);
+	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
+	struct ibv_mr *mr = pd ? ibv_reg_mr(pd, (void *)memory, PAGE, ACCESS) : NULL;
+	printf("daemon: posted %s, opened %s, memory %d\n", strerrorname_np(posted),
+	       mr ? "yes" : "no", memory[0]);
+}
+
+extern char **environ;
+
+static void check_spawn(void)
+{
+	char *const words[] = { "true", NULL };
+	pid_t child;
+	int status = -1;
+	CHECK(!posix_spawnp(&child, "true", NULL, NULL, words, environ));
+	waitpid(child, &status, 0);
+	int shell = system("exit 3");
+	child = vfork();
+	if (child == 0)
+		_exit(5);
+	int last = -1;
+	waitpid(child, &last, 0);
+	printf("spawned: %d, shell %d, vfork %d, memory %d\n", WEXITSTATUS(status),
+	       WEXITSTATUS(shell), WEXITSTATUS(last), memory[0]);
+}
+
+int main(void)
+{
+	CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1));
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = ibv_open_device(list[0]);
+	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
+	struct ibv_cq *cq = context ? ibv_create_cq(context, 16, NULL, NULL, 0) : NULL;
+	struct ibv_qp *qp = pd && cq ? loopback(pd, cq) : NULL;
+	int adopts = 0;
+	CHECK(qp && !prctl(PR_GET_CHILD_SUBREAPER, &adopts));
+	errno = 0;
+	int none = waitpid(-1, NULL, WNOHANG);
+	printf("adopted: %d %s, adopts orphans %d\n", none, strerrorname_np(errno), adopts);
+	memory = aligned_alloc(PAGE, PAGE);
+	CHECK(ibv_reg_mr(pd, (void *)memory, PAGE, ACCESS));
+	check("fork", fork);
+	check("_Fork", _Fork);
+	check("forkpty", fork_terminal);
+	check_spawn();
+	fflush(stdout);
+	check_daemon(qp, list[0]);
+	return 0;
+}
