@@ -178,6 +178,27 @@ VB_EXPORT int closedir(DIR *dir)
 	return 0;
 }
 
+VB_EXPORT void rewinddir(DIR *dir)
+{
+	if (folder_of(dir))
+		folder_of(dir)->next = 0;
+	else
+		REAL(rewinddir)(dir);
+}
+
+VB_EXPORT long telldir(DIR *dir)
+{
+	return folder_of(dir) ? (long)folder_of(dir)->next : REAL(telldir)(dir);
+}
+
+VB_EXPORT void seekdir(DIR *dir, long at)
+{
+	if (folder_of(dir))
+		folder_of(dir)->next = at;
+	else
+		REAL(seekdir)(dir, at);
+}
+
 VB_EXPORT int dirfd(DIR *dir)
 {
 	if (!folder_of(dir))
@@ -265,6 +286,48 @@ VB_EXPORT int openat(int folder, const char *path, int flags, ...)
 	return ours ? fd : REAL(openat)(folder, path, flags, mode);
 }
 
+VB_EXPORT int openat64(int folder, const char *path, int flags, ...)
+{
+	bool ours;
+	mode_t mode = MODE_OF(flags);
+	int fd = open_ours(path, &ours);
+	return ours ? fd : REAL(openat64)(folder, path, flags, mode);
+}
+
+/* With _FORTIFY_SOURCE: flags that need no mode. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int folder, const char *path, int flags);
+int __openat64_2(int folder, const char *path, int flags);
+
+VB_EXPORT int __open_2(const char *path, int flags)
+{
+	bool ours;
+	int fd = open_ours(path, &ours);
+	return ours ? fd : REAL(__open_2)(path, flags);
+}
+
+VB_EXPORT int __open64_2(const char *path, int flags)
+{
+	bool ours;
+	int fd = open_ours(path, &ours);
+	return ours ? fd : REAL(__open64_2)(path, flags);
+}
+
+VB_EXPORT int __openat_2(int folder, const char *path, int flags)
+{
+	bool ours;
+	int fd = open_ours(path, &ours);
+	return ours ? fd : REAL(__openat_2)(folder, path, flags);
+}
+
+VB_EXPORT int __openat64_2(int folder, const char *path, int flags)
+{
+	bool ours;
+	int fd = open_ours(path, &ours);
+	return ours ? fd : REAL(__openat64_2)(folder, path, flags);
+}
+
 VB_EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 {
 	const char *text = file_text(path);
@@ -285,6 +348,18 @@ VB_EXPORT int access(const char *path, int mode)
 	return ours ? 0 : REAL(access)(path, mode);
 }
 
+VB_EXPORT int faccessat(int folder, const char *path, int mode, int flags)
+{
+	bool ours = file_text(path) || is_device(path) || is_folder(path);
+	return ours ? 0 : REAL(faccessat)(folder, path, mode, flags);
+}
+
+VB_EXPORT int euidaccess(const char *path, int mode)
+{
+	bool ours = file_text(path) || is_device(path) || is_folder(path);
+	return ours ? 0 : REAL(euidaccess)(path, mode);
+}
+
 VB_EXPORT int stat(const char *restrict path, struct stat *restrict status)
 {
 	return stat_ours(path, status) ? REAL(stat)(path, status) : 0;
@@ -301,7 +376,13 @@ VB_EXPORT int lstat(const char *restrict path, struct stat *restrict status)
 	return stat_ours(path, status) ? REAL(lstat)(path, status) : 0;
 }
 
-VB_EXPORT int fstatat(int folder, const char *restrict path, struct stat *restrict status, int flags)
+VB_EXPORT int lstat64(const char *restrict path, struct stat64 *restrict status)
+{
+	return stat_ours(path, (struct stat *)status) ? REAL(lstat64)(path, status) : 0;
+}
+
+VB_EXPORT int fstatat(int folder, const char *restrict path, struct stat *restrict status,
+		      int flags)
 {
 	return stat_ours(path, status) ? REAL(fstatat)(folder, path, status, flags) : 0;
 }
@@ -313,6 +394,33 @@ VB_EXPORT int fstatat64(int folder, const char *restrict path, struct stat64 *re
 		return REAL(fstatat64)(folder, path, status, flags);
 	return 0;
 }
+
+/* Of programs that were linked with glibc before 2.33; on x86-64 both structs are the same. */
+int __xstat(int version, const char *path, struct stat *status);
+int __lxstat(int version, const char *path, struct stat *status);
+int __fxstatat(int version, int folder, const char *path, struct stat *status, int flags);
+
+VB_EXPORT int __xstat(int version, const char *path, struct stat *status)
+{
+	return stat_ours(path, status) ? REAL(__xstat)(version, path, status) : 0;
+}
+
+VB_EXPORT int __lxstat(int version, const char *path, struct stat *status)
+{
+	return stat_ours(path, status) ? REAL(__lxstat)(version, path, status) : 0;
+}
+
+VB_EXPORT int __fxstatat(int version, int folder, const char *path, struct stat *status, int flags)
+{
+	if (stat_ours(path, status))
+		return REAL(__fxstatat)(version, folder, path, status, flags);
+	return 0;
+}
+
+#define SAME(name, as) VB_EXPORT __typeof__(as) name __attribute__((alias(#as)))
+SAME(__xstat64, __xstat);
+SAME(__lxstat64, __lxstat);
+SAME(__fxstatat64, __fxstatat);
 
 VB_EXPORT int statx(int folder, const char *restrict path, int flags, unsigned int mask,
 		    struct statx *restrict made)

@@ -51,10 +51,16 @@ static void *open_verbs(const char *file, int flags, const char *name, open_libr
 	return ours;
 }
 
-/* The last call is a jump: the system finds the paths of the library that calls by its address. */
+/*
+ * RTLD_DEEPBIND is ignored: such a library finds the verbs, and other functions that this library
+ * answers, in the libraries that it needs.
+ *
+ * The last call is a jump: the system finds the paths of the library that calls by its address.
+ */
 VB_EXPORT void *dlopen(const char *file, int flags)
 {
 	open_library *real = REAL(dlopen);
 	const char *name = file ? name_of(file) : NULL;
+	flags &= ~RTLD_DEEPBIND;
 	return name ? open_verbs(file, flags, name, real) : real(file, flags);
 }

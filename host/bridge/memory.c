@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/single_threaded.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -279,6 +280,31 @@ static long swap_pages(uintptr_t at, size_t length, int fd, off_t offset, int ri
 	return rax;
 }
 
+/* The same by a copy to the file's mapping at `target`: a limit of file sizes is about writes. */
+static long copy_pages(uintptr_t at, size_t length, void *target, int fd, off_t offset, int rights)
+{
+	long rax;
+	void *rdi = target;
+	register uintptr_t rsi __asm__("rsi") = at;
+	register size_t rcx __asm__("rcx") = length;
+	register long rdx __asm__("rdx") = rights;
+	register long r8 __asm__("r8") = fd;
+	register long r9 __asm__("r9") = offset;
+	register uintptr_t r12 __asm__("r12") = at;
+	register size_t r13 __asm__("r13") = length;
+	__asm__ volatile("rep movsb\n\t"
+			 "mov %%r12, %%rdi\n\t"
+			 "mov %%r13, %%rsi\n\t"
+			 "mov %[flags], %%r10d\n\t"
+			 "mov %[mmap], %%eax\n\t"
+			 "syscall\n"
+			 : "=&a"(rax), "+D"(rdi), "+r"(rsi), "+r"(rcx)
+			 : "r"(rdx), "r"(r8), "r"(r9), "r"(r12), "r"(r13),
+			   [flags] "i"(MAP_SHARED | MAP_FIXED), [mmap] "i"(SYS_mmap)
+			 : "r10", "r11", "memory", "cc");
+	return rax;
+}
+
 /* Makes other threads' stores to [start, end) wait. False: this thread's stack is there. */
 static bool hold_stores(const struct vb_segment *one)
 {
@@ -316,15 +342,17 @@ static int move_pages(const struct vb_segment *one, uint64_t linear)
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
+	struct rlimit limit;
+	bool writes = getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY;
 	bool held = hold_stores(one);
 	long at = 0;
 	bool moved = true;
 	/* Linux writes 2 GiB less a page at a time. */
 	for (size_t done = 0; moved && done < length; done += MOVE_BYTES) {
-		size_t rest = length - done;
+		size_t part = length - done < MOVE_BYTES ? length - done : MOVE_BYTES;
 		uintptr_t from = one->start + done;
-		at = swap_pages(from, rest < MOVE_BYTES ? rest : MOVE_BYTES, fd, offset + done,
-				one->rights);
+		at = writes ? swap_pages(from, part, fd, offset + done, one->rights) :
+			      copy_pages(from, part, vb_at(linear + done), fd, offset + done, one->rights);
 		moved = at == (long)from;
 	}
 	if (held)

@@ -37,7 +37,9 @@ void vb_kick(void)
 	uint32_t *sleeping = (uint32_t *)(control + ABI_CONTROL_SLEEPING);
 	if (vb_load(sleeping) && vb_exchange(sleeping, 0) == 1) {
 		const uint64_t one = 1;
+		int error = errno;
 		syscall(SYS_write, vb.wake, &one, sizeof one);
+		errno = error;
 	}
 }
 
@@ -355,7 +357,7 @@ static bool is_dead(void)
  * A poll that began when the engine had made `turns` turns has found nothing. False: and no poll
  * will.
  */
-bool vb_poll_pause(uint32_t turns)
+static bool pause_after(uint32_t turns)
 {
 	if (++vain.all % LOOK_POLLS == 0 && is_dead())
 		return false;
@@ -375,6 +377,14 @@ bool vb_poll_pause(uint32_t turns)
 	else
 		sleep_until_turn(turns);
 	return true;
+}
+
+bool vb_poll_pause(uint32_t turns)
+{
+	int error = errno;
+	bool lives = pause_after(turns);
+	errno = error;
+	return lives;
 }
 
 uint32_t vb_turns(void)

@@ -16,6 +16,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -154,6 +155,7 @@ static int call(uint32_t operation, const uint64_t *arguments, int count, uint64
 	/* A handler may call a verb as well, or leave by siglongjmp. */
 	uint64_t signals = vb_block_signals();
 	pthread_mutex_lock(&call_lock);
+	int before = errno;
 	int got = passed >= 0 ? pass_descriptor(passed) : 0;
 	if (got == 0 && transfer(vb.socket, request, request[0], true))
 		got = -1;
@@ -171,6 +173,11 @@ static int call(uint32_t operation, const uint64_t *arguments, int count, uint64
 	pthread_setcancelstate(cancel, NULL);
 	if (got >= 0 && error)
 		report_refusal(operation, reply, got);
+	else if (operation == OP_HELLO && error)
+		vb_complain("the process of the device ended at its start: it needs some 12 GiB of "
+			    "address space (ulimit -v) and 40 open files (ulimit -n); raise the "
+			    "limits (EIO)");
+	errno = before;
 	return vb_errno(error);
 }
 
@@ -224,7 +231,13 @@ int vb_read_event(int fd, void *event, size_t size)
 
 int vb_lift(int fd)
 {
+	struct rlimit files = { 0 };
 	int lifted = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, VB_FD_FIRST);
+	/* A low limit of open files: the upper half, or any that the sidecar does not start with. */
+	if (fd >= 0 && lifted < 0 && !getrlimit(RLIMIT_NOFILE, &files))
+		lifted = fcntl(fd, F_DUPFD_CLOEXEC, (int)files.rlim_cur / 2);
+	if (fd >= 0 && lifted < 0)
+		lifted = fcntl(fd, F_DUPFD_CLOEXEC, SIDECAR_PROGRAM + 1);
 	if (fd >= 0)
 		close(fd);
 	return lifted;
@@ -239,6 +252,20 @@ struct ends {
 	int pass;
 };
 
+/* Limits that the program has set itself are not for the sidecar. */
+static void raise_limits(void)
+{
+	const int kinds[] = { RLIMIT_AS,    RLIMIT_DATA,   RLIMIT_FSIZE,
+			      RLIMIT_NPROC, RLIMIT_NOFILE, RLIMIT_CPU };
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		struct rlimit limit;
+		if (getrlimit(kinds[i], &limit))
+			continue;
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(kinds[i], &limit);
+	}
+}
+
 /* In the child of a program with threads: system calls only. Does not return. */
 static void become_sidecar(const struct ends *ends, char *const argv[], char *const environment[])
 {
@@ -247,6 +274,7 @@ static void become_sidecar(const struct ends *ends, char *const argv[], char *co
 	if (child != 0)
 		_exit(child < 0);
 	setsid();
+	raise_limits();
 	sigset_t none;
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
@@ -374,16 +402,25 @@ static char *reserve(size_t bytes)
 	return vb.has_guard ? base : mmap(NULL, bytes, PROT_NONE, flags, -1, 0);
 }
 
+static int refuse_map(void)
+{
+	int error = errno;
+	vb_complain("cannot map the %zu MiB of the device: %s; choose a smaller --memory, or raise "
+		    "the limit of address space (ulimit -v)",
+		    vb.bytes >> 20, strerrorname_np(error));
+	return error;
+}
+
 static int map_memory(const char *path)
 {
 	const int rights = PROT_READ | PROT_WRITE;
 	vb.bytes = vb.hello[HELLO_MEMORY_BYTES];
 	vb.base = reserve(vb.bytes);
 	if (vb.base == MAP_FAILED)
-		return errno;
+		return refuse_map();
 	const int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
 	if (mmap(vb.base, vb.bytes, rights, flags, vb.memory, 0) == MAP_FAILED)
-		return errno;
+		return refuse_map();
 	vb.shared = vb.hello[HELLO_SHARED];
 	if (vb.shared == 0)
 		return 0;

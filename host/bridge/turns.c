@@ -329,6 +329,7 @@ static bool turn(enum kind kind, double now)
 {
 	if (!turns.active || must_yield(now))
 		return false;
+	int error = errno;
 	uint64_t signals = vb_block_signals();
 	bool taken = take(ABI_CONTROL_TURN);
 	in_turn = taken;
@@ -339,6 +340,8 @@ static bool turn(enum kind kind, double now)
 	if (taken)
 		vb_store(word(ABI_CONTROL_TURN), 0);
 	vb_restore_signals(signals);
+	/* Verbs of a device set it only if they fail. */
+	errno = error;
 	return done;
 }
 

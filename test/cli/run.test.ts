@@ -124,6 +124,38 @@ test('fork by _Fork, forkpty and daemon; a program that adopts orphans has no ch
     await untilNoSidecar(address);
   }));
 
+for (const [index, { limit, printed, said }] of [
+  { limit: ['files', '256', 'hard'], printed: 'written: success, errno ENOTTY' },
+  { limit: ['size', '1048576'], printed: 'written: success, errno ENOTTY' },
+  { limit: ['space', '1073741824'], printed: 'no device: ENOMEM', said: /2048 MiB.*ulimit -v/ },
+  { limit: ['files', '24', 'hard'], printed: 'no device: EIO', said: /ended at its start.*ulimit/ },
+].entries()) {
+  test(`a program with the limit ${limit.join(' ')} has a device, or the reason why not`, () =>
+    Workspace.use(async (space) => {
+      const program = await compile(space, 'limits');
+      if (!program) return;
+      const address = `${ADDRESS}${40 + index}`;
+      const words = ['run', '--address', address, '--', program, ...limit];
+      const { stdout, stderr } = await space.run(...words);
+      assert.is(stdout.trim(), printed, stderr);
+      assert.match(stderr, said ?? /^$/);
+      await untilNoSidecar(address);
+    }));
+}
+
+test('a plugin that is opened with RTLD_DEEPBIND has the device', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'plugin');
+    if (!program) return;
+    const source = fileURLToPath(new URL('test/cli/run/plugin.c', root));
+    const plugin = space.path('plugin.so');
+    execFileSync('gcc', ['-shared', '-fPIC', '-DPLUGIN', source, '-o', plugin, '-libverbs']);
+    const words = ['run', '--address', `${ADDRESS}45`, '--', program, plugin];
+    const { code, stdout, stderr } = await space.run(...words);
+    assert.is(code, 0, stderr);
+    assert.is(stdout, 'device: verbena0\n');
+  }));
+
 test('verbs that a program looks up by name, and by version, are those of the device', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'lookup', []);
@@ -256,6 +288,7 @@ test('a child of fork, sysfs and interfaces: what a program finds beside the ver
       '/sys/class/infiniband/: verbena0',
       '/sys/class/infiniband/verbena0/device/net/: lo',
       '/sys/class/infiniband/verbena0/ports/1: gid_attrs link_layer phys_state pkeys rate state',
+      'old names: 4 of stat, 5 of open; access 0; read again 2',
       `interface: verbena0 ${address}`,
       'child: port 0 4, device memory 0, region EIO',
       'empty polls: 0',

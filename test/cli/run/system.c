@@ -1,7 +1,9 @@
 /* System of a program beside the verbs: a child's view of the device, sysfs, interfaces. */
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -49,6 +51,37 @@ static void print_folder(const char *path)
 		closedir(folder);
 }
 
+/* Names of the C library's functions that compilers and older versions choose. */
+static void print_old_names(void)
+{
+	static const char folder[] = "/sys/class/infiniband/verbena0";
+	static const char file[] = "/sys/class/infiniband/verbena0/node_type";
+	struct stat status;
+	int stats = 0, opened = 0, again = 0;
+	static const char *const by_version[] = { "__xstat", "__xstat64", "__lxstat", "__lxstat64" };
+	static const char *const by_path[] = { "__open_2", "__open64_2" };
+	static const char *const at_folder[] = { "openat64", "__openat_2", "__openat64_2" };
+	for (int i = 0; i < 4; i++) {
+		int (*one)(int, const char *, struct stat *) = dlsym(RTLD_DEFAULT, by_version[i]);
+		stats += one && one(1, folder, &status) == 0 && S_ISDIR(status.st_mode);
+	}
+	for (int i = 0; i < 2; i++) {
+		int (*one)(const char *, int) = dlsym(RTLD_DEFAULT, by_path[i]);
+		opened += one && one(file, O_RDONLY) >= 0;
+	}
+	for (int i = 0; i < 3; i++) {
+		int (*one)(int, const char *, int) = dlsym(RTLD_DEFAULT, at_folder[i]);
+		opened += one && one(AT_FDCWD, file, O_RDONLY) >= 0;
+	}
+	DIR *read = opendir("/sys/class/infiniband");
+	for (int i = 0; read && i < 2; i++, rewinddir(read))
+		again += readdir(read) != NULL;
+	if (read)
+		closedir(read);
+	printf("old names: %d of stat, %d of open; access %d; read again %d\n", stats, opened,
+	       faccessat(AT_FDCWD, file, R_OK, 0), again);
+}
+
 static void print_interfaces(void)
 {
 	struct ifaddrs *list;
@@ -75,6 +108,7 @@ int main(void)
 	print_folder("/sys/class/infiniband/");
 	print_folder("/sys/class/infiniband/verbena0/device/net/");
 	print_folder("/sys/class/infiniband/verbena0/ports/1");
+	print_old_names();
 	print_interfaces();
 	fflush(stdout);
 	pid_t child = fork();
