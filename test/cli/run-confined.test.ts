@@ -26,4 +26,9 @@ function confined(kind: string, place: number): () => Promise<void> {
 
 test('a program that is not dumpable has channels and events', confined('undumpable', 1));
 
+test(
+  'a program has a device with the system calls of a container, without capabilities',
+  confined('container', 2),
+);
+
 test.run();

@@ -12,13 +12,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { environmentOf } from '../../host/bridge/launch.js';
 import { checkProgram, findProgram } from '../../host/cli/run/program-file.js';
 import { RefusalError } from '../../host/index.js';
 import { compile, isBuilt } from '../support/c-program.js';
 import { root } from '../support/paths.js';
 import { Workspace, type Ended, type Program } from '../support/processes.js';
-import { isLong } from '../support/sample.js';
 
 const test = suite('cli/run');
 
@@ -182,49 +180,6 @@ test('a fault of the program’s own ends it, also after pages have moved', () =
     const { code, stderr } = await space.run(...words);
     assert.is(code, 139, stderr);
   }));
-
-/** gcc's run-time library for AddressSanitizer; undefined: the compiler has none. */
-function sanitizer(): string | undefined {
-  const file = execFileSync('gcc', ['-print-file-name=libasan.so'], { encoding: 'utf8' }).trim();
-  return existsSync(file) ? file : undefined;
-}
-
-// Compiled anew with the sanitizer: 3 s of processor time.
-if (isLong) {
-  test('the library makes no wrong access to memory, as AddressSanitizer sees it', () =>
-    Workspace.use(async (space) => {
-      const program = await compile(space, 'memory');
-      const runtime = program && sanitizer();
-      if (!program || !runtime) return;
-      const folder = fileURLToPath(new URL('host/bridge/', root));
-      const sources = readdirSync(folder).filter((name) => name.endsWith('.c'));
-      const library = space.path('library.so');
-      const abi = fileURLToPath(new URL('build/bridge', root));
-      const include = [`-I${abi}`, `-I${folder}`];
-      const flags = ['-O1', '-fPIC', '-shared', '-fvisibility=hidden', '-fsanitize=address'];
-      const files = [...sources.map((name) => `${folder}${name}`), `${abi}/engine.o`];
-      execFileSync('gcc', [
-        '-std=gnu11',
-        ...flags,
-        ...include,
-        ...files,
-        '-o',
-        library,
-        '-lpthread',
-      ]);
-      const options = { address: `${ADDRESS}3`, memoryBytes: 2 ** 30, faults: {} };
-      const variables = Object.entries({
-        ...environmentOf(options),
-        LD_PRELOAD: `${runtime}:${library}`,
-        // The program frees nothing at its end.
-        ASAN_OPTIONS: 'detect_leaks=0',
-      }).map(([name, value]) => `${name}=${value}`);
-      const ended = await space.startProcess('env', ['-i', ...variables, program]).ended;
-      assert.is(ended.code, 0, ended.stderr);
-      assert.match(ended.stdout, /fork: child ended 7, heap 1 x, success/);
-      assert.not.match(ended.stderr, /ERROR: AddressSanitizer/);
-    }));
-}
 
 test('the sidecar is no child of the program, and ends however the program or run ends', () =>
   Workspace.use(async (space) => {

@@ -1,9 +1,14 @@
 /*
- * A program with fewer rights: not dumpable, or without capabilities. Then all that takes
- * descriptors, memory and events.
+ * A program with fewer rights: not dumpable, without capabilities, or with the system calls of a
+ * container. Then all that takes descriptors, memory and events.
  */
+#include <errno.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -24,6 +29,52 @@ static void drop_capabilities(void)
 	for (int i = 0; i <= CAP_LAST_CAP; i++)
 		prctl(PR_CAPBSET_DROP, i, 0, 0, 0);
 	CHECK(!syscall(SYS_capset, &header, none));
+}
+
+/*
+ * System calls that Docker's default profile refuses to a container without capabilities
+ * (github.com/moby/profiles, seccomp/default.json).
+ */
+static const unsigned refused[] = {
+	SYS_acct,	   SYS_add_key,	      SYS_bpf,		   SYS_clock_adjtime,
+	SYS_clock_settime, SYS_delete_module, SYS_fanotify_init,   SYS_finit_module,
+	SYS_fsconfig,	   SYS_fsmount,	      SYS_fsopen,	   SYS_fspick,
+	SYS_get_mempolicy, SYS_init_module,   SYS_ioperm,	   SYS_iopl,
+	SYS_io_uring_enter, SYS_io_uring_register, SYS_io_uring_setup, SYS_kcmp,
+	SYS_kexec_file_load, SYS_kexec_load,  SYS_keyctl,	   SYS_mbind,
+	SYS_migrate_pages, SYS_mount,	      SYS_move_mount,	   SYS_move_pages,
+	SYS_open_by_handle_at, SYS_open_tree, SYS_perf_event_open, SYS_pivot_root,
+	SYS_quotactl,	   SYS_reboot,	      SYS_request_key,	   SYS_set_mempolicy,
+	SYS_setdomainname, SYS_sethostname,   SYS_setns,	   SYS_settimeofday,
+	SYS_swapoff,	   SYS_swapon,	      SYS_syslog,	   SYS_umount2,
+	SYS_unshare,	   SYS_userfaultfd,   SYS_vhangup,
+};
+
+#define REFUSED (sizeof refused / sizeof *refused)
+#define NAMESPACES 0x7e020000
+#define LAST_KNOWN 450
+
+static void filter_calls(void)
+{
+	struct sock_filter code[2 * REFUSED + 20];
+	int at = 0;
+#define ADD(...) code[at++] = (struct sock_filter)__VA_ARGS__
+	ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
+	for (size_t i = 0; i < REFUSED; i++) {
+		ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, refused[i], 0, 1));
+		ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
+	}
+	/* The C library falls back to clone. */
+	ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 1, 0));
+	ADD(BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, LAST_KNOWN, 0, 1));
+	ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS));
+	ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3));
+	ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])));
+	ADD(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NAMESPACES, 0, 1));
+	ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
+	ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+	struct sock_fprog program = { .len = at, .filter = code };
+	CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
 }
 
 static int readable(int fd)
@@ -71,6 +122,12 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "undumpable")) {
 		CHECK(!prctl(PR_SET_DUMPABLE, 0, 0, 0, 0));
 		drop_capabilities();
+	}
+	if (!strcmp(argv[1], "container")) {
+		CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+		drop_capabilities();
+		filter_calls();
+		CHECK(unshare(CLONE_NEWUSER) && errno == EPERM);
 	}
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = ibv_open_device(list[0]);
