@@ -35,6 +35,8 @@
 #define SEGMENTS_MAX 128
 #define SEGMENTS_LEAST 64
 #define SEGMENTED_BYTES_MAX 65000
+/* With more such places no run is sent anywhere. */
+#define PLAIN_MAX 16
 /* So long a full send buffer may take to drain; then the packet counts as lost. */
 #define SEND_BUFFER_WAIT_NANOSECONDS 1000000
 
@@ -66,6 +68,11 @@ static struct {
 	union control controls[SLOTS_MAX];
 } in;
 
+struct place {
+	uint64_t gid0, gid1;
+	uint32_t port;
+};
+
 static struct {
 	/* Segments per message that this kernel and this interface accept; 1: no segments. */
 	unsigned segments_max;
@@ -77,6 +84,9 @@ static struct {
 	unsigned packets[MESSAGES];
 	/* Index in the list of the first packet of each message. */
 	unsigned firsts[MESSAGES];
+	/* Places that runs do not get to, one packet at a time. */
+	struct place plain[PLAIN_MAX];
+	unsigned plain_count;
 } out;
 
 void vb_datagrams_begin(int socket, uint32_t address, unsigned slots, bool can_segment)
@@ -292,6 +302,34 @@ static uint8_t slot_of(const struct abi_send_descriptor *one)
 	return ((const uint8_t *)vb_at(one->address))[BTH_SLOT_BYTE];
 }
 
+static struct place place_of(const struct abi_path *path)
+{
+	return (struct place){ path->remote_gid0, path->remote_gid1, path->remote_port };
+}
+
+static unsigned most_segments(const struct abi_path *path)
+{
+	struct place place = place_of(path);
+	if (!path->own_kind)
+		return 1;
+	for (unsigned i = 0; i < out.plain_count; i++)
+		if (out.plain[i].gid0 == place.gid0 && out.plain[i].gid1 == place.gid1 &&
+		    out.plain[i].port == place.port)
+			return 1;
+	return out.segments_max;
+}
+
+/* A packet of a run that was refused has got through. */
+static void forbid_runs(const struct abi_path *path)
+{
+	if (most_segments(path) == 1)
+		return;
+	if (out.plain_count == PLAIN_MAX)
+		out.segments_max = 1;
+	else
+		out.plain[out.plain_count++] = place_of(path);
+}
+
 static bool is_same_place(const struct abi_path *one, const struct abi_path *other)
 {
 	return one == other ||
@@ -308,7 +346,7 @@ static unsigned make_messages(const struct abi_send_descriptor *list, unsigned i
 		unsigned first = index++;
 		const struct abi_path *path = vb_at(list[first].path);
 		uint32_t size = list[first].length, length = size;
-		unsigned most = path->own_kind ? out.segments_max : 1;
+		unsigned most = most_segments(path);
 		if (!put_name(out.count, path))
 			continue;
 		while (index < count && index - first < most) {
@@ -351,14 +389,17 @@ static bool is_about_segments(long error)
 
 typedef void too_long_call(uint32_t qpn);
 
-/* A run that was refused, in shorter ones or packet by packet: there are no more runs so long. */
+/*
+ * A run that was refused, in shorter ones or packet by packet. When these get through, there are no
+ * more runs so long, or none to this place.
+ */
 static void send_in_parts(const struct abi_send_descriptor *list, unsigned message,
 			  too_long_call *too_long)
 {
 	unsigned packets = out.packets[message], first = out.firsts[message];
-	unsigned step = packets > SEGMENTS_LEAST ? SEGMENTS_LEAST : 1;
+	bool is_long = packets > SEGMENTS_LEAST;
+	unsigned step = is_long ? SEGMENTS_LEAST : 1;
 	uint32_t size = list[first].length;
-	out.segments_max = step;
 	for (unsigned at = 0; at < packets; at += step) {
 		unsigned part = packets - at < step ? packets - at : step;
 		const struct abi_send_descriptor *last = &list[first + at + part - 1];
@@ -367,6 +408,10 @@ static void send_in_parts(const struct abi_send_descriptor *list, unsigned messa
 		put_message(message, start, length, part, size);
 		out.firsts[message] = first + at;
 		long taken = hand(message, 1);
+		if (taken > 0 && is_long)
+			out.segments_max = SEGMENTS_LEAST;
+		else if (taken > 0)
+			forbid_runs(vb_at(list[first].path));
 		if (taken > 0)
 			continue;
 		if (part > 1 && is_about_segments(taken))
@@ -379,7 +424,9 @@ static void send_in_parts(const struct abi_send_descriptor *list, unsigned messa
 /* Hands the messages to the kernel, past those that it refuses: they are lost. */
 static void hand_all(const struct abi_send_descriptor *list, too_long_call *too_long)
 {
-	bool waited = false;
+	unsigned waited = MESSAGES;
+	/* A buffer that did not drain in time will not for the next message either. */
+	bool may_wait = true;
 	for (unsigned message = 0; message < out.count;) {
 		long taken = hand(message, out.count - message);
 		if (taken > 0) {
@@ -388,11 +435,10 @@ static void hand_all(const struct abi_send_descriptor *list, too_long_call *too_
 		}
 		if (taken == -EINTR)
 			continue;
-		/* A buffer that did not drain in time will not for the next message either. */
-		if (taken == -EAGAIN && !waited) {
-			waited = !await_room();
-			if (!waited)
-				continue;
+		if (taken == -EAGAIN && may_wait && waited != message) {
+			waited = message;
+			may_wait = await_room();
+			continue;
 		}
 		if (out.packets[message] > 1 && is_about_segments(taken))
 			send_in_parts(list, message, too_long);
