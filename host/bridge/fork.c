@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <utmp.h>
 #include "internal.h"
+#include "turns.h"
 
 #define STACK_BYTES (512 * 1024)
 
@@ -26,19 +27,39 @@ static struct {
 	int pipe[2];
 	pid_t child;
 	int error;
+	/* Its child has not copied the pages yet. */
+	bool shares;
 } forking;
+
+/*
+ * Copies the pages. The first of the handlers of pthread_atfork, so that those of the program write
+ * to copies; _Fork calls none.
+ */
+static void separate(void)
+{
+	if (!forking.shares)
+		return;
+	forking.shares = false;
+	/* Another thread of the parent may have had it. */
+	vb_signals_leave();
+	/* Pages that are still the parent's would be overwritten by both. */
+	if (vb_memory_separate())
+		_exit(127);
+}
+
+__attribute__((constructor)) static void separate_first(void)
+{
+	pthread_atfork(NULL, NULL, separate);
+}
 
 static void in_child(void)
 {
-	char done = vb_memory_separate() == 0;
+	separate();
 	vb_sidecar_leave();
-	(void)!write(forking.pipe[1], &done, 1);
+	(void)!write(forking.pipe[1], "", 1);
 	close(forking.pipe[0]);
 	close(forking.pipe[1]);
 	vb_memory_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-	/* Pages that are still the parent's would be overwritten by both. */
-	if (!done)
-		_exit(127);
 }
 
 static void in_parent(void)
@@ -53,11 +74,15 @@ static void in_parent(void)
 
 static void fork_aside(void)
 {
+	forking.shares = true;
 	forking.child = real_fork();
 	forking.error = errno;
-	if (forking.child == 0)
+	if (forking.child == 0) {
 		in_child();
-	else if (forking.child > 0)
+		return;
+	}
+	forking.shares = false;
+	if (forking.child > 0)
 		in_parent();
 	else {
 		close(forking.pipe[0]);
@@ -93,6 +118,8 @@ static pid_t fork_by(pid_t (*real)(void))
 {
 	if (vb.owner != getpid())
 		return real();
+	/* A handler would run before the pages are copied, or leave by siglongjmp. */
+	uint64_t signals = vb_block_signals();
 	pthread_mutex_lock(&vb_memory_lock);
 	real_fork = real;
 	__atomic_store_n(&vb_forking, true, __ATOMIC_RELEASE);
@@ -105,6 +132,7 @@ static pid_t fork_by(pid_t (*real)(void))
 	__atomic_store_n(&vb_forking, false, __ATOMIC_RELEASE);
 	if (child != 0)
 		pthread_mutex_unlock(&vb_memory_lock);
+	vb_restore_signals(signals);
 	return child;
 }
 

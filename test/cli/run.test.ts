@@ -113,9 +113,9 @@ test('fork by _Fork, forkpty and daemon; a program that adopts orphans has no ch
     assert.is(code, 0, stderr);
     assert.equal(stdout.trim().split('\n'), [
       'adopted: -1 ECHILD, adopts orphans 1',
-      'fork: ended 7, memory 1',
-      '_Fork: ended 7, memory 1',
-      'forkpty: ended 7, memory 1',
+      'fork: ended 7, memory 1 0',
+      '_Fork: ended 7, memory 1 0',
+      'forkpty: ended 7, memory 1 0',
       'spawned: 0, shell 3, vfork 5, memory 1',
       'daemon: posted EINVAL, opened yes, memory 2',
     ]);

@@ -3,6 +3,7 @@
  * compares them.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <pty.h>
 #include <stdint.h>
 #include <spawn.h>
@@ -21,6 +22,11 @@ pid_t _Fork(void);
 static volatile char *memory;
 static int terminal;
 
+static void write_in_child(void)
+{
+	memory[1]++;
+}
+
 static pid_t fork_terminal(void)
 {
 	return forkpty(&terminal, NULL, NULL, NULL);
@@ -30,14 +36,16 @@ static void check(const char *name, pid_t (*make)(void))
 {
 	int status = -1;
 	memory[0] = 1;
+	memory[1] = 0;
 	pid_t child = make();
 	if (child == 0) {
 		int seen = memory[0];
+		CHECK(memory[1] == (make != _Fork));
 		memory[0] = 99;
 		_exit(seen == 1 && memory[0] == 99 ? 7 : 8);
 	}
 	waitpid(child, &status, 0);
-	printf("%s: ended %d, memory %d\n", name, WEXITSTATUS(status), memory[0]);
+	printf("%s: ended %d, memory %d %d\n", name, WEXITSTATUS(status), memory[0], memory[1]);
 	fflush(stdout);
 }
 
@@ -90,6 +98,7 @@ int main(void)
 	printf("adopted: %d %s, adopts orphans %d\n", none, strerrorname_np(errno), adopts);
 	memory = aligned_alloc(PAGE, PAGE);
 	CHECK(ibv_reg_mr(pd, (void *)memory, PAGE, ACCESS));
+	CHECK(!pthread_atfork(NULL, NULL, write_in_child));
 	check("fork", fork);
 	check("_Fork", _Fork);
 	check("forkpty", fork_terminal);
