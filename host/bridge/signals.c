@@ -29,18 +29,39 @@ static struct {
 	struct sigaction program;
 } state;
 
-static set_action *real_action(void)
+typedef int set_mask(int how, const sigset_t *set, sigset_t *old);
+typedef sighandler_t set_handler(int number, sighandler_t handler);
+
+static struct {
+	set_action *action;
+	set_mask *thread_mask;
+	set_mask *mask;
+	set_handler *handler;
+	set_handler *once;
+} real;
+
+/* Before handlers of the program may need them: dlsym takes a lock. */
+__attribute__((constructor)) static void find_real(void)
 {
-	static set_action *found;
-	if (!found)
-		found = (set_action *)dlsym(RTLD_NEXT, "sigaction");
-	return found;
+	real.action = (set_action *)dlsym(RTLD_NEXT, "sigaction");
+	real.thread_mask = (set_mask *)dlsym(RTLD_NEXT, "pthread_sigmask");
+	real.handler = (set_handler *)dlsym(RTLD_NEXT, "signal");
+	real.once = (set_handler *)dlsym(RTLD_NEXT, "__sysv_signal");
+	/* The last one: all are there. */
+	__atomic_store_n(&real.mask, (set_mask *)dlsym(RTLD_NEXT, "sigprocmask"), __ATOMIC_RELEASE);
 }
 
-/* Before the program's handlers may need it. */
-__attribute__((constructor)) static void find_action(void)
+/* Constructors of other libraries may run before. */
+static void find_if_first(void)
 {
-	real_action();
+	if (!__atomic_load_n(&real.mask, __ATOMIC_ACQUIRE))
+		find_real();
+}
+
+static set_action *real_action(void)
+{
+	find_if_first();
+	return real.action;
 }
 
 static uint64_t enter(void)
@@ -180,7 +201,7 @@ VB_EXPORT int sigaction(int number, const struct sigaction *restrict new,
 	return real_action()(number, &wanted, old);
 }
 
-static sighandler_t set_handler(sighandler_t handler, int flags)
+static sighandler_t set_fault_handler(sighandler_t handler, int flags)
 {
 	struct sigaction new = { .sa_handler = handler, .sa_flags = flags }, old;
 	return set_fault_action(&new, &old) ? SIG_ERR : old.sa_handler;
@@ -188,17 +209,19 @@ static sighandler_t set_handler(sighandler_t handler, int flags)
 
 VB_EXPORT sighandler_t signal(int number, sighandler_t handler)
 {
+	find_if_first();
 	if (number != SIGSEGV)
-		return REAL(signal)(number, handler);
-	return set_handler(handler, SA_RESTART);
+		return real.handler(number, handler);
+	return set_fault_handler(handler, SA_RESTART);
 }
 
 /* Of programs that were compiled for X/Open alone. */
 VB_EXPORT sighandler_t __sysv_signal(int number, sighandler_t handler)
 {
+	find_if_first();
 	if (number != SIGSEGV)
-		return REAL(__sysv_signal)(number, handler);
-	return set_handler(handler, SA_RESETHAND | SA_NODEFER);
+		return real.once(number, handler);
+	return set_fault_handler(handler, SA_RESETHAND | SA_NODEFER);
 }
 
 VB_EXPORT sighandler_t ssignal(int, sighandler_t) __attribute__((alias("signal")));
@@ -217,11 +240,13 @@ static const sigset_t *without_faults(int how, const sigset_t *set, sigset_t *ro
 VB_EXPORT int pthread_sigmask(int how, const sigset_t *restrict set, sigset_t *restrict old)
 {
 	sigset_t room;
-	return REAL(pthread_sigmask)(how, without_faults(how, set, &room), old);
+	find_if_first();
+	return real.thread_mask(how, without_faults(how, set, &room), old);
 }
 
 VB_EXPORT int sigprocmask(int how, const sigset_t *restrict set, sigset_t *restrict old)
 {
 	sigset_t room;
-	return REAL(sigprocmask)(how, without_faults(how, set, &room), old);
+	find_if_first();
+	return real.mask(how, without_faults(how, set, &room), old);
 }
