@@ -15,9 +15,9 @@ import { nextTurn } from '../../link/next-turn.js';
 import type { CompletionChannel } from './completion-channel.js';
 import type { Context } from '../context.js';
 import type { Device } from '../../device/device.js';
-import { LOOKS_MICROS } from '../../device/progress/spin.js';
 import { heapMemory, type QueueMemory } from './queue-memory.js';
 import { refuse, taken } from '../refuse.js';
+import { WaitLooks } from './wait-looks.js';
 import type { WorkCompletion } from './work-completion.js';
 
 const FIELD = WorkCompletionLayout.fields;
@@ -231,10 +231,7 @@ export class CompletionQueue {
     ended?: EndedWait,
   ): Promise<void> {
     const { device } = this.context;
-    // Sleeping and being woken cost more than looking for a while.
-    const { spin } = device;
-    const begunAt = device.clock.now();
-    const sleepAt = spin?.until(begunAt);
+    const waitLooks = new WaitLooks(device);
     for (;;) {
       const now = device.clock.now();
       // Before anything is taken: it would be old by the time it is heard of.
@@ -242,19 +239,16 @@ export class CompletionQueue {
         await this.#turn();
         continue;
       }
-      const looks = sleepAt !== undefined && now < sleepAt;
+      const looks = waitLooks.goOn(now);
       let completions = this.#poll(count, looks);
       if (completions.length > 0) {
-        spin?.waited(now - begunAt);
+        waitLooks.found(now);
         return take(completions);
       }
       if (device.closed || this.context.failure) return take(completions);
       if (ended?.failure) throw ended.failure.reason;
       if (device.polled || looks) {
-        if (looks) spin?.yield();
-        // The first turn of a wait is for what the application has planned meanwhile.
-        const isTurned = this.#turnedAt > begunAt;
-        if (looks && isTurned && now - this.#turnedAt < LOOKS_MICROS) continue;
+        if (looks && waitLooks.pause(now, this.#turnedAt)) continue;
         // No event wakes this thread: the waiter looks again in the next turn of the event loop.
         await this.#turn();
         continue;
