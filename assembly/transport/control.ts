@@ -4,7 +4,7 @@
  */
 import { nextBinding, setReachesAll } from '../memory/arena';
 import { Errno } from '../memory/errno';
-import { slotOfNumber } from '../memory/local-endpoint';
+import { LOCAL_PATH, slotOfNumber } from '../memory/local-endpoint';
 import {
   RING_HEADER_SIZE,
   ringCount,
@@ -172,7 +172,7 @@ function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
 /** Has no queue pair of the context the same place among the endpoints (local-endpoint.ts)? */
 function hasEndpoint(context: Context, qpn: u32): bool {
   const step = context.arena.localEndpointsMax;
-  if (step == 0) return true;
+  if (!LOCAL_PATH || step == 0) return true;
   for (let low = qpn & (step - 1); low <= context.queuePairIndexMask; low += step) {
     if (load<u32>(indexAt(context, low)) != 0) return false;
   }

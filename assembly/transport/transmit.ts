@@ -3,6 +3,7 @@
  * to QUANTUM packets per turn, so a long message delays a short one of another queue pair by a few
  * packets only.
  */
+import { LOCAL_PATH } from '../memory/local-endpoint';
 import { bthTargetQp } from '../wire/headers';
 import { serveChannels } from './local/inbox';
 import { LocalTurn, beginLocalCall, pausesLocally, takeLocalTurn } from './local/local-path';
@@ -50,7 +51,7 @@ export function fillBuffer(context: Context, index: u32): u32 {
   context.bufferCount = 0;
   if (context.fenceFirst != 0) scheduleFenced(context);
   beginLocalCall(context);
-  serveChannels(context);
+  if (LOCAL_PATH) serveChannels(context);
   for (let turns: u32 = 0; hasRoom(context) && !pausesLocally(context, turns); turns++) {
     const qp = takeReady(context);
     if (qp == null) break;
@@ -102,7 +103,7 @@ function keepOwn(context: Context): void {
 /** Requests, as many as pacing allows. True when more may be sent now. */
 function sendPaced(context: Context, qp: QueuePair): bool {
   const isReliable = qp.type == <u32>QpType.RC;
-  if (qp.localPath && isReliable) {
+  if (LOCAL_PATH && qp.localPath && isReliable) {
     const turn = takeLocalTurn(context, qp);
     if (turn != <u32>LocalTurn.PACKETS) {
       endTurn(qp);

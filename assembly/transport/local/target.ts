@@ -3,6 +3,7 @@
  * can execute them without packets.
  */
 import {
+  LOCAL_PATH,
   LocalEndpoint,
   TAKES_MESSAGES,
   localEndpointAt,
@@ -17,6 +18,7 @@ import { QpType } from '../shared/status';
 
 /** Shall the requests of this queue pair be executed without packets where that is possible? */
 export function usesLocalPath(context: Context, qp: QueuePair): bool {
+  if (!LOCAL_PATH) return false;
   if (qp.type != <u32>QpType.RC) return staysHere(context, pathOf(qp), qp.targetQp);
   return context.localPath != 0 && peerIsHere(context, qp);
 }
