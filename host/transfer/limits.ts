@@ -3,8 +3,10 @@ import { formatBytes } from '../base/format-bytes.js';
 import { mustBe } from '../errors/check-whole.js';
 import { RefusalError } from '../errors/errors.js';
 
-/** Unfinished files; the one that waits longest goes when another one comes. */
+/** Unfinished files; one goes when another one comes. */
 const UNFINISHED_MAX = 64;
+/** A file that nothing was written to for so long goes before those that may be resumed. */
+const RESUMED_MILLIS = 24 * 3_600_000;
 /** Unfinished files that nothing was written to for so long are removed. */
 export const EXPIRE_MILLIS = 7 * 24 * 3_600_000;
 
@@ -24,15 +26,25 @@ export interface Unfinished {
   readonly name: string;
   /** When something was written to it last, in milliseconds. */
   readonly changedMillis: number;
+  /** It grows with each piece that is kept. */
+  readonly journalBytes: number;
 }
 
-/** Those that nothing was written to for `expireMillis`, and the oldest ones beyond a limit. */
+/**
+ * Those that nothing was written to for `expireMillis`. Beyond a limit the ones that rest for a day
+ * go, the oldest one first, then those with the fewest pieces: a sender that begins many files does
+ * not remove large ones of others.
+ */
 export function expiredOf(
   found: readonly Unfinished[],
   expireMillis: number,
   nowMillis: number,
 ): Unfinished[] {
-  const all = [...found].sort((a, b) => a.changedMillis - b.changedMillis);
+  const bytesOf = ({ changedMillis, journalBytes }: Unfinished): number =>
+    nowMillis - changedMillis > RESUMED_MILLIS ? -1 : journalBytes;
+  const all = [...found].sort(
+    (a, b) => bytesOf(a) - bytesOf(b) || a.changedMillis - b.changedMillis,
+  );
   const beyond = all.length - UNFINISHED_MAX;
   return all.filter(
     ({ changedMillis }, index) => index < beyond || nowMillis - changedMillis > expireMillis,

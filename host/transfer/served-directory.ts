@@ -17,15 +17,13 @@ async function unfinishedIn(
     if (!file.endsWith(JOURNAL_SUFFIX)) continue;
     const name = file.slice(0, -JOURNAL_SUFFIX.length);
     if (inUse(name)) continue;
-    const times = await Promise.all(
+    const [journal, part] = await Promise.all(
       [file, name + PART_SUFFIX].map((each) =>
-        stat(join(directory, each)).then(
-          ({ mtimeMs }) => mtimeMs,
-          () => 0,
-        ),
+        stat(join(directory, each)).catch(() => ({ mtimeMs: 0, size: 0 })),
       ),
     );
-    found.push({ name, changedMillis: Math.max(...times) });
+    const changedMillis = Math.max(journal!.mtimeMs, part!.mtimeMs);
+    found.push({ name, changedMillis, journalBytes: journal!.size });
   }
   return found;
 }

@@ -90,15 +90,20 @@ const handlers: Handlers = {
 };
 
 async function unfinished(): Promise<Unfinished[]> {
-  const changed = new Map<string, number>();
+  const found = new Map<string, Unfinished>();
   for await (const entry of directory.values()) {
     const suffix = [JOURNAL_SUFFIX, PART_SUFFIX].find((each) => entry.name.endsWith(each));
     if (suffix === undefined || entry.kind !== 'file') continue;
     const name = entry.name.slice(0, -suffix.length);
-    const { lastModified } = await entry.getFile();
-    changed.set(name, Math.max(lastModified, changed.get(name) ?? 0));
+    const { lastModified, size } = await entry.getFile();
+    const { changedMillis = 0, journalBytes = 0 } = found.get(name) ?? {};
+    found.set(name, {
+      name,
+      changedMillis: Math.max(lastModified, changedMillis),
+      journalBytes: suffix === JOURNAL_SUFFIX ? size : journalBytes,
+    });
   }
-  return [...changed].map(([name, changedMillis]) => ({ name, changedMillis }));
+  return [...found.values()];
 }
 
 async function checkQuota(version: FileVersion, quotaBytes: number): Promise<void> {

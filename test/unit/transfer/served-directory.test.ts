@@ -45,6 +45,20 @@ test('there are 64 unfinished files at most: the oldest ones go', async ({ direc
   assert.is(readdirSync(directory).length, 128);
 });
 
+test('files that others begin remove none with more pieces, until it rests for a day', async ({
+  directory,
+}) => {
+  begin(directory, 'large', 1000, 1000);
+  const journal = join(directory, 'large.part.journal');
+  writeFileSync(journal, 'x'.repeat(500));
+  utimesSync(journal, 1000, 1000);
+  for (let index = 0; index < 70; index++) begin(directory, `${index}`, 2000, 2000 + index);
+  const gone = await removeUnfinished(directory, Infinity, () => false, 3_000_000);
+  assert.equal(gone, ['0', '1', '2', '3', '4', '5', '6']);
+  begin(directory, 'one more', 90_000, 90_000);
+  assert.equal(await removeUnfinished(directory, Infinity, () => false, 88_000_000), ['large']);
+});
+
 test('a quota counts finished and unfinished files, and an own part once', async ({
   directory,
 }) => {
