@@ -29,12 +29,17 @@ const FILES = [
 const CHECKS = {
   'base/timer': ['checkMillis'],
   'base/wait-limits': ['checkLimits', 'checkWait'],
+  'cm/address-info.browser': ['checkAddress'],
   'cm/agreement': ['checkOptions', 'checkKeepAlive', 'checkConnParam'],
   'device/device': ['checkLimits'],
+  'link/channel/data-channel': ['checkPolicy', 'checkRelay'],
   'mesh/frames/frame-channel': ['checkContext'],
+  'pool/params': ['checkPositive'],
+  'verbs/context': ['checkContext'],
   'verbs/queues/address-handle': ['checkIcrc'],
   'verbs/queues/queue-pair-attributes': ['checkInit', 'checkNumbers'],
-  'verbs/queues/work-request': ['refuseSges', 'checkWords', 'checkOperands'],
+  'verbs/refuse': ['checkMulticast'],
+  'verbs/queues/work-request': ['refuseSges', 'checkWords', 'checkOperands', 'checkFlush'],
 };
 
 /** Is it a file of no bundle of the page? */

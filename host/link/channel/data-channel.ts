@@ -120,7 +120,7 @@ export class DataChannelLink extends ChannelLink {
   /** Peers that are being reconnected; peers with an outstanding offer of a restart. */
   readonly #sought = new Set<Endpoint>();
   readonly #offered = new Set<string>();
-  readonly #isRelayed: boolean;
+  readonly #policy: RtcOptions['iceTransportPolicy'];
   #answering = 0;
 
   /** Throws MisuseError for options out of range. */
@@ -159,10 +159,8 @@ export class DataChannelLink extends ChannelLink {
     this.#noticeMillis = Math.min(NOTICE_MILLIS, limits.returnMillis);
     const { iceServers, iceTransportPolicy, reliable } = options;
     const own = { iceServers, iceTransportPolicy, reliable } as RtcOptions;
-    this.#isRelayed = iceTransportPolicy === 'relay';
-    if (!this.#isRelayed && !['all', undefined].includes(iceTransportPolicy)) {
-      throw mustBe('iceTransportPolicy', 'all or relay', iceTransportPolicy);
-    }
+    checkPolicy(iceTransportPolicy);
+    this.#policy = iceTransportPolicy;
     this.#connector = options.connector ?? defaultConnector(own);
     this.#bundler =
       connections > 1 ? new BundleConnector(this.#connector, connections) : this.#connector;
@@ -180,7 +178,8 @@ export class DataChannelLink extends ChannelLink {
     if (options.timeoutMillis !== undefined) checkMillis('timeoutMillis', options.timeoutMillis, 1);
     const by = typeof signalling === 'string' ? new HttpSignalling(signalling) : signalling;
     for (let attempt = 1; ; attempt++) {
-      const connection = this.#checkRelay(await this.#bundler.offer());
+      const connection = await this.#bundler.offer();
+      checkRelay(this.#policy, connection);
       const { description, channel } = connection;
       let answer: Description;
       let gid: Gid;
@@ -227,7 +226,8 @@ export class DataChannelLink extends ChannelLink {
     let answered: { description: Description };
     try {
       if (kind === 'restart') return await this.#answerRestart(gid, channel!, made!, checked);
-      const connection = this.#checkRelay(await this.#bundler.answer(checked));
+      const connection = await this.#bundler.answer(checked);
+      checkRelay(this.#policy, connection);
       answered = connection;
       this.#made.set(connection.channel, { connection, heard: checked });
       // peerEvents reports the connection; a failure has no other effect here.
@@ -237,14 +237,6 @@ export class DataChannelLink extends ChannelLink {
     }
     return answered.description;
   };
-
-  /** Throws LinkError ECONNREFUSED if no TURN server has a candidate for this side. */
-  #checkRelay(connection: RtcConnection): RtcConnection {
-    if (!this.#isRelayed || connection.description.sdp.includes('a=candidate')) return connection;
-    connection.channel.close();
-    const rule = 'iceServers: no TURN server relays; check its URL and credentials';
-    throw new LinkError('ECONNREFUSED', rule);
-  }
 
   /**
    * Answers all offers of `signalling`, until the link is closed or the returned function is
@@ -377,6 +369,20 @@ export class DataChannelLink extends ChannelLink {
     for (const stop of this.#listening) stop();
     this.#listening.clear();
   }
+}
+
+/** Throws MisuseError. */
+function checkPolicy(policy: RtcOptions['iceTransportPolicy']): void {
+  if (policy === undefined || policy === 'all' || policy === 'relay') return;
+  throw mustBe('iceTransportPolicy', 'all or relay', policy);
+}
+
+/** Throws LinkError ECONNREFUSED if no TURN server has a candidate for this side. */
+function checkRelay(policy: RtcOptions['iceTransportPolicy'], made: RtcConnection): void {
+  if (policy !== 'relay' || made.description.sdp.includes('a=candidate')) return;
+  made.channel.close();
+  const rule = 'iceServers: no TURN server relays; check its URL and credentials';
+  throw new LinkError('ECONNREFUSED', rule);
 }
 
 function pause(millis: number): Promise<void> {

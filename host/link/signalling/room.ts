@@ -131,8 +131,8 @@ class Member {
   readonly #absent = new Set<string>();
   #grace: ReturnType<typeof setTimeout> | undefined;
   readonly #exchanges = new Map<string, Exchange>();
-  /** Offers that wait for the WebSocket. */
-  readonly #waiting = new Map<string, MemberMessage>();
+  /** Offers that wait for the WebSocket, or for a member to return. */
+  readonly #waiting = new Map<string, MemberMessage & { readonly kind: 'offer' }>();
   #count = 0;
   #socket: Socket | undefined;
   #isJoined = false;
@@ -278,7 +278,7 @@ class Member {
     clearTimeout(this.#grace);
     this.#grace = setTimeout(() => this.#forget(), timerMillis(RETURN_MILLIS));
     for (const name of members) this.#meet(name, this.#events.present);
-    for (const [id, message] of this.#waiting) if (this.#say(message)) this.#waiting.delete(id);
+    this.#sendWaiting();
     this.#events.joined?.();
   }
 
@@ -286,10 +286,17 @@ class Member {
   #forget(): void {
     for (const name of this.#absent) if (this.#known.delete(name)) this.#events.left?.(name);
     this.#absent.clear();
+    this.#sendWaiting();
+  }
+
+  #sendWaiting(): void {
+    for (const [id, message] of this.#waiting) {
+      if (!this.#absent.has(message.to!) && this.#say(message)) this.#waiting.delete(id);
+    }
   }
 
   #meet(name: string, report?: (signalling: Signalling, name: string) => void): void {
-    this.#absent.delete(name);
+    if (this.#absent.delete(name)) this.#sendWaiting();
     if (name === this.#name || this.#known.has(name)) return;
     this.#known.add(name);
     const signalling: Signalling = {
@@ -311,8 +318,8 @@ class Member {
         this.#waiting.delete(id);
         if (this.#exchanges.delete(id)) reject(signal.reason as Error);
       });
-      const message: MemberMessage = { kind: 'offer', to, id, description: offer };
-      if (!this.#say(message)) this.#waiting.set(id, message);
+      this.#waiting.set(id, { kind: 'offer', to, id, description: offer });
+      this.#sendWaiting();
     });
   }
 

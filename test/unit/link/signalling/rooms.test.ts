@@ -205,7 +205,9 @@ test('a member that returns later than others to a server that restarts has not 
   await eventually(() => second.rooms.counters.joined >= 1);
   await settle(500);
   clearInterval(held);
-  await eventually(() => second.rooms.sessions === 2, 10_000);
+  path.cut();
+  const { joined } = second.rooms.counters;
+  await eventually(() => second.rooms.counters.joined > joined, 10_000);
   assert.is(await a.offer('b', 'x'), 'b answers x');
   assert.equal([a.left, b.left], [[], []]);
   assert.is(a.newcomers.length + a.present.length, 1, 'b is no newcomer');
