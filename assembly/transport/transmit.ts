@@ -17,8 +17,9 @@ import {
   SEND_BUFFER_SIZE,
   SEND_DESCRIPTOR_SIZE,
   SendDescriptor,
+  beginBuffer,
   hasRoom,
-  schedule,
+  scheduleAgain,
   takeReady,
 } from './shared/context';
 import { scheduleFenced } from './shared/invalidation-fence';
@@ -44,23 +45,25 @@ const QUANTUM: u32 = 16;
  * buffer then belongs to the link until it says that it has sent it.
  */
 export function fillBuffer(context: Context, index: u32): u32 {
-  context.buffer = context.sendArea + <usize>(index * SEND_BUFFER_SIZE);
   const first = index * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
-  context.bufferDescriptor = context.sendDescriptors + <usize>first;
-  context.bufferUsed = 0;
-  context.bufferCount = 0;
+  beginBuffer(
+    context,
+    context.sendArea + <usize>(index * SEND_BUFFER_SIZE),
+    context.sendDescriptors + <usize>first,
+  );
   if (context.fenceFirst != 0) scheduleFenced(context);
   beginLocalCall(context);
   if (LOCAL_PATH) serveChannels(context);
   for (let turns: u32 = 0; hasRoom(context) && !pausesLocally(context, turns); turns++) {
     const qp = takeReady(context);
     if (qp == null) break;
+    const before = context.bufferCount;
     // Requests first: a peer waits for them; a response only has to arrive before a timeout.
     const requestsLeft = sendPaced(context, qp);
     noteFlight(context, qp);
     const more = sendResponses(context, qp, QUANTUM) || requestsLeft;
     failStopped(context, qp);
-    if (more) schedule(context, qp);
+    if (more) scheduleAgain(context, qp, before);
   }
   sealRest(context);
   const counters = context.counters;

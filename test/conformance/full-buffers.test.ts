@@ -1,14 +1,14 @@
 /**
  * A send buffer takes 128 packets. What finds no room leaves with the next one, and no buffer gets
- * a packet too many.
+ * a packet too many. WRITEs that fit a buffer are not divided between two.
  */
 import * as assert from 'uvu/assert';
 import { Opcode, PlacementType, SelectivityLevel } from '#build/abi.js';
 import { lookFor } from '../../host/cm/keep-alive.js';
-import { Endpoint, WrOpcode, type QueuePair } from '../../host/index.js';
+import { Endpoint, Mtu, WrOpcode, type QueuePair } from '../../host/index.js';
 import { FLUSH_ACCESS, HandStore } from '../support/durable.js';
 import { testsOnWire } from '../support/tests-in.js';
-import type { Packet, Wire } from '../support/wire.js';
+import { onWire, type Packet, type Wire, type WireOptions } from '../support/wire.js';
 
 const BUFFER_PACKETS = 128;
 const ACCESS = { qpAccessFlags: FLUSH_ACCESS };
@@ -108,5 +108,121 @@ test('a packet that is alone is sent twice only where the buffer has room for bo
   });
   assert.equal(sizes.slice(0, 2), [1, BUFFER_PACKETS]);
 });
+
+const KIB = 1024;
+/** A peer of our own kind, and a window for all packets of a test. */
+const OWN: WireOptions = {
+  ownKind: true,
+  mtu: Mtu.MTU_4096,
+  bytes: 256 * KIB,
+  device: { windowPackets: 512, initialWindowPackets: 512 },
+};
+
+/** Packets of each buffer that the action fills. */
+function buffersOf(wire: Wire, action: () => void): number[] {
+  const counts: number[] = [];
+  const { link } = wire;
+  const send = link.send.bind(link);
+  link.send = (batch) => {
+    counts.push(batch.count);
+    send(batch);
+  };
+  action();
+  link.send = send;
+  wire.takePackets();
+  return counts;
+}
+
+/** The same of messages of these lengths, which are posted while the buffer is away. */
+function dividedInto(
+  options: WireOptions,
+  lengths: readonly number[],
+  opcode: number = WrOpcode.RDMA_WRITE,
+): Promise<number[]> {
+  let counts: number[] = [];
+  const device = { ...OWN.device, sendBuffers: 1 };
+  const run = onWire({ ...OWN, ...options, device }, (wire) => {
+    const actions = (): void =>
+      behindFullBuffer(wire, () => {
+        for (const length of lengths) wire.post(opcode, length);
+      });
+    // The first one holds the packet that keeps the buffer away.
+    counts = buffersOf(wire, actions).slice(1);
+  });
+  return run.then(() => counts);
+}
+
+const SHAPES: readonly (readonly [
+  name: string,
+  options: WireOptions,
+  lengths: readonly number[],
+  counts: readonly number[],
+])[] = [
+  ['WRITEs of 64 KiB', {}, [64 * KIB, 64 * KIB, 64 * KIB], [16, 16, 16]],
+  [
+    'WRITEs of 64 KiB in packets of 1 KiB',
+    { mtu: Mtu.MTU_1024 },
+    [64 * KIB, 64 * KIB, 64 * KIB],
+    [64, 64, 64],
+  ],
+  ['two WRITEs that fit together', {}, [32 * KIB, 32 * KIB, 32 * KIB], [16, 8]],
+  ['a WRITE behind short ones', {}, [4 * KIB, 8 * KIB, 64 * KIB, 8], [3, 17]],
+  ['a WRITE behind one of a few bytes', {}, [8, 64 * KIB, 64 * KIB], [17, 16]],
+  ['a WRITE that is longer than a buffer', {}, [100 * KIB, 100 * KIB], [15, 15, 15, 5]],
+  ['WRITEs to a peer of another kind', { ownKind: false }, [64 * KIB, 64 * KIB], [15, 15, 2]],
+];
+
+for (const [name, options, lengths, counts] of SHAPES) {
+  test(`${name}: buffers of ${counts.join(', ')} packets`, async () => {
+    assert.equal(await dividedInto(options, lengths), counts);
+  });
+}
+
+test('SENDs, whose packets have one length, fill each buffer', async () => {
+  const lengths = [64 * KIB, 64 * KIB];
+  assert.equal(await dividedInto({}, lengths, WrOpcode.SEND), [15, 15, 2]);
+});
+
+for (const [packets, mtu] of [
+  [16, Mtu.MTU_4096],
+  [9, Mtu.MTU_4096],
+  [40, Mtu.MTU_1024],
+] as const) {
+  const title = `WRITEs of ${packets} packets of ${128 << mtu} bytes`;
+  test(`${title}: no queue pair waits while another one sends two`, () =>
+    onWire({ ...OWN, mtu, device: { ...OWN.device, sendBuffers: 1 } }, (wire) => {
+      const other = wire.pd.createQp({ sendCq: wire.cq, recvCq: wire.cq });
+      wire.connect({ ...OWN, mtu }, other);
+      const sgList = wire.sge(0, packets * (128 << mtu));
+      const request = { opcode: WrOpcode.RDMA_WRITE, sgList };
+      behindFullBuffer(wire, () => {
+        for (const [rkey, qp] of [wire.qp, other].entries()) {
+          const rdma = { remoteAddr: 0x10000n, rkey };
+          for (let count = 0; count < 4; count++) qp.postSend({ ...request, rdma });
+        }
+      });
+      const sent = wire.takePackets();
+      const begun = sent.filter(({ opcode }) => opcode === Opcode.RC_RDMA_WRITE_FIRST);
+      assert.is(sent.length, 8 * packets);
+      assert.equal(
+        begun.map(({ key }) => key),
+        [0, 1, 0, 1, 0, 1, 0, 1],
+      );
+    }));
+}
+
+test('a WRITE that does not fit behind packets of a longer one begins the next buffer', () =>
+  onWire({ ...OWN, mtu: Mtu.MTU_1024, device: { ...OWN.device, sendBuffers: 1 } }, (wire) => {
+    const other = wire.pd.createQp({ sendCq: wire.cq, recvCq: wire.cq });
+    wire.connect({ ...OWN, mtu: Mtu.MTU_1024 }, other);
+    const rdma = { remoteAddr: 0x10000n, rkey: 0x88 };
+    const request = { opcode: WrOpcode.RDMA_WRITE, sgList: wire.sge(0, 64 * KIB), rdma };
+    behindFullBuffer(wire, () => {
+      wire.post(WrOpcode.RDMA_WRITE, 256 * KIB);
+      other.postSend(request);
+    });
+    const place = wire.takePackets().findIndex(({ key }) => key === 0x88);
+    assert.is(place, 16, 'behind one turn of the longer one');
+  }));
 
 test.run();

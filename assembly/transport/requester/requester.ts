@@ -3,17 +3,19 @@
  * completer.ts completes reliable requests when the peer has answered them; unreliable requests
  * complete when they are sent.
  */
+import { Opcode } from '../../wire/opcode';
 import { psnAdd } from '../../wire/psn';
 import { sendDatagram } from '../datagram/datagram';
 import { completeSend, enterSendError, fail } from '../queue/completion';
 import { fetch, waitsForAll } from '../queue/send-queue';
-import { Context, EventKind, hasRoom, pushEvent } from '../shared/context';
+import { Context, EventKind, beginMessage, hasRoom, pushEvent } from '../shared/context';
 import { Aside, sendProbe } from '../shared/keep-alive';
-import { Operation, awaitsData, isOf } from '../shared/operation';
+import { Operation, awaitsData, isOf, wireOpcode } from '../shared/operation';
 import {
   QueuePair,
   outstanding,
   packetCount,
+  pathOf,
   readsInFlight,
   sendRequestAt,
   timerOf,
@@ -122,7 +124,7 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
   let request = current(context, qp, run);
   let isFull = false;
   while (request != null) {
-    isFull = sent == quantum || !hasRoom(context);
+    isFull = sent == quantum || !hasRoom(context) || !maySendHere(context, qp, request);
     if (isFull) break;
     sent++;
     if (!sendOne(context, qp, request, run)) break;
@@ -135,6 +137,22 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
   if (sent > 0 && isAlone(qp)) repeatAlone(context, qp);
   if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
   return qp.packetsSinceAckRequest > 0 && waitsForAcks(context, qp) && !solicit(context, qp);
+}
+
+/** Headers and ICRC of a packet of a WRITE; a RETH and immediate data. */
+const PACKET_OVERHEAD: u32 = 16;
+const MESSAGE_OVERHEAD: u32 = 20;
+
+/**
+ * The first packet of a long WRITE is longer than those behind it, so it begins a run of segments
+ * wherever it lies: it may as well begin a buffer. False: it is to begin the next one.
+ */
+function maySendHere(context: Context, qp: QueuePair, request: SendRequest): bool {
+  if (request.state != <u32>SendState.FETCHED) return true;
+  const length = request.length;
+  if (length <= qp.mtu || wireOpcode(request) != <u32>Opcode.RC_RDMA_WRITE_FIRST) return true;
+  const headers = packetCount(qp, length) * PACKET_OVERHEAD + MESSAGE_OVERHEAD;
+  return pathOf(qp).ownKind == 0 || beginMessage(context, length + headers);
 }
 
 /** Can nothing be sent before what is under way is acknowledged, window or no window? */

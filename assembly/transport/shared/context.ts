@@ -12,7 +12,7 @@ import { Arena, ContextSlot, contextSlot } from '../../memory/arena';
 import { powerOfTwo, roundUp } from '../../memory/bytes';
 import { withdrawAllFrom } from '../../memory/local-channel';
 import { LOCAL_MESSAGE_SIZE } from '../../memory/local-sizes';
-import { List, append, removeFrom, takeFirst } from '../../memory/list';
+import { List, append, prepend, removeFrom, takeFirst } from '../../memory/list';
 import { RING_HEADER_SIZE, ringHead, ringInit, ringTail, setRingHead } from '../../memory/ring';
 import { CRC_SCRATCH_SIZE, initCrcScratch } from '../../wire/crc32';
 import { DEFAULT_PKEY } from '../../wire/headers';
@@ -34,8 +34,12 @@ export const CONTEXT_MAGIC: u32 = 0x56425243;
 
 /** Packets that one send buffer holds at most. */
 export const SEND_BUFFER_PACKETS: u32 = 128;
-/** Bytes of one send buffer: what fits in one UDP super-packet. */
-export const SEND_BUFFER_SIZE: u32 = 65536;
+/** Bytes of one send buffer: a WRITE of 64 KiB in packets of 1 KiB, and room for one packet. */
+export const SEND_BUFFER_SIZE: u32 = 71680;
+/** A packet may begin up to here: the packets before it fill a UDP super-packet. */
+const BUFFER_LIMIT: u32 = 65536 - PACKET_SIZE_MAX;
+/** The same where a message begins that ends in this buffer. */
+const BUFFER_LIMIT_MAX: u32 = SEND_BUFFER_SIZE - PACKET_SIZE_MAX;
 
 /** Configuration, which the host sets at open. */
 @unmanaged
@@ -180,6 +184,8 @@ export class Context {
   bufferDescriptor: usize;
   bufferUsed: u32;
   bufferCount: u32;
+  /** No packet begins behind this many bytes of the buffer (`beginMessage`). */
+  bufferLimit: u32;
   /** Where icrc-lanes.ts works. */
   lanes: usize;
   /** Work area of packet-auth.ts, and queue pairs that have keys. */
@@ -559,6 +565,15 @@ export function schedule(context: Context, qp: QueuePair): void {
   append(readyList(context), changetype<usize>(qp) + offsetof<QueuePair>('readyLink'));
 }
 
+/**
+ * The same after its turn, before which the buffer had this many packets. A queue pair that sent
+ * nothing because its message begins the next buffer (`beginMessage`) goes to the front.
+ */
+export function scheduleAgain(context: Context, qp: QueuePair, packetsBefore: u32): void {
+  if (context.bufferLimit != 0 || context.bufferCount != packetsBefore) schedule(context, qp);
+  else prepend(readyList(context), changetype<usize>(qp) + offsetof<QueuePair>('readyLink'));
+}
+
 export function pathTimer(state: PathState): TimerNode {
   return changetype<TimerNode>(changetype<usize>(state) + <usize>PATH_TIMER);
 }
@@ -583,10 +598,28 @@ export function unschedule(context: Context, qp: QueuePair): void {
 
 /** Is there room for one more packet, whatever its size? */
 export function hasRoom(context: Context): bool {
-  return (
-    context.bufferCount < SEND_BUFFER_PACKETS &&
-    context.bufferUsed + PACKET_SIZE_MAX <= SEND_BUFFER_SIZE
-  );
+  return context.bufferCount < SEND_BUFFER_PACKETS && context.bufferUsed <= context.bufferLimit;
+}
+
+/** An empty buffer. */
+export function beginBuffer(context: Context, buffer: usize, descriptor: usize): void {
+  context.buffer = buffer;
+  context.bufferDescriptor = descriptor;
+  context.bufferUsed = 0;
+  context.bufferCount = 0;
+  context.bufferLimit = BUFFER_LIMIT;
+}
+
+/**
+ * A message of `size` bytes begins. If it fits a buffer, it lies in one: this one, or the next, and
+ * then there is no more room in this one. A run of the kernel's segments ends with the buffer, so a
+ * cut costs one more. False: the next one.
+ */
+export function beginMessage(context: Context, size: u32): bool {
+  const end = context.bufferUsed + size;
+  if (end <= BUFFER_LIMIT || size > BUFFER_LIMIT_MAX) return true;
+  context.bufferLimit = end <= BUFFER_LIMIT_MAX ? BUFFER_LIMIT_MAX : 0;
+  return context.bufferLimit != 0;
 }
 
 /** Where the next packet goes. */
