@@ -227,6 +227,7 @@ class EngineThread {
     const wakePollers = (): void => posix?.wakeWaiters(turns);
     let eventsSeen = 0;
     let busyUntil = 0;
+    let busySince = 0;
     while (!control.stopped) {
       const kicks = control.kicks;
       // The application does not receive packets of groups.
@@ -240,6 +241,8 @@ class EngineThread {
       const now = clock.now();
       filter?.look(now);
       if (done > 0) {
+        spin.waited(now - busySince);
+        busySince = now;
         busyUntil = spin.until(now, control.isTouched(now, TOUCHED_MICROS) || running.stores);
       }
       if (isLed) {

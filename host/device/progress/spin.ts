@@ -9,7 +9,7 @@
  * gets its processor back late therefore does not spin for a while: a sleeping thread runs as soon
  * as an event arrives.
  *
- * A thread whose waits are long spins in vain: it sleeps at once, until a wait was short again.
+ * A thread whose waits are long spins in vain: it sleeps at once, unless most of them are short.
  */
 import type { Clock } from '../clock.js';
 
@@ -24,10 +24,11 @@ const PAUSE_FACTOR_MAX = 160;
 
 /** A wait that spins does so between two turns of the event loop: one costs several looks. */
 export const LOOKS_MICROS = 20;
-/** Waits in a row that were longer than a spin and a wake-up, and the next ones do not spin. */
-const LONG_WAITS = 2;
-/** A wait of this number of spins is a long one. */
+/** A wait that is longer than this number of spins is a long one: longer than a wake-up, too. */
 const LONG_FACTOR = 3;
+/** A long wait counts as two short ones: a question and its answer are a long and a short wait. */
+const LONG_WEIGHT = 2;
+const LONG_MAX = 2 * LONG_WEIGHT;
 
 export class Spin {
   readonly #micros: number;
@@ -39,7 +40,8 @@ export class Spin {
   #pauseEnds = -Infinity;
   #pauseMicros = 0;
   #pauseFactor = PAUSE_FACTOR;
-  #longWaits = 0;
+  /** Long waits, less the short ones since. */
+  #long = 0;
 
   /**
    * `micros`: longest spin. `yieldProcessor`: sched_yield(2). `keptMicros`: time before the first
@@ -65,13 +67,16 @@ export class Spin {
    */
   until(now: number, othersWork = false): number {
     this.#since = now;
-    if (this.#longWaits >= LONG_WAITS || (othersWork && this.#isCrowded)) return now;
+    if (this.#long >= LONG_WEIGHT || (othersWork && this.#isCrowded)) return now;
     return now + (now < this.#pauseEnds ? this.#keptMicros : this.#micros);
   }
 
   /** A wait has ended after this time. */
   waited(micros: number): void {
-    this.#longWaits = micros > LONG_FACTOR * this.#micros ? this.#longWaits + 1 : 0;
+    const isLong = micros > LONG_FACTOR * this.#micros;
+    this.#long = isLong
+      ? Math.min(this.#long + LONG_WEIGHT, LONG_MAX)
+      : Math.max(this.#long - 1, 0);
   }
 
   /** After a look in vain, before the next one. */
