@@ -15,11 +15,12 @@ export function copyBytes(target: Uint8Array, source: Uint8Array, at: number): v
   else target.set(source, at);
 }
 
-/** Concatenates the pieces. */
-export function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
+/** Concatenates the pieces; returns their length. */
+export function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): number {
   let at = 0;
   for (const piece of pieces) {
     copyBytes(target, piece, at);
     at += piece.length;
   }
+  return at;
 }

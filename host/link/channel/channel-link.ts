@@ -245,8 +245,13 @@ export abstract class ChannelLink implements Link {
     const known = this.#all().find((other) => other.endpoint.gid.equals(gid));
     const endpoint = known?.endpoint ?? new Endpoint(gid, ROCE_PORT);
     const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters, this.#packet);
+    peer.isAnswer = accept !== undefined;
     const rivals = [...this.#pending].filter((other) => other.endpoint === endpoint);
-    if (rivals.length >= PENDING_PER_PEER) this.#remove(rivals[0]!, 'newer ones took its place');
+    if (rivals.length >= PENDING_PER_PEER) {
+      // Offers in the name of a peer do not end what this side has begun.
+      const oldest = rivals.find(({ isAnswer }) => isAnswer) ?? rivals[0]!;
+      this.#remove(oldest, 'newer ones took its place');
+    }
     this.#pending.add(peer);
     return new Promise((resolve, reject) => {
       const stop = this.#limitOpening(key, peer, () => resolve(endpoint), reject);

@@ -27,6 +27,8 @@ export class ChannelPeer {
   isOpen = false;
   /** Does nothing travel at the moment? */
   isInterrupted = false;
+  /** Has the other side begun the connection? */
+  isAnswer = false;
   /** Called when it is taken out of its link, with why. */
   gone: (reason: string) => void = () => {};
   /** Called when another connection of the same peer has opened before this one. */

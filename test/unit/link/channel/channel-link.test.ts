@@ -430,6 +430,24 @@ test('connections of one address that do not open take eight places, and the old
   await link.close();
 });
 
+test('offers in the name of a peer end no connection that this side has begun', async () => {
+  const { link } = await open({ peersMax: 20 });
+  const one = Gid.parse('fd00::3');
+  const own = new FakeChannel();
+  void link.add(one, own).catch(() => undefined);
+  const answers = Array.from({ length: 9 }, () => new FakeChannel());
+  for (const channel of answers) {
+    void link.add(one, channel, () => Promise.resolve()).catch(() => undefined);
+  }
+  await settle();
+  assert.is(own.isClosed, false);
+  assert.equal(
+    answers.map(({ isClosed }) => isClosed),
+    answers.map((_channel, index) => index < 2),
+  );
+  await link.close();
+});
+
 test('a peer that closes is gone at once', async () => {
   const { link, channel, receiver } = await open();
   channel.receiver!.closed('it went', false);
