@@ -38,7 +38,9 @@ test('the ring between an engine and a store', async () => {
 });
 
 test('the message queues of a process and the owner of its node', () => {
-  assert.is(AREA_BYTES, (512 + 1024) * 80 + 2 * 2 ** 20 + 4 * 2 ** 20);
+  const ringsAt = (512 + 1024) * 80 + 2 * 2 ** 20 + 4 * 2 ** 20;
+  const ringBytes = 64 + 2048 * 32;
+  assert.is(AREA_BYTES, ringsAt + 2 * ringBytes);
   const memory = new Uint8Array(new SharedArrayBuffer(AREA_BYTES));
   const area = new Area(memory);
   for (const [entries, at, bytesAt, headroom] of [
@@ -60,6 +62,22 @@ test('the message queues of a process and the owner of its node', () => {
     assert.equal([number(40), number(48), number(64), number(72)], [2n, 77n, 76n, 0n]);
     assert.equal([word(56), word(60)], [2, 1]);
     assert.equal([...memory.subarray(bytesAt + 64 + headroom, bytesAt + 66 + headroom)], [2, 3]);
+  }
+  for (const [ring, at] of [
+    [area.toOwner, ringsAt],
+    [area.fromOwner, ringsAt + ringBytes],
+  ] as const) {
+    const words = new Int32Array(memory.buffer, at, 4);
+    ring.reset();
+    assert.equal([...words], [0, 0, 1, 0]);
+    for (const value of [5, 6]) {
+      ring.place!.writeUInt8(value, 0);
+      ring.commit();
+    }
+    assert.equal([...words], [2, 0, 0, 0]);
+    assert.equal([memory[at + 64], memory[at + 64 + 32]], [5, 6]);
+    ring.drain((record) => record.readUInt8(0) === 6);
+    assert.equal([...words], [2, 1, 0, 0]);
   }
 });
 

@@ -256,7 +256,7 @@ export function localMessage(
     if (isHeld) giveBuffer(bytes);
     isHeld = false;
   };
-  const packet = { bytes, memoryBytes: bytes.length, release };
+  const packet = { bytes, memoryBytes: bytes.buffer.byteLength, release };
   return new IncomingMessage(local, { ...header, extensions }, [packet], kept);
 }
 

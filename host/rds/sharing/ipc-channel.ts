@@ -159,37 +159,55 @@ export class SocketIpcChannel implements IpcChannel {
   #begin(): void {
     if (this.#isLooking || this.#isClosed) return;
     this.#isLooking = true;
-    this.#waitFrom(this.#waits.clock.now());
+    this.#lookFrom(this.#waits.clock.now());
     this.#look();
   }
 
-  #waitFrom(now: number): void {
-    const { spin } = this.#waits;
-    spin?.waited(now - this.#sinceMicros);
+  #lookFrom(now: number): void {
+    this.#untilMicros = this.#waits.spin?.until(now) ?? now;
+  }
+
+  /** Records have come. */
+  #came(now: number): void {
+    this.#waits.spin?.waited(now - this.#sinceMicros);
     this.#sinceMicros = now;
-    this.#untilMicros = spin?.until(now) ?? now;
+    this.#lookFrom(now);
   }
 
   /** Looks at the ring in turns of the event loop, as a wait for completions does (waitInto). */
   readonly #look = (): void => {
+    let isOver = false;
+    try {
+      isOver = this.#lookOnce();
+    } finally {
+      // Also behind an exception of what has the record.
+      if (!isOver) nextTurn(this.#look);
+    }
+  };
+
+  /** Until records have come, or a turn of the event loop is due. Returns whether the look ends. */
+  #lookOnce(): boolean {
     const { clock, spin } = this.#waits;
     const turnedAt = clock.now();
     for (let now = turnedAt; now - turnedAt < LOOKS_MICROS; now = clock.now()) {
-      if (this.#isClosed) return;
+      if (this.#isClosed) return true;
       const count = this.#incoming!.drain(this.#take);
-      if (count < 0) return this.close();
+      if (count < 0) {
+        this.close();
+        return true;
+      }
       if (count > 0) {
-        this.#waitFrom(now);
+        this.#came(now);
         break;
       }
       if (now < this.#untilMicros) spin?.yield();
       else if (this.#incoming!.fallAsleep()) {
         this.#isLooking = false;
-        return;
+        return true;
       }
     }
-    nextTurn(this.#look);
-  };
+    return false;
+  }
 
   /** Returns whether the channel is still open. */
   readonly #take = (bytes: Buffer): boolean => {

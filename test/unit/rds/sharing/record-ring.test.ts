@@ -76,10 +76,9 @@ async function withChannels(
     readonly memory: readonly Uint8Array[];
     readonly sockets: readonly Socket[];
   }) => Promise<void>,
-  spinMicros = 0,
+  spin = new Spin(0, new RealClock(), () => {}),
 ): Promise<void> {
   const clock = new RealClock();
-  const spin = new Spin(spinMicros, clock, () => {});
   const server = createServer();
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -107,27 +106,67 @@ function attach(one: SocketIpcChannel, other: SocketIpcChannel, memory: readonly
 
 for (const spinMicros of [0, 100]) {
   test(`records go to and fro, also between sleeps: spin of ${spinMicros} us`, () =>
-    withChannels(async ({ one, other, memory }) => {
-      attach(one, other, memory);
-      other.onRecord = ({ index }) => other.send(RecordKind.SENT, { index: index + 1 });
-      const answers: number[] = [];
-      let heard = (): void => {};
-      one.onRecord = ({ index }) => {
-        answers.push(index);
-        heard();
-      };
-      for (let trip = 0; trip < 50; trip++) {
-        const answer = new Promise<void>((resolve) => (heard = resolve));
-        one.send(RecordKind.QUEUED, { index: 2 * trip });
-        await answer;
-        if (trip % 10 === 0) await new Promise((resolve) => setTimeout(resolve, 2));
-      }
-      assert.equal(
-        answers,
-        Array.from({ length: 50 }, (_, trip) => 2 * trip + 1),
-      );
-    }, spinMicros));
+    withChannels(
+      async ({ one, other, memory }) => {
+        attach(one, other, memory);
+        other.onRecord = ({ index }) => other.send(RecordKind.SENT, { index: index + 1 });
+        const answers: number[] = [];
+        let heard = (): void => {};
+        one.onRecord = ({ index }) => {
+          answers.push(index);
+          heard();
+        };
+        for (let trip = 0; trip < 50; trip++) {
+          const answer = new Promise<void>((resolve) => (heard = resolve));
+          one.send(RecordKind.QUEUED, { index: 2 * trip });
+          await answer;
+          if (trip % 10 === 0) await new Promise((resolve) => setTimeout(resolve, 2));
+        }
+        assert.equal(
+          answers,
+          Array.from({ length: 50 }, (_, trip) => 2 * trip + 1),
+        );
+      },
+      new Spin(spinMicros, new RealClock(), () => {}),
+    ));
 }
+
+test('an exception of the reader of a record loses no other record', () =>
+  withChannels(async ({ one, other, memory }) => {
+    attach(one, other, memory);
+    const found: number[] = [];
+    const errors: unknown[] = [];
+    const caught = (error: unknown): void => void errors.push(error);
+    process.on('uncaughtException', caught);
+    const all = new Promise<void>((resolve) => {
+      other.onRecord = ({ index }) => {
+        if (found.push(index) === 3) resolve();
+        if (index === 1) throw new Error('refused');
+      };
+    });
+    for (const index of [1, 2, 3]) one.send(RecordKind.QUEUED, { index });
+    await all;
+    process.off('uncaughtException', caught);
+    assert.equal(found, [1, 2, 3]);
+    assert.equal(errors.map(String), ['Error: refused']);
+  }));
+
+test('records that come now and then are not waited for by looking', async () => {
+  let yields = 0;
+  const clock = new RealClock();
+  const spin = new Spin(100, clock, () => yields++);
+  await withChannels(async ({ one, other, memory }) => {
+    attach(one, other, memory);
+    for (let count = 0; count < 12; count++) {
+      if (count === 6) yields = 0;
+      const came = new Promise<void>((resolve) => (other.onRecord = () => resolve()));
+      one.send(RecordKind.QUEUED);
+      await came;
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    assert.is(yields, 0);
+  }, spin);
+});
 
 test('records for which the ring has no room follow later, in order', () =>
   withChannels(async ({ one, other, memory }) => {
