@@ -105,7 +105,8 @@ export class Outbox {
     }
     if (this.#count === 0) this.#progressMillis = now;
     const memory = takeBuffer(length);
-    copyPieces(datagram.pieces, memory);
+    // A program may have shortened a buffer meanwhile.
+    memory.fill(0, copyPieces(datagram.pieces, memory));
     // It is called from a timer or an event of the node.
     const bound = callback && AsyncResource.bind(callback);
     const copy = { ...datagram, pieces: [memory], callback: bound };
@@ -159,22 +160,26 @@ export class Outbox {
     const { waiting } = destination;
     let count = 0;
     let isPaced = false;
-    while (count < waiting.length) {
-      const { datagram } = waiting.at(count);
-      const outcome = this.#user.attempt(destination, datagram);
-      if (outcome === 'wait') break;
-      isPaced = outcome === 'plain' && this.#udpCredit <= 0;
-      if (isPaced) break;
-      count++;
-      if (outcome === 'taken') {
-        this.#user.taken(datagram);
-        giveBuffer(datagram.pieces[0]!);
-      } else {
-        this.#udpCredit -= udpUnits(datagram.length);
-        this.#user.plain(datagram);
+    try {
+      while (count < waiting.length) {
+        const { datagram } = waiting.at(count);
+        const outcome = this.#user.attempt(destination, datagram);
+        if (outcome === 'wait') break;
+        isPaced = outcome === 'plain' && this.#udpCredit <= 0;
+        if (isPaced) break;
+        count++;
+        if (outcome === 'taken') {
+          this.#user.taken(datagram);
+          giveBuffer(datagram.pieces[0]!);
+        } else {
+          this.#udpCredit -= udpUnits(datagram.length);
+          this.#user.plain(datagram);
+        }
       }
+    } finally {
+      // Also behind an exception of Node's: what has left is not sent again.
+      this.#remove(destination, count);
     }
-    this.#remove(destination, count);
     if (isPaced) this.#isPaced = true;
     const isProgress = count > 0 || isPaced;
     if (isProgress) {

@@ -33,6 +33,8 @@ export interface LocalAddress {
 const BYTES_MAX = 65_527;
 /** Datagrams that are delivered in one turn of the event loop. */
 const BURST = 128;
+/** Messages that were read in ticks since the event loop turned, of all sockets. */
+let ticks = 0;
 /** Peers whose route is remembered. */
 const ROUTES_MAX = 1024;
 
@@ -412,6 +414,9 @@ class Place implements NodeUser {
    */
   #planFirst(): void {
     if (this.#planned > 0 || !this.#isReadable) return;
+    // Sockets of one process that answer each other would never let the event loop turn.
+    if (ticks === 0) setImmediate(() => (ticks = 0));
+    if (++ticks > BURST) return this.#plan();
     this.#planned = 1;
     process.nextTick(this.#readPlanned);
   }

@@ -302,6 +302,41 @@ test('an outbox keeps the order of each destination, and none waits for another'
   assert.is(outbox.bytes, 0);
 });
 
+test('what has left an outbox is not sent again if the next datagram is refused', () => {
+  const { outbox, log, fates, add } = makeDesk();
+  fates.set(1, 'wait');
+  for (const text of ['a', 'b', 'c']) add(1, text);
+  const outcomes: Outcome[] = ['taken', 'plain'];
+  const refusal = new Error('refused');
+  fates.get = () => {
+    const outcome = outcomes.shift();
+    if (outcome === undefined) throw refusal;
+    return outcome;
+  };
+  assert.throws(() => outbox.flush(), /refused/);
+  assert.equal(log, ['taken 1 a', 'plain 1 b']);
+  outcomes.push('taken');
+  outbox.flush();
+  assert.equal(log, ['taken 1 a', 'plain 1 b', 'taken 1 c', 'emptied']);
+});
+
+test('a buffer that was shortened after the call leaves with zeros behind it', () => {
+  const { outbox, log, fates, destination } = makeDesk();
+  const datagram = { address: '192.0.2.7', port: 1, callback: undefined };
+  for (const text of ['secret of another', 'ab']) {
+    fates.set(1, 'wait');
+    outbox.add(destination(1), { ...datagram, pieces: [Buffer.from(text)], length: 17 });
+    fates.set(1, 'taken');
+    outbox.flush();
+  }
+  assert.equal(log, [
+    'taken 1 secret of another',
+    'emptied',
+    `taken 1 ab${'\0'.repeat(15)}`,
+    'emptied',
+  ]);
+});
+
 test('an outbox that leaves by UDP leaves in order, and not all at once', async () => {
   const { outbox, log, fates, add } = makeDesk({ queueBytes: 1e6 });
   fates.set(1, 'wait');

@@ -564,6 +564,30 @@ test('a datagram by UDP of one peer does not deliver what another one sent by RD
   await closed(one, other, stranger);
 });
 
+test('sockets of one process that answer each other let timers fire', async () => {
+  const [one, other] = [await bound('127.0.117.22'), await bound('127.0.117.22')];
+  await switched(one, other);
+  await switched(other, one);
+  let [trips, isOver] = [0, false];
+  for (const [here, there] of [
+    [one, other],
+    [other, one],
+  ] as const) {
+    const { port, address } = there.address();
+    here.on('message', () => {
+      trips++;
+      // An end, for a loop that never lets the timer fire.
+      if (!isOver && trips < 1e6) here.send('', port, address);
+    });
+  }
+  const { port, address } = other.address();
+  one.send('', port, address);
+  await sleep(100);
+  isOver = true;
+  assert.ok(trips > 100 && trips < 1e6, `${trips} trips`);
+  await closed(one, other);
+});
+
 test('a peer that returns to UDP: a listener that throws loses nothing, and the order remains', async () => {
   const [one, other] = [await bound('127.0.117.9'), await bound('127.0.117.10')];
   await switched(one, other);
