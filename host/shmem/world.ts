@@ -64,6 +64,8 @@ export class World {
   /** The same of the word that counts its waits for words that others write. */
   readonly #watching: readonly number[];
   readonly #onFailure: (rank: number) => void;
+  /** The others have taken this PE for failed: what its requests throw. */
+  #ownFailure: RefusalError | undefined;
   /** Bytes of this PE's memory that others write (agreement.ts). */
   readonly #marks: Uint8Array;
   readonly #isAlone: boolean;
@@ -156,9 +158,14 @@ export class World {
       if (Atomics.load(this.#marks, rank) === 0) continue;
       if (rank !== this.rank) this.fail(rank);
       // The others answer nothing more, and may have ended.
-      else for (const peer of this.peers) peer.lose(ownFailure('shmem'));
+      else this.#loseAll();
     }
     return this.failed;
+  }
+
+  #loseAll(): void {
+    this.#ownFailure ??= ownFailure('shmem');
+    for (const peer of this.peers) peer.lose(this.#ownFailure);
   }
 
   /** Throws RefusalError ECONNRESET if the others go on without this PE. */
