@@ -80,7 +80,8 @@ async function withChannels(
 ): Promise<void> {
   const clock = new RealClock();
   const server = createServer();
-  server.listen(0, '127.0.0.1');
+  // In a worker of a cluster its primary would listen.
+  server.listen({ port: 0, host: '127.0.0.1', exclusive: true });
   await once(server, 'listening');
   const accepted = once(server, 'connection') as Promise<[Socket]>;
   const near = createConnection((server.address() as { port: number }).port, '127.0.0.1');
