@@ -86,10 +86,10 @@ void vb_signals_leave(void)
 	state.lock = 0;
 }
 
+/* With SA_SIGINFO as well: the kernel decides by the value alone. */
 static bool is_function(const struct sigaction *one)
 {
-	return one->sa_flags & SA_SIGINFO ||
-	       (one->sa_handler != SIG_DFL && one->sa_handler != SIG_IGN);
+	return one->sa_handler != SIG_DFL && one->sa_handler != SIG_IGN;
 }
 
 /* The kernel's action for a fault that no handler has: the process ends. */

@@ -100,6 +100,7 @@ test('handlers of SIGSEGV are the program’s, and threads that block all signal
       'signal: its own',
       'plain handler: 0 stores lost, 0 calls of the handler',
       'plain: signal 11, 1 call, SIGUSR1 free',
+      'SA_SIGINFO without a handler: ignored',
       'ended by: sent 11, ignored 0, twice 11',
     ]);
   }));

@@ -154,6 +154,17 @@ static void fault_twice(void)
 	*(volatile char *)NULL = 1;
 }
 
+/* As crash handlers do, which change one field of a struct that they have filled before. */
+static void reuse_struct(void)
+{
+	struct sigaction own = { .sa_handler = SIG_IGN, .sa_flags = SA_SIGINFO }, now;
+	sigaction(SIGSEGV, &own, NULL);
+	kill(getpid(), SIGSEGV);
+	sigaction(SIGSEGV, NULL, &now);
+	printf("SA_SIGINFO without a handler: %s\n", now.sa_handler == SIG_IGN ? "ignored" : "lost");
+	fflush(stdout);
+}
+
 int main(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -161,6 +172,7 @@ int main(void)
 	CHECK(context && (pd = ibv_alloc_pd(context)));
 	move_pages("all blocked", context);
 	own_handlers();
+	reuse_struct();
 	printf("ended by: sent %d, ignored %d, twice %d\n", end_of(send_fault), end_of(send_ignored),
 	       end_of(fault_twice));
 	return 0;
