@@ -23,8 +23,11 @@ typedef int set_action(int number, const struct sigaction *new, struct sigaction
 static struct {
 	/* A handler takes it as well: its holders have blocked signals. */
 	int lock;
-	/* The kernel has the handler of this library. */
-	bool installed;
+	/*
+	 * The process whose action in the kernel is the handler of this library. A child of vfork
+	 * has actions of its own, and this memory is its parent's.
+	 */
+	pid_t holder;
 	bool moving;
 	struct sigaction program;
 } state;
@@ -81,11 +84,6 @@ static void leave(uint64_t before)
 	vb_restore_signals(before);
 }
 
-void vb_signals_leave(void)
-{
-	state.lock = 0;
-}
-
 /* With SA_SIGINFO as well: the kernel decides by the value alone. */
 static bool is_function(const struct sigaction *one)
 {
@@ -96,20 +94,52 @@ static bool is_function(const struct sigaction *one)
 static void end_by(int signal, int code)
 {
 	const struct sigaction none = { .sa_handler = SIG_DFL };
-	state.installed = false;
 	real_action()(signal, &none, NULL);
 	/* A fault comes again when its access is repeated. */
 	if (code <= 0)
 		raise(signal);
 }
 
+static void on_fault(int signal, siginfo_t *info, void *context);
+
+/* With the lock. */
+static void install(void)
+{
+	const struct sigaction *program = &state.program;
+	struct sigaction ours = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER };
+	/* The stack of the thread may be among the pages. Otherwise as the program wants it. */
+	if (state.moving || !is_function(program) || program->sa_flags & SA_ONSTACK)
+		ours.sa_flags |= SA_ONSTACK;
+	ours.sa_flags |= program->sa_flags & SA_RESTART;
+	if (real_action()(SIGSEGV, &ours, NULL) == 0)
+		state.holder = getpid();
+}
+
+/* With the lock. The program's action; of a child of vfork, its own in the kernel. */
+static int set_program(const struct sigaction *new, struct sigaction *old)
+{
+	struct sigaction found = state.program;
+	int result = 0;
+	if (state.holder != getpid()) {
+		result = real_action()(SIGSEGV, new, &found);
+		/* As a child has it from its parent. */
+		if (result == 0 && found.sa_sigaction == on_fault)
+			found = state.program;
+	} else if (new) {
+		state.program = *new;
+		install();
+	}
+	*old = found;
+	return result;
+}
+
 /* Calls the program's handler with the signals blocked that it wants blocked. */
 static void deliver(int signal, siginfo_t *info, ucontext_t *context)
 {
 	uint64_t before = enter();
-	struct sigaction program = state.program;
+	struct sigaction program = state.program, last;
 	if (is_function(&program) && program.sa_flags & SA_RESETHAND)
-		state.program = (struct sigaction){ .sa_handler = SIG_DFL };
+		set_program(&(struct sigaction){ .sa_handler = SIG_DFL }, &last);
 	leave(before);
 	if (!is_function(&program)) {
 		if (program.sa_handler == SIG_DFL || info->si_code > 0)
@@ -142,18 +172,6 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 	deliver(signal, info, context);
 }
 
-/* With the lock. */
-static void install(void)
-{
-	const struct sigaction *program = &state.program;
-	struct sigaction ours = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER };
-	/* The stack of the thread may be among the pages. Otherwise as the program wants it. */
-	if (state.moving || !is_function(program) || program->sa_flags & SA_ONSTACK)
-		ours.sa_flags |= SA_ONSTACK;
-	ours.sa_flags |= program->sa_flags & SA_RESTART;
-	state.installed = real_action()(SIGSEGV, &ours, NULL) == 0;
-}
-
 void vb_signals_catch(bool moving)
 {
 	struct sigaction now;
@@ -167,22 +185,28 @@ void vb_signals_catch(bool moving)
 	leave(before);
 }
 
+/*
+ * In a child of fork. Another thread of the parent may have had the lock. Nothing of this library is
+ * in the child's way until it opens a device.
+ */
+void vb_signals_leave(void)
+{
+	struct sigaction now;
+	state.lock = 0;
+	state.holder = 0;
+	real_action()(SIGSEGV, NULL, &now);
+	if (now.sa_sigaction == on_fault)
+		real_action()(SIGSEGV, &state.program, NULL);
+}
+
 static int set_fault_action(const struct sigaction *new, struct sigaction *old)
 {
 	/* Read and written without the lock: their pointers are the program's. */
 	struct sigaction wanted, found;
 	if (new)
 		wanted = *new;
-	int result = 0;
 	uint64_t before = enter();
-	if (state.installed) {
-		found = state.program;
-		if (new) {
-			state.program = wanted;
-			install();
-		}
-	} else
-		result = real_action()(SIGSEGV, new ? &wanted : NULL, &found);
+	int result = set_program(new ? &wanted : NULL, &found);
 	leave(before);
 	if (old && result == 0)
 		*old = found;

@@ -85,7 +85,7 @@ test('mremap: registered memory grows in place and shrinks, and moves once it is
     );
   }));
 
-test('handlers of SIGSEGV are the program’s, and threads that block all signals store to pages that move', () =>
+test('handlers of SIGSEGV are the program’s, children included, and threads that block all signals store to pages that move', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'handlers');
     if (!program) return;
@@ -101,8 +101,14 @@ test('handlers of SIGSEGV are the program’s, and threads that block all signal
       'plain handler: 0 stores lost, 0 calls of the handler',
       'plain: signal 11, 1 call, SIGUSR1 free',
       'SA_SIGINFO without a handler: ignored',
-      'ended by: sent 11, ignored 0, twice 11',
+      'vfork: ended 0, its own 2, of the parent the same',
+      'after vfork: signal 11, 1 call, SIGUSR1 free',
+      'ended by: sent 11, ignored 0, twice 11, handled 0',
     ]);
+    for (const [action, expected] of [139, 0, 139].entries()) {
+      const own = ['--address', `${ADDRESS}${60 + action}`, '--', program, `${action}`];
+      assert.is((await space.run('run', ...own)).code, expected);
+    }
   }));
 
 test('fork by _Fork, forkpty and daemon; a program that adopts orphans has no child of ours', () =>

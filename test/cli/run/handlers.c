@@ -120,6 +120,33 @@ static void own_handlers(void)
 	fault("plain");
 }
 
+/* A child of vfork, whose memory is this process's, resets its signals before exec. */
+static void reset_in_vfork(void)
+{
+	const struct sigaction none = { .sa_handler = SIG_DFL };
+	struct sigaction own = { .sa_sigaction = detailed, .sa_flags = SA_SIGINFO }, now;
+	static volatile int found;
+	int status = -1;
+	CHECK(!sigaction(SIGSEGV, &own, NULL));
+	pid_t child = vfork();
+	if (child == 0) {
+		struct sigaction before;
+		sigaction(SIGSEGV, NULL, &before);
+		found = before.sa_sigaction == detailed;
+		for (int i = 1; i < NSIG; i++)
+			sigaction(i, &none, NULL);
+		sigaction(SIGSEGV, NULL, &before);
+		found += before.sa_handler == SIG_DFL;
+		execlp("true", "true", NULL);
+		_exit(1);
+	}
+	waitpid(child, &status, 0);
+	CHECK(!sigaction(SIGSEGV, NULL, &now));
+	printf("vfork: ended %d, its own %d, of the parent %s\n", status, found,
+	       now.sa_sigaction == detailed ? "the same" : "another");
+	fault("after vfork");
+}
+
 /* The signal that ends a child which does this; 0: it goes on. */
 static int end_of(void (*action)(void))
 {
@@ -145,6 +172,17 @@ static void send_ignored(void)
 	kill(getpid(), SIGSEGV);
 }
 
+/* By the handler that its parent has set. */
+static void handle_inherited(void)
+{
+	struct sigaction now;
+	sigaction(SIGSEGV, NULL, &now);
+	if (now.sa_sigaction != detailed)
+		abort();
+	if (sigsetjmp(back, 1) == 0)
+		*(volatile char *)NULL = 1;
+}
+
 static void fault_twice(void)
 {
 	struct sigaction once = { .sa_handler = plain, .sa_flags = SA_RESETHAND };
@@ -165,15 +203,22 @@ static void reuse_struct(void)
 	fflush(stdout);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = ibv_open_device(list[0]);
 	CHECK(context && (pd = ibv_alloc_pd(context)));
+	/* The same in the process that has the device. */
+	if (argc > 1) {
+		void (*const actions[])(void) = { send_fault, send_ignored, fault_twice };
+		actions[atoi(argv[1])]();
+		return 0;
+	}
 	move_pages("all blocked", context);
 	own_handlers();
 	reuse_struct();
-	printf("ended by: sent %d, ignored %d, twice %d\n", end_of(send_fault), end_of(send_ignored),
-	       end_of(fault_twice));
+	reset_in_vfork();
+	printf("ended by: sent %d, ignored %d, twice %d, handled %d\n", end_of(send_fault),
+	       end_of(send_ignored), end_of(fault_twice), end_of(handle_inherited));
 	return 0;
 }
