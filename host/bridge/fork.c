@@ -37,11 +37,11 @@ static struct {
  */
 static void separate(void)
 {
+	/* Of each child: it may have no device, or share nothing. */
+	vb_signals_leave();
 	if (!forking.shares)
 		return;
 	forking.shares = false;
-	/* Another thread of the parent may have had it. */
-	vb_signals_leave();
 	/* Pages that are still the parent's would be overwritten by both. */
 	if (vb_memory_separate())
 		_exit(127);
@@ -116,8 +116,12 @@ bool vb_forking;
 /* `real`: fork, or _Fork, which runs no handlers of pthread_atfork. */
 static pid_t fork_by(pid_t (*real)(void))
 {
-	if (vb.owner != getpid())
-		return real();
+	if (vb.owner != getpid()) {
+		pid_t own = real();
+		if (own == 0)
+			vb_signals_leave();
+		return own;
+	}
 	/* A handler would run before the pages are copied, or leave by siglongjmp. */
 	uint64_t signals = vb_block_signals();
 	pthread_mutex_lock(&vb_memory_lock);

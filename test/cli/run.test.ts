@@ -93,6 +93,7 @@ test('handlers of SIGSEGV are the program’s, children included, and threads th
     const { code, stdout, stderr } = await space.run('run', '--address', address, program);
     assert.is(code, 0, stderr);
     assert.equal(stdout.trim().split('\n'), [
+      'forks that end: 200 without a device, 200 with one',
       'all blocked: 0 stores lost, 0 calls of the handler',
       'before: none; now: its own',
       'own handler: 0 stores lost, 0 calls of the handler',

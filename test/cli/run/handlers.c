@@ -16,6 +16,7 @@
 
 #define PAGE 4096
 #define ROUNDS 300
+#define FORKS 200
 
 static struct ibv_pd *pd;
 static char stack[65536];
@@ -203,8 +204,56 @@ static void reuse_struct(void)
 	fflush(stdout);
 }
 
+static volatile int reads;
+
+static void *read_actions(void *unused)
+{
+	struct sigaction now;
+	while (!reads)
+		sigaction(SIGSEGV, NULL, &now);
+	return unused;
+}
+
+static void read_in_child(void)
+{
+	struct sigaction now;
+	if (stop)
+		sigaction(SIGSEGV, NULL, &now);
+}
+
+/* Children that end within some seconds, while another thread of their parent calls sigaction. */
+static int forks_that_end(void)
+{
+	pthread_t thread;
+	int ended = 0;
+	reads = 0;
+	stop = 1;
+	pthread_create(&thread, NULL, read_actions, NULL);
+	for (int i = 0; i < FORKS; i++) {
+		pid_t child = fork();
+		if (child == 0)
+			_exit(0);
+		/* One that waits for ever blocks all signals but SIGKILL. */
+		int left = 10000;
+		while (waitpid(child, NULL, WNOHANG) == 0 && left > 0)
+			left -= usleep(1000) == 0;
+		ended += left > 0;
+		if (left > 0)
+			continue;
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		break;
+	}
+	reads = 1;
+	pthread_join(thread, NULL);
+	stop = 0;
+	return ended;
+}
+
 int main(int argc, char **argv)
 {
+	CHECK(!pthread_atfork(NULL, NULL, read_in_child));
+	int before = argc > 1 ? 0 : forks_that_end();
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = ibv_open_device(list[0]);
 	CHECK(context && (pd = ibv_alloc_pd(context)));
@@ -214,6 +263,7 @@ int main(int argc, char **argv)
 		actions[atoi(argv[1])]();
 		return 0;
 	}
+	printf("forks that end: %d without a device, %d with one\n", before, forks_that_end());
 	move_pages("all blocked", context);
 	own_handlers();
 	reuse_struct();
