@@ -47,9 +47,28 @@ static void separate(void)
 		_exit(127);
 }
 
+typedef void handler(void);
+
+/* `pthread_atfork` of each library is this call; `library` is which one. */
+int __register_atfork(handler *prepare, handler *parent, handler *child, void *library);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+static void register_separate(void)
+{
+	REAL(__register_atfork)(NULL, NULL, separate, &__dso_handle);
+}
+
 __attribute__((constructor)) static void separate_first(void)
 {
-	pthread_atfork(NULL, NULL, separate);
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, register_separate);
+}
+
+/* Constructors of other libraries, and so their handlers, may run before those of this one. */
+VB_EXPORT int __register_atfork(handler *prepare, handler *parent, handler *child, void *library)
+{
+	separate_first();
+	return REAL(__register_atfork)(prepare, parent, child, library);
 }
 
 static void in_child(void)

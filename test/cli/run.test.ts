@@ -130,6 +130,20 @@ test('fork by _Fork, forkpty and daemon; a program that adopts orphans has no ch
     await untilNoSidecar(address);
   }));
 
+test('a handler of pthread_atfork that a library’s constructor has registered finds copies', () =>
+  Workspace.use(async (space) => {
+    if (!isBuilt) return void (await compile(space, 'memory'));
+    const source = fileURLToPath(new URL('test/cli/run/early.c', root));
+    const library = space.path('libearly.so');
+    execFileSync('gcc', ['-D_GNU_SOURCE', '-shared', '-fPIC', '-DLIBRARY', source, '-o', library]);
+    const program = await compile(space, 'early', [library, '-libverbs']);
+    if (!program) return;
+    const words = ['run', '--address', `${ADDRESS}46`, '--', program];
+    const { code, stdout, stderr } = await space.run(...words);
+    assert.is(code, 0, stderr);
+    assert.is(stdout, 'child 2, parent 1\n');
+  }));
+
 for (const [index, { limit, printed, said }] of [
   { limit: ['files', '256', 'hard'], printed: 'written: success, errno ENOTTY' },
   { limit: ['size', '1048576'], printed: 'written: success, errno ENOTTY' },
