@@ -9,8 +9,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pty.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include <utmp.h>
@@ -25,6 +28,8 @@ static struct {
 	ucontext_t program;
 	ucontext_t aside;
 	int pipe[2];
+	/* Blocked by the program itself. */
+	uint64_t signals;
 	pid_t child;
 	int error;
 	/* Its child has not copied the pages yet. */
@@ -45,6 +50,8 @@ static void separate(void)
 	/* Pages that are still the parent's would be overwritten by both. */
 	if (vb_memory_separate())
 		_exit(127);
+	/* Handlers of the program may take long, or stop. */
+	(void)!write(forking.pipe[1], "", 1);
 }
 
 typedef void handler(void);
@@ -75,19 +82,33 @@ static void in_child(void)
 {
 	separate();
 	vb_sidecar_leave();
-	(void)!write(forking.pipe[1], "", 1);
 	close(forking.pipe[0]);
 	close(forking.pipe[1]);
 	vb_memory_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
+/*
+ * Signals without a handler of the program's: a handler could leave by siglongjmp, or fork. Not
+ * those that the program has blocked itself.
+ */
+static void unblock_defaults(void)
+{
+	struct sigaction now;
+	uint64_t free = 0;
+	for (int number = 1; number <= 64; number++)
+		if (!(forking.signals >> (number - 1) & 1) && !sigaction(number, NULL, &now) &&
+		    now.sa_handler == SIG_DFL)
+			free |= 1ull << (number - 1);
+	syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &free, NULL, sizeof free);
+}
+
 static void in_parent(void)
 {
-	char done = 0;
+	struct pollfd copied = { .fd = forking.pipe[0], .events = POLLIN };
 	close(forking.pipe[1]);
-	/* A child that died closes its end, too. */
-	while (read(forking.pipe[0], &done, 1) < 0 && errno == EINTR)
-		continue;
+	/* A child that died closes its end, too. A child that is stopped: ctrl-C still ends this one. */
+	while (poll(&copied, 1, 1000) <= 0)
+		unblock_defaults();
 	close(forking.pipe[0]);
 }
 
@@ -144,6 +165,7 @@ static pid_t fork_by(pid_t (*real)(void))
 	/* A handler would run before the pages are copied, or leave by siglongjmp. */
 	uint64_t signals = vb_block_signals();
 	pthread_mutex_lock(&vb_memory_lock);
+	forking.signals = signals;
 	real_fork = real;
 	__atomic_store_n(&vb_forking, true, __ATOMIC_RELEASE);
 	bool used = vb_memory_used();

@@ -186,8 +186,8 @@ void vb_signals_catch(bool moving)
 }
 
 /*
- * In a child of fork. Another thread of the parent may have had the lock. Nothing of this library is
- * in the child's way until it opens a device.
+ * In a child of fork. Another thread of the parent may have had the lock. Nothing of this library
+ * is in the child's way until it opens a device.
  */
 void vb_signals_leave(void)
 {

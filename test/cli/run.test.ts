@@ -124,10 +124,21 @@ test('fork by _Fork, forkpty and daemon; a program that adopts orphans has no ch
       'fork: ended 7, memory 1 0',
       '_Fork: ended 7, memory 1 0',
       'forkpty: ended 7, memory 1 0',
+      'stopped: 1, ended 7',
       'spawned: 0, shell 3, vfork 5, memory 1',
       'daemon: posted EINVAL, opened yes, memory 2',
     ]);
     await untilNoSidecar(address);
+  }));
+
+test('SIGTERM ends a program that forks while its child is stopped', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'forks');
+    if (!program) return;
+    const words = ['run', '--address', `${ADDRESS}47`, '--', program, 'held'];
+    const { code, stdout, stderr } = await space.run(...words);
+    assert.is(code, 0, stderr);
+    assert.is(stdout, 'held: signal 15, ended by 15\n');
   }));
 
 test('a handler of pthread_atfork that a library’s constructor has registered finds copies', () =>

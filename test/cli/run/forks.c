@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <pty.h>
+#include <signal.h>
 #include <stdint.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "check.h"
@@ -20,11 +22,13 @@
 pid_t _Fork(void);
 
 static volatile char *memory;
-static int terminal;
+static int terminal, stops;
 
 static void write_in_child(void)
 {
 	memory[1]++;
+	if (stops)
+		raise(SIGSTOP);
 }
 
 static pid_t fork_terminal(void)
@@ -47,6 +51,60 @@ static void check(const char *name, pid_t (*make)(void))
 	waitpid(child, &status, 0);
 	printf("%s: ended %d, memory %d %d\n", name, WEXITSTATUS(status), memory[0], memory[1]);
 	fflush(stdout);
+}
+
+/* A child that stops in its handlers of pthread_atfork does not stop its parent. */
+static void check_stopped(void)
+{
+	int status = -1;
+	stops = 1;
+	pid_t child = fork();
+	if (child == 0)
+		_exit(7);
+	stops = 0;
+	waitpid(child, &status, WUNTRACED);
+	int stopped = WIFSTOPPED(status);
+	kill(child, SIGCONT);
+	waitpid(child, &status, 0);
+	printf("stopped: %d, ended %d\n", stopped, WEXITSTATUS(status));
+	fflush(stdout);
+}
+
+/* Forks, and is traced so that its child does not run at all. */
+static void fork_traced(struct ibv_device *device)
+{
+	struct ibv_context *context = ibv_open_device(device);
+	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
+	char *page = aligned_alloc(PAGE, PAGE);
+	CHECK(pd && ibv_reg_mr(pd, page, PAGE, ACCESS));
+	CHECK(!ptrace(PTRACE_TRACEME, 0, NULL, NULL));
+	raise(SIGSTOP);
+	_exit(fork() < 0);
+}
+
+/* SIGTERM ends a process whose child has not copied its memory. */
+static void check_held(struct ibv_device *device)
+{
+	int status = -1;
+	unsigned long held = 0;
+	pid_t child = fork();
+	if (child == 0)
+		fork_traced(device);
+	CHECK(waitpid(child, &status, 0) == child && WIFSTOPPED(status));
+	CHECK(!ptrace(PTRACE_SETOPTIONS, child, NULL, PTRACE_O_TRACEFORK | PTRACE_O_EXITKILL));
+	CHECK(!ptrace(PTRACE_CONT, child, NULL, 0));
+	CHECK(waitpid(child, &status, 0) == child && status >> 8 == (SIGTRAP | PTRACE_EVENT_FORK << 8));
+	CHECK(!ptrace(PTRACE_GETEVENTMSG, child, NULL, &held));
+	CHECK(!ptrace(PTRACE_CONT, child, NULL, 0));
+	kill(child, SIGTERM);
+	waitpid(child, &status, 0);
+	int stopped = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+	ptrace(PTRACE_CONT, child, NULL, SIGTERM);
+	waitpid(child, &status, 0);
+	printf("held: signal %d, ended by %d\n", stopped, WTERMSIG(status));
+	fflush(stdout);
+	kill(held, SIGKILL);
+	waitpid(held, NULL, __WALL);
 }
 
 /* The process has no device from then on, until it opens one. */
@@ -83,10 +141,14 @@ static void check_spawn(void)
 	       WEXITSTATUS(shell), WEXITSTATUS(last), memory[0]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1));
 	struct ibv_device **list = ibv_get_device_list(NULL);
+	if (argc > 1) {
+		check_held(list[0]);
+		return 0;
+	}
 	struct ibv_context *context = ibv_open_device(list[0]);
 	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
 	struct ibv_cq *cq = context ? ibv_create_cq(context, 16, NULL, NULL, 0) : NULL;
@@ -102,6 +164,7 @@ int main(void)
 	check("fork", fork);
 	check("_Fork", _Fork);
 	check("forkpty", fork_terminal);
+	check_stopped();
 	check_spawn();
 	fflush(stdout);
 	check_daemon(qp, list[0]);
