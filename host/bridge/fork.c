@@ -162,6 +162,9 @@ static pid_t fork_by(pid_t (*real)(void))
 			vb_signals_leave();
 		return own;
 	}
+	/* read, write and close are cancellation points; fork is none. */
+	int cancel;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	/* A handler would run before the pages are copied, or leave by siglongjmp. */
 	uint64_t signals = vb_block_signals();
 	pthread_mutex_lock(&vb_memory_lock);
@@ -178,6 +181,7 @@ static pid_t fork_by(pid_t (*real)(void))
 	if (child != 0)
 		pthread_mutex_unlock(&vb_memory_lock);
 	vb_restore_signals(signals);
+	pthread_setcancelstate(cancel, NULL);
 	return child;
 }
 

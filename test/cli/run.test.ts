@@ -125,6 +125,7 @@ test('fork by _Fork, forkpty and daemon; a program that adopts orphans has no ch
       '_Fork: ended 7, memory 1 0',
       'forkpty: ended 7, memory 1 0',
       'stopped: 1, ended 7',
+      'cancelled: forked, ended 7',
       'spawned: 0, shell 3, vfork 5, memory 1',
       'daemon: posted EINVAL, opened yes, memory 2',
     ]);

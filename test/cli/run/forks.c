@@ -70,6 +70,30 @@ static void check_stopped(void)
 	fflush(stdout);
 }
 
+/* fork is no point at which a thread is cancelled. */
+static void *fork_cancelled(void *child)
+{
+	int state;
+	pthread_cancel(pthread_self());
+	*(pid_t *)child = fork();
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	if (*(pid_t *)child == 0)
+		_exit(7);
+	return NULL;
+}
+
+static void check_cancelled(void)
+{
+	int status = -1;
+	pid_t child = -1;
+	pthread_t thread;
+	pthread_create(&thread, NULL, fork_cancelled, &child);
+	pthread_join(thread, NULL);
+	waitpid(child, &status, 0);
+	printf("cancelled: %s, ended %d\n", child > 0 ? "forked" : "no fork", WEXITSTATUS(status));
+	fflush(stdout);
+}
+
 /* Forks, and is traced so that its child does not run at all. */
 static void fork_traced(struct ibv_device *device)
 {
@@ -165,6 +189,7 @@ int main(int argc, char **argv)
 	check("_Fork", _Fork);
 	check("forkpty", fork_terminal);
 	check_stopped();
+	check_cancelled();
 	check_spawn();
 	fflush(stdout);
 	check_daemon(qp, list[0]);
