@@ -86,8 +86,8 @@ bool vb_memory_enter_unless_forking(struct vb_quiet *before)
 }
 
 struct vb_apertures vb_apertures;
-/* Regions on each page of the area. */
-static uint16_t *page_regions;
+/* Regions on each page of the area: up to 4 MiB, which are memory once they are written. */
+static uint32_t *page_regions;
 static bool used;
 static dev_t device;
 static ino_t inode;
