@@ -326,7 +326,10 @@ static int spawn(const struct ends *ends, const char *node, const char *script)
 	char **environment = sidecar_environment(owner, children);
 	if (!environment)
 		return ENOMEM;
-	/* A program that adopts orphans would adopt the sidecar. */
+	/*
+	 * A program that adopts orphans would adopt the sidecar, with SIGCHLD at its end. Orphans of
+	 * its own have another parent if theirs ends meanwhile.
+	 */
 	int adopts = 0;
 	prctl(PR_GET_CHILD_SUBREAPER, &adopts);
 	if (adopts)
