@@ -106,7 +106,7 @@ static void in_parent(void)
 {
 	struct pollfd copied = { .fd = forking.pipe[0], .events = POLLIN };
 	close(forking.pipe[1]);
-	/* A child that died closes its end, too. A child that is stopped: ctrl-C still ends this one. */
+	/* A child that died closes its end, too. If it is stopped, ctrl-C still ends this process. */
 	while (poll(&copied, 1, 1000) <= 0)
 		unblock_defaults();
 	close(forking.pipe[0]);
@@ -162,7 +162,7 @@ static pid_t fork_by(pid_t (*real)(void))
 			vb_signals_leave();
 		return own;
 	}
-	/* read, write and close are cancellation points; fork is none. */
+	/* A thread is not cancelled in fork, but it is in read, write and close. */
 	int cancel;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	/* A handler would run before the pages are copied, or leave by siglongjmp. */
