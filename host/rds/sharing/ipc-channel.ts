@@ -95,10 +95,13 @@ export class SocketIpcChannel implements IpcChannel {
     socket.on('data', (bytes: Buffer) => this.#heard(bytes));
     socket.on('error', () => {});
     socket.on('close', () => {
-      // A process may have ended behind its last record.
-      if (!this.#isClosed) this.#incoming?.drain(this.#take);
-      this.#isClosed = true;
-      this.onEnd();
+      try {
+        // A process may have ended behind its last record.
+        if (!this.#isClosed) this.#incoming?.drain(this.#take);
+      } finally {
+        this.#isClosed = true;
+        this.onEnd();
+      }
     });
   }
 

@@ -205,6 +205,25 @@ test('the last records of a process that ends are read, and then the end', () =>
     assert.equal(found, ['1', '2', 'end']);
   }));
 
+test('an exception of the reader of a last record does not hide the end', () =>
+  withChannels(async ({ one, other, memory, sockets }) => {
+    attach(one, other, memory);
+    const errors: unknown[] = [];
+    const caught = (error: unknown): void => void errors.push(error);
+    process.on('uncaughtException', caught);
+    const ended = new Promise<void>((resolve) => (other.onEnd = resolve));
+    // The socket is closed in this turn: the record is read at the end.
+    sockets[1]!.destroy();
+    other.onRecord = () => {
+      throw new Error('refused');
+    };
+    one.send(RecordKind.QUEUED);
+    await ended;
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off('uncaughtException', caught);
+    assert.equal(errors.map(String), ['Error: refused']);
+  }));
+
 for (const [what, spoil] of [
   ['kind', (memory: Uint8Array) => (memory[64] = 99)],
   ['number of records', (memory: Uint8Array) => (memory[2] = 99)],
