@@ -32,6 +32,8 @@ const FLAGS = ['-std=gnu11', '-O2', '-g', '-fPIC', '-fvisibility=hidden'].concat
   '-Wno-unused-parameter',
   '-Wl,-z,defs',
   '-Wl,-z,relro',
+  // Its handler of SIGSEGV stays set when a process of Node refers to it no more.
+  '-Wl,-z,nodelete',
 ]);
 const HEADERS = ['/usr/include/infiniband/verbs.h', '/usr/include/rdma/rdma_cma.h'];
 /** Libraries that programs may open by name (lookup.c). */

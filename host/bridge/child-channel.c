@@ -14,23 +14,20 @@
 #include "internal.h"
 
 static struct {
-	char name[40];
+	char name[48];
 	/* Token that the sidecar requires: each process of the machine may connect to the name. */
 	uint64_t token[2];
 	/* The process that has connected. */
 	pid_t joined;
 } channel;
 
-int vb_child_begin(char *variable, size_t size)
+int vb_child_begin(uint64_t words[CHILD_WORDS])
 {
-	uint64_t words[4];
-	if (getrandom(words, sizeof words, 0) != sizeof words)
+	const size_t size = CHILD_WORDS * sizeof *words;
+	if (getrandom(words, size, 0) != (ssize_t)size)
 		return errno;
-	snprintf(channel.name, sizeof channel.name, "verbena-%016lx%08x", words[0],
-		 (unsigned)words[1]);
+	snprintf(channel.name, sizeof channel.name, "verbena-%016lx%016lx", words[0], words[1]);
 	memcpy(channel.token, words + 2, sizeof channel.token);
-	snprintf(variable, size, "VERBENA_RUN_CHILDREN=%s %lu %lu", channel.name, words[2],
-		 words[3]);
 	return 0;
 }
 
@@ -50,18 +47,29 @@ static bool is_shared(uint32_t operation)
 	}
 }
 
-/* A socket that the sidecar has accepted, or -1. */
-static int connect_to_sidecar(void)
+/* A process of another user could have taken the name. `pid`: the process, or 0 for any. */
+static bool is_peer(int socket, pid_t pid)
+{
+	struct ucred peer;
+	socklen_t length = sizeof peer;
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length))
+		return false;
+	/* The program may have given up the rights that it began with. */
+	return (peer.uid == geteuid() || peer.uid == 0) && (pid == 0 || peer.pid == pid);
+}
+
+int vb_connect(const char *name, pid_t pid)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	size_t length = strlen(channel.name);
-	memcpy(address.sun_path + 1, channel.name, length);
+	size_t length = strnlen(name, sizeof address.sun_path - 1);
+	memcpy(address.sun_path + 1, name, length);
 	/* Node 20 has zeros up to the end in an abstract name, later ones have the name alone. */
 	const socklen_t lengths[] = { sizeof address,
 				      offsetof(struct sockaddr_un, sun_path) + 1 + length };
 	for (int i = 0; i < 2; i++) {
 		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (fd >= 0 && connect(fd, (struct sockaddr *)&address, lengths[i]) == 0)
+		if (fd >= 0 && connect(fd, (struct sockaddr *)&address, lengths[i]) == 0 &&
+		    is_peer(fd, pid))
 			return vb_lift(fd);
 		if (fd >= 0)
 			close(fd);
@@ -80,7 +88,7 @@ int vb_child_join(uint32_t operation)
 	if (vb.socket >= 0)
 		close(vb.socket);
 	channel.joined = getpid();
-	vb.socket = connect_to_sidecar();
+	vb.socket = vb_connect(channel.name, 0);
 	if (vb.socket < 0)
 		return EIO;
 	return VB_CALL(OP_JOIN, NULL, 0, channel.token[0], channel.token[1]);

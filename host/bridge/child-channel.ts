@@ -2,15 +2,26 @@
  * Control verbs of children of the program, which fork has made: each has a connection of its own
  * (child-channel.c). Any process of the machine may connect, so the first request shows the token.
  */
-import { createServer } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { RefusalError } from '../errors/errors.js';
 import { ControlChannel, type Handler, type Handlers } from './control-channel.js';
-import type { Children } from './launch.js';
 
 /** For the first request: any process of the machine may connect. */
 const JOIN_MILLIS = 2000;
 /** Connections at a time. */
 const CHILDREN_MAX = 1024;
+
+/** Where children connect, and what they show (child-channel.c). */
+interface Children {
+  readonly name: string;
+  readonly token: readonly bigint[];
+}
+
+/** Of the words of HELLO: two for the name, two for the token. */
+export function childrenOf([high = 0n, low = 0n, ...token]: readonly bigint[]): Children {
+  const name = high.toString(16).padStart(16, '0') + low.toString(16).padStart(16, '0');
+  return { name: `verbena-${name}`, token };
+}
 
 /** The program itself is no child. */
 export const refuseJoin: Handler = () => {
@@ -51,9 +62,11 @@ function afterToken(
   return { ...(Object.fromEntries(guarded) as Handlers), JOIN: join };
 }
 
-/** Accepts children until the process ends. */
-export function acceptChildren({ name, token }: Children, handlers: Handlers): void {
+/** Accepts children until the server is closed. Returns what closes it. */
+export function acceptChildren({ name, token }: Children, handlers: Handlers): () => void {
+  const sockets = new Set<Socket>();
   const server = createServer((socket) => {
+    sockets.add(socket);
     const end = (): unknown => socket.destroy();
     const timer = setTimeout(end, JOIN_MILLIS);
     const decided = (isJoined: boolean): void => {
@@ -61,7 +74,10 @@ export function acceptChildren({ name, token }: Children, handlers: Handlers): v
       // Behind the refusal.
       if (!isJoined) socket.end(end);
     };
-    socket.on('close', () => clearTimeout(timer));
+    socket.on('close', () => {
+      clearTimeout(timer);
+      sockets.delete(socket);
+    });
     new ControlChannel(socket, afterToken(token, handlers, decided), end);
   });
   server.maxConnections = CHILDREN_MAX;
@@ -69,4 +85,8 @@ export function acceptChildren({ name, token }: Children, handlers: Handlers): v
   server.on('error', () => {});
   server.listen({ path: `\0${name}`, exclusive: true });
   server.unref();
+  return () => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  };
 }

@@ -2,6 +2,7 @@
 import type { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { VerbenaError } from '../errors/errors.js';
+import { withRunOptions } from './option-names.js';
 import { MESSAGE_WORDS, OPERATIONS, type Operation } from './operations.js';
 
 /** A word of a reply. */
@@ -24,7 +25,8 @@ function errnoOf(error: unknown): number {
 }
 
 function refusal(error: unknown): Word[] {
-  const text = error instanceof VerbenaError ? error.message : String((error as Error).stack);
+  const text =
+    error instanceof VerbenaError ? withRunOptions(error.message) : String((error as Error).stack);
   const sentence = Buffer.from(text).subarray(0, SENTENCE_BYTES);
   const words: Word[] = [errnoOf(error), sentence.length];
   const padded = Buffer.alloc(Math.ceil(sentence.length / 8) * 8);

@@ -234,8 +234,7 @@ int vb_datagrams_receive(void)
 	for (unsigned slot = 0; slot < in.asked; slot++)
 		offer(slot);
 	long filled = syscall(SYS_recvmmsg, in.fd, in.headers, in.asked, MSG_DONTWAIT, NULL);
-	if (filled < 0 && (errno == EBADF || errno == ENOTSOCK))
-		return -1;
+	int error = filled < 0 ? errno : 0;
 	if (filled < 0)
 		filled = 0;
 	/* A look for a second one costs something as well: only where there may be one. */
@@ -248,7 +247,7 @@ int vb_datagrams_receive(void)
 		if (list[described].length > 0)
 			described += in.is_shared ? sort_out(&list[described], context->slot_index) : 1;
 	}
-	return described;
+	return error ? -error : described;
 }
 
 /* ---- sending */

@@ -4,6 +4,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -54,7 +55,7 @@ VB_EXPORT int ibv_get_device_index(struct ibv_device *device)
 VB_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
 	struct in6_addr address = { 0 };
-	const char *text = getenv("VERBENA_RUN_ADDRESS");
+	const char *text = vb_setting("VERBENA_RUN_ADDRESS");
 	uint32_t low = INADDR_LOOPBACK;
 	if (text && inet_pton(AF_INET, text, &address) == 1)
 		memcpy(&low, &address, 4);
@@ -201,7 +202,8 @@ VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint
 				struct ibv_gid_entry *entry, uint32_t flags, size_t size)
 {
 	const struct ibv_gid_entry full = {
-		.gid = own_gid(), .port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2, .ndev_ifindex = 1
+		.gid = own_gid(), .port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2,
+		.ndev_ifindex = if_nametoindex(vb_interface_name())
 	};
 	if (port != 1 || flags)
 		return vb_errno(EINVAL);

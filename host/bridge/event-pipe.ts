@@ -21,6 +21,11 @@ export class EventPipe {
     this.#fd = Number(descriptor);
   }
 
+  /** The writing end, which others may write to until `close`. */
+  get descriptor(): number {
+    return this.#fd;
+  }
+
   /** Writes one event whole, as soon as the pipe has room for it and for those before it. */
   write(bytes: Uint8Array): void {
     if (this.#closed) return;

@@ -51,7 +51,7 @@ static uint64_t next_random(uint64_t *state)
 
 __attribute__((constructor)) static void read_rules(void)
 {
-	const char *text = getenv("VERBENA_RUN_FAULTS");
+	const char *text = vb_setting("VERBENA_RUN_FAULTS");
 	int length = 0;
 	unsigned seed = 0;
 	if (!text || sscanf(text, "%u%n", &seed, &length) != 1)

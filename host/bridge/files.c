@@ -207,6 +207,58 @@ VB_EXPORT int dirfd(DIR *dir)
 	return -1;
 }
 
+typedef int (*chooses)(const struct dirent64 *);
+typedef int (*compares)(const struct dirent64 **, const struct dirent64 **);
+
+static void free_entries(struct dirent64 **list, int count)
+{
+	while (count > 0)
+		free(list[--count]);
+	free(list);
+}
+
+/* The C library's own calls of opendir do not come here. */
+VB_EXPORT int scandir64(const char *path, struct dirent64 ***entries, chooses choose,
+			compares compare)
+{
+	if (!is_folder(path))
+		return REAL(scandir64)(path, entries, choose, compare);
+	struct dirent64 **list = NULL, *entry;
+	int count = 0;
+	DIR *dir = opendir(path);
+	while (dir && (entry = readdir64(dir))) {
+		if (choose && !choose(entry))
+			continue;
+		struct dirent64 **longer = realloc(list, (count + 1) * sizeof *list);
+		struct dirent64 *copy = longer ? malloc(sizeof *copy) : NULL;
+		list = longer ? longer : list;
+		if (!copy) {
+			closedir(dir);
+			free_entries(list, count);
+			errno = ENOMEM;
+			return -1;
+		}
+		*copy = *entry;
+		list[count++] = copy;
+	}
+	if (!dir)
+		return -1;
+	closedir(dir);
+	if (compare && count > 0)
+		qsort(list, count, sizeof *list, (int (*)(const void *, const void *))compare);
+	*entries = list;
+	return count;
+}
+
+VB_EXPORT int scandir(const char *path, struct dirent ***entries,
+		      int (*choose)(const struct dirent *),
+		      int (*compare)(const struct dirent **, const struct dirent **))
+{
+	if (!is_folder(path))
+		return REAL(scandir)(path, entries, choose, compare);
+	return scandir64(path, (struct dirent64 ***)entries, (chooses)choose, (compares)compare);
+}
+
 /* ---- files */
 
 /* A descriptor to read `text` from. */

@@ -10,11 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <pty.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <ucontext.h>
 #include <unistd.h>
 #include <utmp.h>
 #include "internal.h"
@@ -22,11 +22,10 @@
 
 #define STACK_BYTES (512 * 1024)
 
-static pid_t (*real_fork)(void);
+static vb_make_child *make_child;
+static const long *child_words;
 
 static struct {
-	ucontext_t program;
-	ucontext_t aside;
 	int pipe[2];
 	/* Blocked by the program itself. */
 	uint64_t signals;
@@ -48,8 +47,12 @@ static void separate(void)
 		return;
 	forking.shares = false;
 	/* Pages that are still the parent's would be overwritten by both. */
-	if (vb_memory_separate())
+	int error = vb_memory_separate();
+	if (error) {
+		vb_complain("a child gets no copy of registered memory, and ends: %s",
+			    vb_error_name(error));
 		_exit(127);
+	}
 	/* Handlers of the program may take long, or stop. */
 	(void)!write(forking.pipe[1], "", 1);
 }
@@ -62,13 +65,18 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 
 static void register_separate(void)
 {
-	REAL(__register_atfork)(NULL, NULL, separate, &__dso_handle);
+	if (REAL(__register_atfork))
+		REAL(__register_atfork)(NULL, NULL, separate, &__dso_handle);
+	else /* musl */
+		((__typeof__(&pthread_atfork))dlsym(RTLD_NEXT, "pthread_atfork"))(NULL, NULL, separate);
 }
 
 __attribute__((constructor)) static void separate_first(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, register_separate);
+	/* Not pthread_once: ThreadSanitizer has that, and comes here before it has begun. */
+	static bool is_registered;
+	if (!__atomic_exchange_n(&is_registered, true, __ATOMIC_SEQ_CST))
+		register_separate();
 }
 
 /* Constructors of other libraries, and so their handlers, may run before those of this one. */
@@ -115,7 +123,7 @@ static void in_parent(void)
 static void fork_aside(void)
 {
 	forking.shares = true;
-	forking.child = real_fork();
+	forking.child = make_child(child_words);
 	forking.error = errno;
 	if (forking.child == 0) {
 		in_child();
@@ -130,6 +138,21 @@ static void fork_aside(void)
 	}
 }
 
+/* The calling stack is not used until `work` returns. */
+static void call_on(char *top, void (*work)(void))
+{
+	__asm__ volatile("mov %%rsp, %%rbx\n\t"
+			 "mov %0, %%rsp\n\t"
+			 "call *%1\n\t"
+			 "mov %%rbx, %%rsp"
+			 : "+r"(top), "+r"(work)
+			 :
+			 : "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11",
+			   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+			   "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "memory",
+			   "cc");
+}
+
 static pid_t fork_with_memory(void)
 {
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK;
@@ -140,12 +163,7 @@ static pid_t fork_with_memory(void)
 		munmap(stack, STACK_BYTES);
 		return -1;
 	}
-	getcontext(&forking.aside);
-	forking.aside.uc_stack.ss_sp = stack;
-	forking.aside.uc_stack.ss_size = STACK_BYTES;
-	forking.aside.uc_link = &forking.program;
-	makecontext(&forking.aside, fork_aside, 0);
-	swapcontext(&forking.program, &forking.aside);
+	call_on((char *)stack + STACK_BYTES, fork_aside);
 	munmap(stack, STACK_BYTES);
 	errno = forking.error;
 	return forking.child;
@@ -153,11 +171,10 @@ static pid_t fork_with_memory(void)
 
 bool vb_forking;
 
-/* `real`: fork, or _Fork, which runs no handlers of pthread_atfork. */
-static pid_t fork_by(pid_t (*real)(void))
+pid_t vb_fork_by(vb_make_child *make, const long *words)
 {
 	if (vb.owner != getpid()) {
-		pid_t own = real();
+		pid_t own = make(words);
 		if (own == 0)
 			vb_signals_leave();
 		return own;
@@ -169,10 +186,11 @@ static pid_t fork_by(pid_t (*real)(void))
 	uint64_t signals = vb_block_signals();
 	pthread_mutex_lock(&vb_memory_lock);
 	forking.signals = signals;
-	real_fork = real;
+	make_child = make;
+	child_words = words;
 	__atomic_store_n(&vb_forking, true, __ATOMIC_RELEASE);
 	bool used = vb_memory_used();
-	pid_t child = used ? fork_with_memory() : real();
+	pid_t child = used ? fork_with_memory() : make(words);
 	if (child == 0 && !used) {
 		vb_sidecar_leave();
 		vb_memory_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -185,17 +203,27 @@ static pid_t fork_by(pid_t (*real)(void))
 	return child;
 }
 
+typedef pid_t fork_call(void);
+
+static pid_t by_library(const long *words)
+{
+	return ((fork_call *)words[0])();
+}
+
 VB_EXPORT pid_t fork(void)
 {
-	return fork_by(REAL(fork));
+	const long words[] = { (long)REAL(fork) };
+	return vb_fork_by(by_library, words);
 }
 
 /* Of glibc 2.34. */
 pid_t _Fork(void);
 
+/* It runs no handlers of pthread_atfork. */
 VB_EXPORT pid_t _Fork(void)
 {
-	return fork_by(REAL(_Fork));
+	const long words[] = { (long)REAL(_Fork) };
+	return vb_fork_by(by_library, words);
 }
 
 /* The C library's own would call its fork, past this one. */

@@ -5,6 +5,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import * as abi from '#build/abi.js';
 import * as control from '#build/host/engine/control-block.js';
+import * as flood from '#build/host/device/progress/flood-filter.js';
 import * as strays from '#build/host/device/progress/strays.js';
 import * as words from '#build/host/bridge/operations.js';
 
@@ -18,6 +19,8 @@ const STRUCTS = ['WorkRequest', 'BindRequest', 'ReceiveRequest', 'Sge', 'WorkCom
   'SendDescriptor',
   'Path',
   'ContextSlot',
+  'EngineEvent',
+  'Counters',
 ]);
 const TYPES = { u8: 'uint8_t', u16: 'uint16_t', u32: 'uint32_t', u64: 'uint64_t', f64: 'double' };
 const BYTES = { u8: 1, u16: 2, u32: 4, u64: 8, f64: 8 };
@@ -54,6 +57,7 @@ const enumeration = (prefix, names, first) =>
 const define = (name, value) => `#define ${name} ${value}`;
 
 const { AccessFlag, RING_HEADER_SIZE, QUEUE_PAIR_SIZE, QpState, CqNotify, SendFlag } = abi;
+const { EventKind } = abi;
 const flags = (values) => `0x${values.reduce((a, b) => a | b, 0).toString(16)}`;
 /** Rights of a queue pair; the others are about memory. */
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
@@ -77,7 +81,7 @@ const text = [
   ...Object.keys(control)
     .filter((name) => /^CONTROL_(?!BLOCK)/.test(name))
     .map((name) => define(`ABI_${name}`, control[name])),
-  ...Object.entries(strays)
+  ...Object.entries({ ...strays, ...flood })
     .filter(([, value]) => typeof value === 'number')
     .map(([name, value]) => define(`ABI_${name}`, value)),
   define('ABI_SEND_BUFFER_PACKETS', abi.SEND_BUFFER_PACKETS),
@@ -85,11 +89,13 @@ const text = [
   define('ABI_QP_ACCESS_FLAGS', flags(QP_ACCESS)),
   ...Object.entries(QpState).map(([name, value]) => define(`ABI_QP_STATE_${name}`, value)),
   ...Object.entries(CqNotify).map(([name, value]) => define(`ABI_CQ_NOTIFY_${name}`, value)),
+  ...Object.entries(EventKind).map(([name, value]) => define(`ABI_EVENT_${name}`, value)),
   ...Object.entries(SendFlag).map(([name, value]) => define(`ABI_SEND_${name}`, value)),
   enumeration('OP', words.OPERATIONS, 1),
   enumeration('FAULT', words.FAULT_CALLS, words.FAULT_CALLS_FIRST),
   enumeration('FAULT', words.FAULT_KINDS, 1),
   enumeration('HELLO', [...words.HELLO, 'WORDS'], 0),
+  enumeration('THREAD', [...words.THREAD, 'WORDS'], 0),
   enumeration('CM', [...words.CM_EVENT, 'EVENT_WORDS'], 0),
   define('CM_PRIVATE_BYTES', words.CM_PRIVATE_BYTES),
   define('MESSAGE_WORDS', words.MESSAGE_WORDS),

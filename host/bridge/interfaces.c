@@ -27,7 +27,7 @@ struct entry {
 /* The IPv4 address of the device. False: it has another one, or none. */
 static bool device_address(struct in_addr *address)
 {
-	const char *text = getenv("VERBENA_RUN_ADDRESS");
+	const char *text = vb_setting("VERBENA_RUN_ADDRESS");
 	return text && inet_pton(AF_INET, text, address) == 1;
 }
 

@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include "abi.h"
+#include "places.h"
 
 #define VB_EXPORT __attribute__((visibility("default")))
-#define VB_PAGE 4096ul
 /* Descriptors of ours lie above those that programs count on. */
 #define VB_FD_FIRST 400
 
@@ -55,8 +55,12 @@ int vb_call(uint32_t operation, const uint64_t *arguments, int count, uint64_t *
 	})
 /* Moves a descriptor above those that the program counts on. */
 int vb_lift(int fd);
+/* Sends a descriptor over a socket of AF_UNIX. 0, or -1 with errno. */
+int vb_pass_descriptor(int socket, int fd);
 /* A line for the user on standard error. */
 void vb_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* ENOENT and so on. */
+const char *vb_error_name(int error);
 bool vb_debugging(void);
 bool vb_sidecar_lives(void);
 /* In a child of fork: the device is its parent's. */
@@ -66,6 +70,14 @@ int vb_pipe(int ends[2]);
 int vb_make_channel(uint32_t operation, int *fd, uint64_t *handle);
 /* Reads one event of the sidecar's from such a pipe. 0, or -1 with errno. */
 int vb_read_event(int fd, void *event, size_t size);
+
+/* ---- fork.c, clone.c */
+/* Makes a child by one call of the kernel or of the C library. */
+typedef pid_t vb_make_child(const long *words);
+/* The same, and the child has copies of registered memory and no device. */
+pid_t vb_fork_by(vb_make_child *make, const long *words);
+/* A system call as the C library makes it: 0 or more, or -1 with errno. Not fork's work. */
+long vb_syscall(long number, ...);
 
 /* The function of this name that the program would have without this library. */
 #define REAL(name)                                                                       \
@@ -100,11 +112,24 @@ static inline void vb_unlock(struct vb_lock *lock)
 	pthread_mutex_unlock(&lock->mutex);
 }
 
+/* ---- environment.c: variables of `verbena run` */
+/* The value, also of one that the program has removed since it was loaded; NULL: there is no such. */
+const char *vb_setting(const char *name);
+/* All of them as they were then, up to a NULL. */
+char *const *vb_settings(void);
+
 /* ---- child-channel.c: control verbs of a child of fork */
-/* Before the sidecar starts: the variable of its environment. 0 or an errno. */
-int vb_child_begin(char *variable, size_t size);
+#define CHILD_WORDS 4
+/* Draws the name and the token, for HELLO. 0 or an errno. */
+int vb_child_begin(uint64_t words[CHILD_WORDS]);
 /* In a child: 0 if `vb.socket` is its own and the operation is one for it, or EIO. */
 int vb_child_join(uint32_t operation);
+/* A socket that a process of this user or of root accepts, or -1. `pid`: that process, or 0. */
+int vb_connect(const char *name, pid_t pid);
+
+/* ---- offer.c: the device in the process of `verbena run` */
+/* Passes that process the descriptors of a sidecar. Whether it may have some; `is_taken`: all. */
+bool vb_take_offer(const int *descriptors, int count, bool *is_taken);
 
 static inline void *vb_at(uint64_t address)
 {
@@ -207,7 +232,8 @@ struct vb_qp {
 	struct ibv_qp_ex qp;
 	uint32_t address;
 	struct abi_queue_pair rings;
-	uint32_t seen_tail;
+	/* Requests before this place in the send ring have left their places (send-slots.c). */
+	uint32_t polled;
 	struct vb_lock send_lock;
 	struct vb_lock receive_lock;
 	bool extended;
@@ -264,7 +290,14 @@ struct ibv_srq *vb_create_srq_ex(struct ibv_context *context, struct ibv_srq_ini
 uint64_t vb_channel_handle(struct ibv_comp_channel *channel);
 
 uint32_t vb_qp_state(struct vb_qp *qp);
+/* Says once on standard error that a queue has overflowed, if this one has. */
+void vb_tell_overflow(const struct abi_completion_queue *queue);
 struct abi_work_request *vb_send_slot(struct vb_qp *qp, uint32_t ahead);
+int vb_slots_begin(void);
+void vb_slots_add(struct vb_qp *qp);
+void vb_slots_remove(struct vb_qp *qp);
+void vb_slots_reset(struct vb_qp *qp);
+void vb_slots_polled(const struct abi_work_completion *entry);
 void vb_send_commit(struct vb_qp *qp, uint32_t count);
 void vb_put_bind(struct abi_work_request *entry, uint32_t key, uint32_t target,
 		 const struct ibv_mw_bind_info *info);

@@ -1,4 +1,4 @@
-/** Options of `verbena run` for the library and its sidecar, in the environment of the program. */
+/** Options of `verbena run` for its library and for sidecars, in the environment of the program. */
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { RefusalError } from '../errors/errors.js';
@@ -21,6 +21,11 @@ export interface RunOptions {
   /** A capture of all packets. */
   readonly pcap?: string;
 }
+
+/** With a name: memory of each process alone, for its queues. */
+export const LOCAL_BYTES = 2 ** 28;
+/** With a name, in MiB: the engine's 4 GiB without a page, and without that memory. */
+export const NAMED_MIB_MAX = 3839;
 
 const VARIABLE = 'VERBENA_RUN_OPTIONS';
 
@@ -48,9 +53,15 @@ export async function checkMachine(library = LIBRARY): Promise<void> {
   if (reason !== undefined) throw new RefusalError('EOPNOTSUPP', `needs koffi: ${reason}`);
 }
 
-/** The environment of a program that is to have a device. */
-export function environmentOf(options: RunOptions): NodeJS.ProcessEnv {
+/**
+ * The environment of a program that is to have a device. `offer`: where this process offers it
+ * (device-offer.ts).
+ */
+export function environmentOf(options: RunOptions, offer = ''): NodeJS.ProcessEnv {
   const { env } = process;
+  // AddressSanitizer refuses programs in which another library is loaded before its own.
+  const sanitizer = [env['ASAN_OPTIONS'], 'verify_asan_link_order=0'];
+  const asanOptions = sanitizer.filter((name) => name).join(':');
   const preload = [LIBRARY, env['LD_PRELOAD']].filter((name) => name).join(':');
   return {
     ...env,
@@ -58,6 +69,9 @@ export function environmentOf(options: RunOptions): NodeJS.ProcessEnv {
     VERBENA_RUN_NODE: process.execPath,
     VERBENA_RUN_SIDECAR: SIDECAR,
     VERBENA_RUN_PARENT: String(process.pid),
+    VERBENA_RUN_OFFER: offer,
+    VERBENA_RUN_CHILD: '1',
+    ASAN_OPTIONS: asanOptions,
     VERBENA_RUN_ADDRESS: options.address,
     [VARIABLE]: JSON.stringify(options),
     ...(options.pcap === undefined ? {} : { VERBENA_RUN_COMPLAINS: '1' }),
@@ -68,15 +82,4 @@ export function environmentOf(options: RunOptions): NodeJS.ProcessEnv {
 /** Options that `environmentOf` wrote. */
 export function readOptions(): RunOptions {
   return JSON.parse(process.env[VARIABLE] ?? '{}') as RunOptions;
-}
-
-/** Where children of the process connect (child-channel.c), and what they show. */
-export interface Children {
-  readonly name: string;
-  readonly token: readonly bigint[];
-}
-
-export function childrenOf(): Children {
-  const [name = '', ...token] = (process.env['VERBENA_RUN_CHILDREN'] ?? '').split(' ');
-  return { name, token: token.map(BigInt) };
 }

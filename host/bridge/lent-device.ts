@@ -1,17 +1,20 @@
 /** The device of a sidecar: opened as the command line asked, lent to the program. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { NativeThread } from '../device/lending.js';
 import { STRAYS_BYTES } from '../device/progress/strays.js';
 import { CONTROL_STRAYS } from '../engine/control-block.js';
-import { LinkError } from '../errors/errors.js';
-import { pcapFile, pcapLink } from '../link/capture/pcap.js';
+import { LinkError, RefusalError } from '../errors/errors.js';
+import { pcapLink } from '../link/capture/pcap.js';
 import { faultLink } from '../link/faults/fault.js';
 import type { Link } from '../link/link.js';
 import { loadPosix } from '../link/posix.js';
 import { UdpLink } from '../link/udp/udp.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice } from '../verbs/open-device.js';
-import type { RunOptions } from './launch.js';
-import { DESCRIPTORS } from './operations.js';
+import { openCapture } from './capture-file.js';
+import { LIBRARY, LOCAL_BYTES, type RunOptions } from './launch.js';
+import { loadNativeThread } from './native-thread.js';
+import type { Descriptors } from './operations.js';
 
 /** Tables for programs of any size; they cost address space until they are used. */
 const LIMITS = {
@@ -23,24 +26,18 @@ const LIMITS = {
 /** Memory for queues and tables: an eighth, but at least this. */
 const QUEUE_BYTES_MIN = 16 * 2 ** 20;
 const QUEUE_SHARE = 8;
-/** With a name: memory of this process alone, for its queues. */
-const LOCAL_BYTES = 2 ** 28;
 /** A process's part of the memory of a device with a name. */
-const PROCESS_SHARE = 4;
+const PROCESS_SHARE = 5;
 const AREA_BYTES_MIN = 2 ** 20;
-/** The sidecar of a program that ended a moment ago may still have the address. */
+/** The sidecar of a program that ended a moment ago may still have the address, and the capture. */
 const BIND_ATTEMPTS = 40;
 const BIND_RETRY_MILLIS = 25;
 const PAGE = 4096;
-const APERTURE_BYTES_MIN = 65536;
-const APERTURES_MAX = 4096;
 
 export interface Area {
   /** Where pages of the program lie in the device's memory, and how many bytes there are. */
   readonly address: number;
   readonly bytes: number;
-  /** A power of two (memory.c). */
-  readonly apertureBytes: number;
 }
 
 function hasFaults({ faults }: RunOptions): boolean {
@@ -48,12 +45,12 @@ function hasFaults({ faults }: RunOptions): boolean {
 }
 
 /** The link that captures and injects faults; undefined: the device has a thread of its own. */
-function makeLink(options: RunOptions): Link | undefined {
+async function makeLink(options: RunOptions): Promise<Link | undefined> {
   const { address, faults, pcap } = options;
   if (pcap === undefined && !hasFaults(options)) return undefined;
   let link: Link = new UdpLink({ address });
   // Nearest to the wire: the capture has what travelled.
-  if (pcap !== undefined) link = pcapLink(link, pcapFile(pcap));
+  if (pcap !== undefined) link = pcapLink(link, await openCapture(pcap));
   if (!hasFaults(options)) return link;
   const { loss = 0, duplicate = 0, reorder = 0, corrupt = 0, seed } = faults;
   return faultLink(link, {
@@ -65,19 +62,37 @@ function makeLink(options: RunOptions): Link | undefined {
   });
 }
 
-async function openOnce(options: RunOptions): Promise<Context> {
+/** Of a device without a name; undefined: a Worker runs the engine. */
+async function nativeThread({ address }: RunOptions): Promise<NativeThread | undefined> {
+  // A zone is a number of the interface, which C does not know.
+  if (address.includes('%')) return undefined;
+  try {
+    return await loadNativeThread(LIBRARY);
+  } catch (error) {
+    if (process.env['VERBENA_DEBUG'] === '1') {
+      console.error(`verbena run: a Worker has the device: ${(error as Error).message}`);
+    }
+    return undefined;
+  }
+}
+
+async function openOnce(options: RunOptions, descriptors: Descriptors): Promise<Context> {
   const { address, name, memoryBytes, icrc } = options;
   const lending = {
-    memoryDescriptor: DESCRIPTORS.MEMORY,
-    wakeDescriptor: DESCRIPTORS.WAKE,
-    programDescriptor: DESCRIPTORS.PROGRAM,
+    memoryDescriptor: descriptors.MEMORY,
+    wakeDescriptor: descriptors.WAKE,
+    programDescriptor: descriptors.PROGRAM,
   };
   const shape = { ...LIMITS, memoryBytes, lending, ...(icrc && { icrc }) };
   if (name !== undefined) {
     return openDevice({ ...shape, name, address, localMemoryBytes: LOCAL_BYTES });
   }
-  const link = makeLink(options);
-  if (!link) return openDevice({ ...shape, address });
+  const link = await makeLink(options);
+  if (!link) {
+    const thread = await nativeThread(options);
+    const lent = { ...lending, ...(thread && { nativeThread: thread }) };
+    return openDevice({ ...shape, lending: lent, address });
+  }
   try {
     return await openDevice({ ...shape, link, sharedArrayBuffer: true });
   } catch (error) {
@@ -88,12 +103,17 @@ async function openOnce(options: RunOptions): Promise<Context> {
 }
 
 /** Rejects as `openDevice`. */
-export async function openLentDevice(options: RunOptions): Promise<Context> {
+export async function openLentDevice(
+  options: RunOptions,
+  descriptors: Descriptors,
+): Promise<Context> {
   for (let attempt = 1; ; attempt++) {
     try {
-      return await openOnce(options);
+      return await openOnce(options, descriptors);
     } catch (error) {
-      const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
+      const isTaken =
+        (error instanceof LinkError && error.code === 'EADDRINUSE') ||
+        (error instanceof RefusalError && error.code === 'EBUSY');
       if (!isTaken || attempt === BIND_ATTEMPTS) throw error;
       await sleep(BIND_RETRY_MILLIS);
     }
@@ -115,10 +135,14 @@ export interface Turns {
 }
 
 /**
- * Lets the program make turns: gives it memory, and the socket over `DESCRIPTORS.PASS`. Not with a
- * link for captures and faults.
+ * Lets the program make turns: gives it memory, and the device's socket over the socket `PASS`. Not
+ * with a link for captures and faults.
  */
-export async function allowTurns({ device }: Context, options: RunOptions): Promise<Turns> {
+export async function allowTurns(
+  { device }: Context,
+  options: RunOptions,
+  { PASS }: Descriptors,
+): Promise<Turns> {
   const { socketDescriptor, controlAddress, info, arena } = device;
   // A zone is a number of the interface, which the program does not know.
   const isOurs = options.turns === 'device' || options.address.includes('%');
@@ -131,23 +155,18 @@ export async function allowTurns({ device }: Context, options: RunOptions): Prom
   const address = arena.heap.alloc(bytes + STRAYS_BYTES);
   const strays = address + bytes;
   Atomics.store(arena.memory.words, (controlAddress + CONTROL_STRAYS) >>> 2, strays);
-  posix!.passDescriptor(DESCRIPTORS.PASS, socketDescriptor);
+  posix!.passDescriptor(PASS, socketDescriptor);
   const segments = info.socketOptions?.find(({ name }) => name === 'UDP_SEGMENT');
   return { address, bytes, strays, canSegment: segments?.granted ?? false };
-}
-
-function apertureBytes(bytes: number): number {
-  return Math.max(APERTURE_BYTES_MIN, 2 ** Math.ceil(Math.log2(bytes / APERTURES_MAX)));
 }
 
 /** Takes the memory for pages of the program. Throws RefusalError ENOMEM. */
 export function takeArea(context: Context, options: RunOptions): Area {
   const { arena } = context.device;
   const area = (bytes: number): Area => {
-    const size = apertureBytes(bytes);
-    const whole = Math.floor(bytes / size) * size;
+    const whole = Math.floor(bytes / PAGE) * PAGE;
     const { byteOffset } = context.alloc(whole + PAGE);
-    return { address: Math.ceil(byteOffset / PAGE) * PAGE, bytes: whole, apertureBytes: size };
+    return { address: Math.ceil(byteOffset / PAGE) * PAGE, bytes: whole };
   };
   if (options.name === undefined) {
     const free = arena.heap.bytesFree;

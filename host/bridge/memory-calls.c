@@ -12,13 +12,14 @@
 #include "memory.h"
 #include "turns.h"
 
-/* Whether the program's range has apertures, so that its pages may be the device's. */
-static bool has_apertures(uintptr_t start, uintptr_t end)
+/* Whether pages of the program's range may be the device's. */
+static bool has_places(uintptr_t start, uintptr_t end)
 {
-	for (size_t i = 0; i < vb_apertures.count; i++)
-		if (vb_apertures.list[i].range && vb_apertures.list[i].range < end &&
-		    vb_apertures.list[i].range + vb_apertures.bytes > start)
+	for (size_t i = 0; i < vb_places.count; i++) {
+		const struct vb_place *one = &vb_places.list[i];
+		if (one->address < end && one->address + one->bytes > start)
 			return true;
+	}
 	return false;
 }
 
@@ -29,12 +30,9 @@ static bool has_apertures(uintptr_t start, uintptr_t end)
 static void drop_contents(const struct vb_segment *one)
 {
 	size_t length = one->end - one->start;
-	bool held = false;
-	size_t last = vb_aperture_of(one->linear + length - 1);
-	for (size_t i = vb_aperture_of(one->linear); i <= last && i < vb_apertures.count; i++)
-		held |= vb_apertures.list[i].regions > 0;
-	if (!held && mmap((void *)one->start, length, one->rights,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
+	if (!vb_memory_is_held(one->linear, length) &&
+	    mmap((void *)one->start, length, one->rights,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
 		return;
 	memset(vb_at(one->linear), 0, length);
 }
@@ -42,13 +40,13 @@ static void drop_contents(const struct vb_segment *one)
 /* No page moves meanwhile. What MADV_FREE names may stay. */
 static int drop_while_forking(uintptr_t start, uintptr_t end, int advice)
 {
-	for (size_t i = 0; advice == MADV_DONTNEED && i < vb_apertures.count; i++) {
-		uintptr_t range = vb_apertures.list[i].range;
-		uintptr_t from = range > start ? range : start;
-		uintptr_t to = range + vb_apertures.bytes < end ? range + vb_apertures.bytes : end;
+	for (size_t i = 0; advice == MADV_DONTNEED && i < vb_places.count; i++) {
+		const struct vb_place *one = &vb_places.list[i];
+		uintptr_t from = one->address > start ? one->address : start;
+		uintptr_t to = one->address + one->bytes < end ? one->address + one->bytes : end;
 		/* The device's places, whether or not a page of the program lies there. */
-		if (range && from < to)
-			memset(vb_at(vb_area() + i * vb_apertures.bytes + (from - range)), 0, to - from);
+		if (from < to)
+			memset(vb_at(vb_area() + one->at + (from - one->address)), 0, to - from);
 	}
 	return syscall(SYS_madvise, start, end - start, advice);
 }
@@ -66,7 +64,7 @@ VB_EXPORT int madvise(void *address, size_t length, int advice)
 	if (!vb_memory_enter_unless_forking(&quiet))
 		return drop_while_forking(start, end, advice);
 	int count = 0, result = 0, error = errno;
-	if (has_apertures(start, end))
+	if (has_places(start, end))
 		count = vb_find_segments(start, end, found, vb_is_of_device, 0, 0);
 	if (count <= 0)
 		result = syscall(SYS_madvise, address, length, advice);
@@ -145,10 +143,7 @@ static void *refuse_remap(uintptr_t at)
 	return MAP_FAILED;
 }
 
-/*
- * Registered memory keeps its address: a region names its pages, and the pages' places follow from
- * their addresses. It may grow in place, and shrink.
- */
+/* Registered memory keeps its address: a region names its pages. It may grow in place, and shrink. */
 static void *remap(uintptr_t start, size_t old, size_t new, int flags, void *target)
 {
 	static struct vb_segment found[VB_SEGMENTS_MAX];
@@ -189,14 +184,19 @@ VB_EXPORT void *mremap(void *address, size_t old_size, size_t new_size, int flag
 		target = va_arg(list, void *);
 		va_end(list);
 	}
-	if (vb.owner != getpid() || !new || start % VB_PAGE || start + old < start ||
-	    !has_apertures(start, start + (old ? old : VB_PAGE)))
+	if (vb.owner != getpid() || !new || start % VB_PAGE || start + old < start)
 		return direct_remap(start, old_size, new_size, flags, target);
+	uintptr_t end = start + (old ? old : VB_PAGE);
 	if (!vb_memory_enter_unless_forking(&quiet)) {
+		/* The thread that forks has the lock: no place changes. */
+		if (!has_places(start, end))
+			return direct_remap(start, old_size, new_size, flags, target);
 		errno = ENOMEM;
 		return MAP_FAILED;
 	}
-	void *result = remap(start, old, new, flags, target);
+	void *result = has_places(start, end) ?
+			       remap(start, old, new, flags, target) :
+			       direct_remap(start, old_size, new_size, flags, target);
 	int error = errno;
 	vb_memory_leave(quiet);
 	errno = error;

@@ -2,9 +2,8 @@
  * Registered pages are pages of the device's memory: their contents are copied there, and the
  * device's pages are mapped in their place. So device and program see the same bytes.
  *
- * The device's memory for pages is divided into apertures (apertures.c). Each page has one place,
- * and ranges that overlap in any way need no page to move twice. Pages stay where they are when
- * regions end; apertures without a region are emptied when no aperture is free.
+ * Each page has one place (places.c). Pages stay where they are when regions end, and are the
+ * program's own again when other regions find no place.
  *
  * While a page is copied, stores of other threads to it wait in a handler of SIGSEGV: the page is
  * read-only in between.
@@ -12,6 +11,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,7 +20,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/single_threaded.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "internal.h"
@@ -30,6 +29,9 @@
 #ifndef __x86_64__
 #error "verbena run: the library is for linux-x64"
 #endif
+
+/* musl has none. */
+#pragma weak __libc_single_threaded
 
 /* Recursive: an allocator that this library calls may give memory back (madvise). */
 pthread_mutex_t vb_memory_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -85,27 +87,36 @@ bool vb_memory_enter_unless_forking(struct vb_quiet *before)
 	return true;
 }
 
-struct vb_apertures vb_apertures;
+struct vb_places vb_places;
 /* Regions on each page of the area: up to 4 MiB, which are memory once they are written. */
 static uint32_t *page_regions;
+static size_t held_pages;
 static bool used;
-static dev_t device;
-static ino_t inode;
+
+/* One entry for each page, and one while an entry is divided. */
+static size_t list_bytes(void)
+{
+	return (vb_places.bytes / VB_PAGE + 1) * sizeof *vb_places.list;
+}
 
 int vb_memory_begin(void)
 {
-	struct stat status = { 0 };
-	fstat(vb.shared_file >= 0 ? vb.shared_file : vb.memory, &status);
-	device = status.st_dev;
-	inode = status.st_ino;
-	free(vb_apertures.list);
-	vb_apertures.bytes = vb.hello[HELLO_APERTURE_BYTES];
-	vb_apertures.count = vb.hello[HELLO_AREA_BYTES] / vb_apertures.bytes;
-	vb_apertures.list = calloc(vb_apertures.count, sizeof *vb_apertures.list);
+	vb_mappings_begin(vb.shared_file >= 0 ? vb.shared_file : vb.memory);
+	if (vb_places.list)
+		munmap(vb_places.list, list_bytes());
+	vb_places = (struct vb_places){ .bytes = vb.hello[HELLO_AREA_BYTES] };
+	/* Not from the heap: an allocator that gives memory back asks for places (madvise). */
+	vb_places.list = mmap(NULL, list_bytes(), PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	free(page_regions);
-	page_regions = calloc(vb.hello[HELLO_AREA_BYTES] / VB_PAGE + 1, sizeof *page_regions);
+	page_regions = calloc(vb_places.bytes / VB_PAGE + 1, sizeof *page_regions);
+	held_pages = 0;
 	used = false;
-	return vb_apertures.list && page_regions ? 0 : ENOMEM;
+	if (vb_places.list != MAP_FAILED && page_regions)
+		return 0;
+	if (vb_places.list == MAP_FAILED)
+		vb_places.list = NULL;
+	return ENOMEM;
 }
 
 bool vb_memory_used(void)
@@ -118,96 +129,6 @@ static int file_of(uint64_t linear, off_t *offset)
 {
 	*offset = linear - (vb.shared_file >= 0 ? vb.shared : 0);
 	return vb.shared_file >= 0 ? vb.shared_file : vb.memory;
-}
-
-/* ---- /proc/self/maps */
-
-/* Lines of the file, one by one, without memory from the heap, which may be what is moving. */
-struct lines {
-	int fd;
-	size_t at;
-	size_t length;
-	char buffer[8192];
-};
-
-static bool next_line(struct lines *lines, char *line, size_t size)
-{
-	size_t length = 0;
-	for (;;) {
-		if (lines->at == lines->length) {
-			ssize_t got = read(lines->fd, lines->buffer, sizeof lines->buffer);
-			if (got <= 0)
-				return false;
-			lines->length = got;
-			lines->at = 0;
-		}
-		char one = lines->buffer[lines->at++];
-		if (one == '\n')
-			break;
-		if (length + 1 < size)
-			line[length++] = one;
-	}
-	line[length] = 0;
-	return true;
-}
-
-/* One line: start-end rights offset device inode path. */
-static bool parse_line(const char *line, struct vb_segment *found, bool *huge)
-{
-	unsigned long start, end, offset, number;
-	unsigned major, minor;
-	char rights[5];
-	int path = 0;
-	if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &start, &end, rights, &offset, &major,
-		   &minor, &number, &path) < 7)
-		return false;
-	*found = (struct vb_segment){ .start = start, .end = end };
-	found->rights = (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) |
-			(rights[2] == 'x' ? PROT_EXEC : 0);
-	found->shared = rights[3] == 's';
-	*huge = strncmp(line + path, "/anon_hugepage", 14) == 0;
-	dev_t maps_device = ((dev_t)(major & 0xfff) << 8) | (minor & 0xff) |
-			    ((dev_t)(minor & ~0xffu) << 12);
-	if (number == inode && maps_device == device && found->shared)
-		found->linear = offset + (vb.shared_file >= 0 ? vb.shared : 0);
-	return true;
-}
-
-/* Not the device's memory as this library uses it. */
-bool vb_is_of_device(const struct vb_segment *one, uint64_t from, uint64_t to)
-{
-	uintptr_t base = (uintptr_t)vb.base;
-	return one->linear && (one->start < base || one->start >= base + vb.bytes);
-}
-
-int vb_find_segments(uintptr_t start, uintptr_t end, struct vb_segment *list, vb_choose wanted,
-		     uint64_t from, uint64_t to)
-{
-	static struct lines lines;
-	char line[512];
-	int count = 0;
-	lines.at = lines.length = 0;
-	lines.fd = syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	if (lines.fd < 0)
-		return -1;
-	while (count < VB_SEGMENTS_MAX && next_line(&lines, line, sizeof line)) {
-		struct vb_segment one;
-		bool huge;
-		if (!parse_line(line, &one, &huge) || one.end <= start || one.start >= end)
-			continue;
-		if (wanted && !wanted(&one, from, to))
-			continue;
-		if (one.start < start && !huge) {
-			if (one.linear)
-				one.linear += start - one.start;
-			one.start = start;
-		}
-		if (one.end > end && !huge)
-			one.end = end;
-		list[count++] = one;
-	}
-	close(lines.fd);
-	return count;
 }
 
 /* ---- moving pages */
@@ -308,7 +229,7 @@ static long copy_pages(uintptr_t at, size_t length, void *target, int fd, off_t 
 /* Makes other threads' stores to [start, end) wait. False: this thread's stack is there. */
 static bool hold_stores(const struct vb_segment *one)
 {
-	if (__libc_single_threaded || has_stack_pointer(one->start, one->end))
+	if ((&__libc_single_threaded && __libc_single_threaded) || has_stack_pointer(one->start, one->end))
 		return false;
 	if (!(one->rights & PROT_WRITE))
 		return false;
@@ -380,13 +301,15 @@ static int move_back(const struct vb_segment *one)
 	mprotect(copy, length, one->rights);
 	void *at = mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)one->start);
 	int error = at == MAP_FAILED ? errno : 0;
+	if (error)
+		munmap(copy, length);
 	if (held)
 		release_stores(one, error == 0);
 	vb_restore_signals(signals);
 	return error;
 }
 
-/* ---- apertures */
+/* ---- places */
 
 static bool lies_in(const struct vb_segment *one, uint64_t from, uint64_t to)
 {
@@ -410,59 +333,92 @@ static int separate(uint64_t from, uint64_t to)
 	}
 }
 
-/* Empties the apertures without a region. Returns their number. */
-static size_t sweep(void)
+/* The first pages without a region in [from, to) of the area, up to `*end`; `to`: all have regions. */
+static uint64_t unheld(uint64_t from, uint64_t to, uint64_t *end)
 {
-	size_t emptied = 0;
-	for (size_t i = 0; i < vb_apertures.count; i++) {
-		uintptr_t range = vb_apertures.list[i].range;
-		if (!range || vb_apertures.list[i].regions ||
-		    has_stack_pointer(range, range + vb_apertures.bytes))
-			continue;
-		uint64_t linear = vb_area() + i * vb_apertures.bytes;
-		off_t offset;
-		int fd = file_of(linear, &offset);
-		if (separate(linear, linear + vb_apertures.bytes))
-			continue;
-		if (vb.shared_file < 0)
-			fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
-				  vb_apertures.bytes);
-		vb_apertures.list[i].range = 0;
-		emptied++;
-	}
-	return emptied;
+	while (from < to && page_regions[from / VB_PAGE] > 0)
+		from += VB_PAGE;
+	for (*end = from; *end < to && page_regions[*end / VB_PAGE] == 0;)
+		*end += VB_PAGE;
+	return from;
 }
 
-static void complain_full(uintptr_t address, size_t length)
+/* Pages of the program in the area, some of them without a region; not this thread's stack. */
+static bool may_leave(const struct vb_segment *one, uint64_t from, uint64_t to)
+{
+	if (!lies_in(one, from, to) || has_stack_pointer(one->start, one->end))
+		return false;
+	uint64_t at = one->linear - from, behind = at + (one->end - one->start), end;
+	return unheld(at, behind, &end) < behind;
+}
+
+/* Makes the pages without a region the program's own. False: Linux has no memory for them. */
+static bool move_unheld(const struct vb_segment *one)
+{
+	uint64_t at = one->linear - vb_area(), behind = at + (one->end - one->start), end;
+	for (uint64_t from = at; (from = unheld(from, behind, &end)) < behind; from = end) {
+		struct vb_segment part = *one;
+		part.start += from - at;
+		part.end = part.start + (end - from);
+		part.linear += from - at;
+		if (move_back(&part))
+			return false;
+	}
+	return true;
+}
+
+/* Nothing of the program lies there any more. */
+static void give_back(uint64_t at, uint64_t bytes)
+{
+	off_t offset;
+	int fd = file_of(vb_area() + at, &offset);
+	vb_leave_place(&vb_places, at, bytes);
+	if (vb.shared_file < 0)
+		fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+}
+
+/* Frees the places of pages without a region. */
+static void sweep(void)
+{
+	static struct vb_segment found[VB_SEGMENTS_MAX];
+	int count;
+	while ((count = vb_find_segments(0, UINTPTR_MAX, found, may_leave, vb_area(),
+					 vb_area() + vb_places.bytes)) > 0)
+		for (int i = 0; i < count; i++)
+			if (!move_unheld(&found[i]))
+				return;
+	if (count < 0)
+		return;
+	size_t i;
+	for (uint64_t at = 0, end; (i = vb_first_place(&vb_places, at)) < vb_places.count; at = end) {
+		struct vb_place one = vb_places.list[i];
+		uint64_t behind = one.at + one.bytes;
+		uint64_t from = unheld(at > one.at ? at : one.at, behind, &end);
+		if (from < behind && !has_stack_pointer(one.address, one.address + one.bytes))
+			give_back(from, end - from);
+	}
+}
+
+static void complain(uintptr_t address, size_t length, bool is_between)
 {
 	/* Programs try again and again. */
 	static bool told;
-	size_t taken = 0;
 	if (told)
 		return;
 	told = true;
-	for (size_t i = 0; i < vb_apertures.count; i++)
-		taken += vb_apertures.list[i].regions != 0;
-	vb_complain("ibv_reg_mr: no place for %zu bytes at 0x%lx: %zu of %zu MiB for registered "
-		    "memory are in use; start with a larger --memory (at most 4G), or register "
-		    "less (ENOMEM)",
-		    length, (unsigned long)address, taken * vb_apertures.bytes >> 20,
-		    vb_apertures.count * vb_apertures.bytes >> 20);
-}
-
-/* Takes apertures for [start, end). Returns the place of `start`, or 0. */
-static uint64_t take_apertures(uintptr_t start, uintptr_t end)
-{
-	uintptr_t range = start & ~(vb_apertures.bytes - 1);
-	size_t count = (end - range + vb_apertures.bytes - 1) / vb_apertures.bytes;
-	size_t first = vb_choose_apertures(&vb_apertures, range, count);
-	if (first == vb_apertures.count && sweep() > 0)
-		first = vb_choose_apertures(&vb_apertures, range, count);
-	if (first == vb_apertures.count)
-		return 0;
-	for (size_t i = 0; i < count; i++)
-		vb_apertures.list[first + i].range = range + i * vb_apertures.bytes;
-	return vb_area() + first * vb_apertures.bytes + (start - range);
+	if (is_between)
+		vb_complain("ibv_reg_mr: %zu bytes at 0x%lx share pages with registered memory "
+			    "that leaves no room for them: %zu of %" PRIu64 " MiB are in use; start "
+			    "with a larger --memory (at most %s), or register the larger range "
+			    "first (ENOMEM)",
+			    length, (unsigned long)address, held_pages * VB_PAGE >> 20,
+			    vb_places.bytes >> 20, vb.shared_file >= 0 ? "3839M with --name" : "4G");
+	else
+		vb_complain("ibv_reg_mr: no place for %zu bytes at 0x%lx: %zu of %" PRIu64
+			    " MiB for registered memory are in use; start with a larger --memory "
+			    "(at most %s), or register less (ENOMEM)",
+			    length, (unsigned long)address, held_pages * VB_PAGE >> 20,
+			    vb_places.bytes >> 20, vb.shared_file >= 0 ? "3839M with --name" : "4G");
 }
 
 /* Checks that the program may register these mappings, which must have no gap. 0 or an errno. */
@@ -480,39 +436,132 @@ static int check_segments(const struct vb_segment *list, int count, uintptr_t st
 			return EOPNOTSUPP;
 		at = list[i].end;
 	}
+	if (at < end && count == VB_SEGMENTS_MAX)
+		return ENOMEM;
 	return at >= end ? 0 : EFAULT;
+}
+
+/* Where the page `first` would lie if `one` stays where it is. */
+static uint64_t place_by(const struct vb_segment *one, uintptr_t first)
+{
+	return one->linear - vb_area() - (one->start - first);
+}
+
+/* The place that pages with regions leave to the range; VB_NO_PLACE: they leave none. */
+static bool is_forced(const struct vb_segment *list, int count, uintptr_t first, uint64_t *at)
+{
+	bool forced = false;
+	for (int i = 0; i < count; i++) {
+		if (!list[i].linear || !vb_memory_is_held(list[i].linear, list[i].end - list[i].start))
+			continue;
+		uint64_t wanted = place_by(&list[i], first);
+		*at = forced && wanted != *at ? VB_NO_PLACE : wanted;
+		forced = true;
+		if (*at == VB_NO_PLACE)
+			break;
+	}
+	return forced;
+}
+
+/*
+ * Whether the pages from `first` on may lie there. A region that has them is of memory that was
+ * unmapped since: its pages stay as they were.
+ */
+static bool may_lie(uint64_t at, uint64_t bytes, uintptr_t first)
+{
+	return at != VB_NO_PLACE && vb_place_is_free(&vb_places, at, bytes, first) &&
+	       !vb_memory_is_held(vb_area() + at, bytes);
+}
+
+/* A place where the neighbouring mappings have theirs, or find theirs; or any. */
+static uint64_t choose_anew(uintptr_t first, uint64_t bytes, bool swept)
+{
+	struct vb_heap heap = { first, first + bytes, VB_GROWS_DOWN };
+	uint64_t at = vb_place_near(&vb_places, first, bytes, heap);
+	if (may_lie(at, bytes, first))
+		return at;
+	heap = vb_find_heap(first, first + bytes, vb_places.bytes);
+	at = vb_place_near(&vb_places, first, bytes, heap);
+	if (may_lie(at, bytes, first))
+		return at;
+	at = vb_place_in_gap(&vb_places, heap.end - heap.start, heap.growth);
+	if (at != VB_NO_PLACE)
+		return at + (first - heap.start);
+	/* It fits if pages without a region leave their places. */
+	if (!swept && heap.end - heap.start <= vb_places.bytes - held_pages * VB_PAGE)
+		return VB_NO_PLACE;
+	return vb_place_in_gap(&vb_places, bytes, heap.growth);
+}
+
+/*
+ * A place for [first, last), whose mappings these are, or VB_NO_PLACE. `swept`: no pages without a
+ * region are in the way.
+ */
+static uint64_t choose(const struct vb_segment *list, int count, uintptr_t first, uintptr_t last,
+		       bool swept, bool *forced)
+{
+	uint64_t at = VB_NO_PLACE, bytes = last - first;
+	*forced = is_forced(list, count, first, &at);
+	if (*forced)
+		return vb_place_is_free(&vb_places, at, bytes, first) ? at : VB_NO_PLACE;
+	/* Pages that lie there already need not move. */
+	for (int i = 0; i < count; i++)
+		if (list[i].linear && may_lie(place_by(&list[i], first), bytes, first))
+			return place_by(&list[i], first);
+	return choose_anew(first, bytes, swept);
+}
+
+/* Moves these mappings to the place of `first`. 0 or an errno. */
+static int move_all(const struct vb_segment *list, int count, uintptr_t first, uint64_t at)
+{
+	for (int i = 0; i < count; i++) {
+		uint64_t target = vb_area() + at + (list[i].start - first);
+		if (list[i].linear == target)
+			continue;
+		int error = move_pages(&list[i], target);
+		if (error)
+			return error;
+		if (list[i].linear)
+			give_back(list[i].linear - vb_area(), list[i].end - list[i].start);
+	}
+	return 0;
 }
 
 static uint64_t place(uintptr_t start, uintptr_t end, bool writes)
 {
 	static struct vb_segment found[VB_SEGMENTS_MAX];
-	int count = vb_find_segments(start, end, found, NULL, 0, 0);
-	int error = count < 0 ? errno : check_segments(found, count, start, end, writes);
-	if (error) {
+	for (bool swept = false;;) {
+		int count = vb_find_segments(start, end, found, NULL, 0, 0);
+		int error = count < 0 ? errno : check_segments(found, count, start, end, writes);
 		if (error == EOPNOTSUPP)
 			vb_complain("ibv_reg_mr: 0x%lx is memory that is shared with a file or "
 				    "another process; register private memory (EOPNOTSUPP)",
 				    (unsigned long)start);
-		errno = error;
-		return 0;
+		if (error) {
+			errno = error;
+			return 0;
+		}
+		/* Huge pages move whole. */
+		uintptr_t first = found[0].start < start ? found[0].start : start;
+		uintptr_t last = found[count - 1].end > end ? found[count - 1].end : end;
+		bool forced;
+		uint64_t at = choose(found, count, first, last, swept, &forced);
+		if (at == VB_NO_PLACE && !swept) {
+			/* The mappings are others afterwards. */
+			sweep();
+			swept = true;
+			continue;
+		}
+		if (at == VB_NO_PLACE) {
+			complain(start, end - start, forced);
+			errno = ENOMEM;
+			return 0;
+		}
+		vb_take_place(&vb_places, at, last - first, first);
+		used = true;
+		errno = move_all(found, count, first, at);
+		return errno ? 0 : vb_area() + at + (start - first);
 	}
-	/* Huge pages move whole. */
-	uintptr_t first = found[0].start < start ? found[0].start : start;
-	uintptr_t last = found[count - 1].end > end ? found[count - 1].end : end;
-	uint64_t linear = take_apertures(first, last);
-	if (linear == 0) {
-		complain_full(start, end - start);
-		errno = ENOMEM;
-		return 0;
-	}
-	for (int i = 0; i < count && !error; i++) {
-		uint64_t target = linear + (found[i].start - first);
-		if (found[i].linear != target)
-			error = move_pages(&found[i], target);
-	}
-	used = true;
-	errno = error;
-	return error ? 0 : linear + (start - first);
 }
 
 uint64_t vb_memory_place(uintptr_t address, size_t length, bool writes)
@@ -526,7 +575,7 @@ uint64_t vb_memory_place(uintptr_t address, size_t length, bool writes)
 	if (length == 0 || length > vb.bytes || address + length + VB_PAGE < address) {
 		errno = length > vb.bytes ? ENOMEM : EINVAL;
 		if (errno == ENOMEM)
-			complain_full(address, length);
+			complain(address, length, false);
 		return 0;
 	}
 	uintptr_t end = (address + length + VB_PAGE - 1) & ~(VB_PAGE - 1);
@@ -539,12 +588,12 @@ void vb_memory_hold(uint64_t linear, size_t length, int change)
 {
 	if (length == 0 || linear < vb_area())
 		return;
-	size_t last = vb_aperture_of(linear + length - 1);
-	for (size_t i = vb_aperture_of(linear); i <= last && i < vb_apertures.count; i++)
-		vb_apertures.list[i].regions += change;
 	uint64_t end = linear + length - 1 - vb_area();
-	for (uint64_t page = (linear - vb_area()) / VB_PAGE; page <= end / VB_PAGE; page++)
+	for (uint64_t page = (linear - vb_area()) / VB_PAGE; page <= end / VB_PAGE; page++) {
+		bool was_held = page_regions[page] > 0;
 		page_regions[page] += change;
+		held_pages += (page_regions[page] > 0) - was_held;
+	}
 }
 
 bool vb_memory_is_held(uint64_t linear, size_t length)
@@ -558,5 +607,5 @@ bool vb_memory_is_held(uint64_t linear, size_t length)
 
 int vb_memory_separate(void)
 {
-	return separate(vb_area(), vb_area() + vb_apertures.count * vb_apertures.bytes);
+	return separate(vb_area(), vb_area() + vb_places.bytes);
 }

@@ -2,10 +2,9 @@
 #ifndef VERBENA_MEMORY_H
 #define VERBENA_MEMORY_H
 
-#include "apertures.h"
 #include "internal.h"
 
-#define VB_SEGMENTS_MAX 512
+#define VB_SEGMENTS_MAX 65536
 
 /* A part of a range whose pages lie in one mapping. */
 struct vb_segment {
@@ -13,23 +12,28 @@ struct vb_segment {
 	uintptr_t end;
 	int rights;
 	bool shared;
+	/* Private memory of no file. */
+	bool anonymous;
 	/* Where its first page lies in the device's memory; 0: elsewhere. */
 	uint64_t linear;
 };
 
-extern struct vb_apertures vb_apertures;
+extern struct vb_places vb_places;
 
-/* Where the apertures begin in the device's memory. */
+/* Where the area for pages begins in the device's memory. */
 static inline uint64_t vb_area(void)
 {
 	return vb.hello[HELLO_AREA];
 }
 
-static inline size_t vb_aperture_of(uint64_t linear)
-{
-	return (linear - vb_area()) / vb_apertures.bytes;
-}
+/* ---- mappings.c */
 
+/* `file`: that of the device's memory for pages. */
+void vb_mappings_begin(int file);
+/* Neighbouring private mappings around [start, end), as far as `most` bytes below and above. */
+struct vb_heap vb_find_heap(uintptr_t start, uintptr_t end, size_t most);
+
+/* Of mappings of that file. */
 typedef bool (*vb_choose)(const struct vb_segment *one, uint64_t from, uint64_t to);
 
 /*
@@ -40,6 +44,9 @@ int vb_find_segments(uintptr_t start, uintptr_t end, struct vb_segment *list, vb
 		     uint64_t from, uint64_t to);
 /* Chooses pages of the program that lie in the device's memory. */
 bool vb_is_of_device(const struct vb_segment *one, uint64_t from, uint64_t to);
+
+/* ---- memory.c */
+
 /* Whether a region has any of these pages of the area. */
 bool vb_memory_is_held(uint64_t linear, size_t length);
 /* As vb_memory_enter; false: a thread forks. */

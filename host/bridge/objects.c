@@ -29,7 +29,16 @@ void vb_events_wait(struct vb_events *events)
 /* A parent domain has the number of its domain. */
 struct parent_domain {
 	struct ibv_pd pd;
+	struct thread_domain *threads;
+	/* The device whose number it has. */
+	unsigned generation;
 	struct parent_domain *next;
+};
+
+/* As in rdma-core: a domain that a parent domain has cannot be freed. */
+struct thread_domain {
+	struct ibv_td td;
+	unsigned parents;
 };
 
 static struct parent_domain *parents;
@@ -61,9 +70,13 @@ struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *context,
 	if (!made)
 		return vb_null(ENOMEM);
 	made->pd = (struct ibv_pd){ .context = context, .handle = attr->pd->handle };
+	made->generation = vb.generation;
+	made->threads = (struct thread_domain *)attr->td;
 	vb_lock(&parents_lock);
 	made->next = parents;
 	parents = made;
+	if (made->threads)
+		made->threads->parents++;
 	vb_unlock(&parents_lock);
 	return &made->pd;
 }
@@ -75,6 +88,8 @@ static bool forget_parent(struct ibv_pd *pd)
 	for (struct parent_domain **at = &parents; *at; at = &(*at)->next) {
 		if (&(*at)->pd != pd)
 			continue;
+		if ((*at)->threads)
+			(*at)->threads->parents--;
 		*at = (*at)->next;
 		found = true;
 		break;
@@ -83,9 +98,22 @@ static bool forget_parent(struct ibv_pd *pd)
 	return found;
 }
 
+static bool has_parent(uint64_t handle)
+{
+	bool found = false;
+	vb_lock(&parents_lock);
+	for (const struct parent_domain *one = parents; one && !found; one = one->next)
+		found = one->pd.handle == handle && one->generation == vb.generation;
+	vb_unlock(&parents_lock);
+	return found;
+}
+
 VB_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	int error = forget_parent(pd) ? 0 : VB_CALL(OP_DEALLOC_PD, NULL, 0, pd->handle);
+	int error = 0;
+	if (!forget_parent(pd))
+		error = has_parent(pd->handle) ? vb_errno(EBUSY) :
+						 VB_CALL(OP_DEALLOC_PD, NULL, 0, pd->handle);
 	if (!error)
 		free(pd);
 	return error;
@@ -108,16 +136,22 @@ VB_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 
 struct ibv_td *vb_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
 {
-	struct ibv_td *td = attr->comp_mask ? NULL : calloc(1, sizeof *td);
-	if (!td)
+	struct thread_domain *made = attr->comp_mask ? NULL : calloc(1, sizeof *made);
+	if (!made)
 		return vb_null(attr->comp_mask ? EINVAL : ENOMEM);
-	td->context = context;
-	return td;
+	made->td.context = context;
+	return &made->td;
 }
 
 int vb_dealloc_td(struct ibv_td *td)
 {
-	free(td);
+	struct thread_domain *threads = (struct thread_domain *)td;
+	vb_lock(&parents_lock);
+	bool is_used = threads->parents > 0;
+	vb_unlock(&parents_lock);
+	if (is_used)
+		return vb_errno(EBUSY);
+	free(threads);
 	return 0;
 }
 

@@ -86,10 +86,9 @@ export const HELLO = [
   // Addresses in the device's memory.
   'CONTEXT',
   'CONTROL',
-  // Memory that registered pages go to, and the size of its apertures (memory.c).
+  // Memory that registered pages go to (memory.c).
   'AREA',
   'AREA_BYTES',
-  'APERTURE_BYTES',
   // Where the file of a device with a name begins; 0: it has no name.
   'SHARED',
   'MAX_QP',
@@ -116,6 +115,27 @@ export const HELLO = [
   'STRAYS',
   // 1: runs of packets may leave as one (UDP_SEGMENT).
   'CAN_SEGMENT',
+] as const;
+
+/** Words of the device's native thread (device-thread.c), in order. */
+export const THREAD = [
+  // Where the device's memory lies in the process of the sidecar.
+  'BASE',
+  'BYTES',
+  // Addresses in it.
+  'CONTEXT',
+  'CONTROL',
+  // Memory for received datagrams.
+  'SLOTS',
+  'SLOTS_BYTES',
+  // Descriptors: the link's socket and the set of its groups, the eventfd, a socket to the program.
+  'SOCKET',
+  'GROUPS',
+  'WAKE',
+  'PROGRAM',
+  'CAN_SEGMENT',
+  'SPIN_MICROS',
+  'PROCESSORS',
 ] as const;
 
 /** Words of an event of the connection manager; CM_PRIVATE_BYTES bytes follow. */
@@ -159,3 +179,6 @@ export const DESCRIPTORS = {
   PASS: 7,
   PROGRAM: 8,
 } as const;
+
+/** Descriptors of that kind, by whatever number. */
+export type Descriptors = { readonly [Name in keyof typeof DESCRIPTORS]: number };

@@ -5,19 +5,20 @@
 import { RefusalError } from '../errors/errors.js';
 import type { Posix } from '../link/posix.js';
 import type { Handler, Handlers } from './control-channel.js';
-import { DESCRIPTORS, type Operation } from './operations.js';
+import type { Operation } from './operations.js';
 
 const OPERATIONS: readonly Operation[] = ['OPEN_CONTEXT', 'CREATE_CHANNEL', 'CM_CREATE_CHANNEL'];
 
 /**
  * Gives the handlers that need one the descriptor that came for their request; it is closed if they
- * throw. A request that is refused before its handler takes its descriptor as well.
+ * throw. A request that is refused before its handler takes its descriptor as well. `pass`: the
+ * socket.
  */
-export function withDescriptors(handlers: Handlers, posix: Posix): Handlers {
+export function withDescriptors(handlers: Handlers, posix: Posix, pass: number): Handlers {
   const taking = OPERATIONS.map((name) => {
     const handle: Handler = handlers[name];
     const take: Handler = () => {
-      const descriptor = posix.receiveDescriptor(DESCRIPTORS.PASS);
+      const descriptor = posix.receiveDescriptor(pass);
       if (descriptor === undefined) {
         throw new RefusalError(
           'EBADF',

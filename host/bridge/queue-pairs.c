@@ -102,6 +102,7 @@ struct ibv_qp *vb_qp_make(struct ibv_context *context, struct ibv_qp_init_attr_e
 	vb_events_init(&qp->events);
 	vb_qp_ex_init(&qp->qp);
 	grant(qp, attr);
+	vb_slots_add(qp);
 	return plain;
 }
 
@@ -138,7 +139,7 @@ VB_EXPORT int ibv_modify_qp(struct ibv_qp *ibv_qp, struct ibv_qp_attr *attr, int
 	if (!error && mask & IBV_QP_STATE) {
 		ibv_qp->state = attr->qp_state;
 		if (attr->qp_state == IBV_QPS_RESET)
-			qp->seen_tail = 0;
+			vb_slots_reset(qp);
 	}
 	if (!error && mask & IBV_QP_AV)
 		qp->ah = attr->ah_attr;
@@ -194,6 +195,7 @@ void vb_qp_forget(struct ibv_qp *ibv_qp)
 {
 	struct vb_qp *qp = (struct vb_qp *)ibv_qp;
 	vb_handle_drop(ibv_qp->handle);
+	vb_slots_remove(qp);
 	vb_events_wait(&qp->events);
 	free(qp);
 }

@@ -70,22 +70,6 @@ uint32_t vb_qp_state(struct vb_qp *qp)
 
 /* ---- sends */
 
-/* The entry `ahead` places behind the ring's head; NULL: the queue is full. */
-struct abi_work_request *vb_send_slot(struct vb_qp *qp, uint32_t ahead)
-{
-	char *ring = vb_at(qp->rings.send_ring);
-	uint32_t entries = qp->rings.send_entries, head = vb_load(ring) + ahead;
-	if (entries == 0)
-		return NULL;
-	if (head - qp->seen_tail >= entries) {
-		qp->seen_tail = vb_load(ring + ABI_RING_TAIL);
-		if (head - qp->seen_tail >= entries)
-			return NULL;
-	}
-	size_t place = (size_t)(head & (entries - 1)) * qp->rings.send_stride;
-	return (struct abi_work_request *)(ring + ABI_RING_HEADER_BYTES + place);
-}
-
 void vb_send_commit(struct vb_qp *qp, uint32_t count)
 {
 	if (count == 0)
@@ -412,6 +396,16 @@ static void put_completion(struct ibv_wc *wc, const struct abi_work_completion *
 		wc->imm_data = htonl(entry->immediate);
 }
 
+void vb_tell_overflow(const struct abi_completion_queue *queue)
+{
+	static bool said;
+	if (vb_load(&queue->dead) && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		vb_complain("ibv_poll_cq: a completion queue of %u entries has overflowed, so completions "
+			    "are lost and its queue pairs are in error; create it with as many entries "
+			    "as requests can be under way",
+			    queue->entries);
+}
+
 static int take_completions(struct vb_cq *cq, int count, struct ibv_wc *wc)
 {
 	int taken = 0;
@@ -420,7 +414,8 @@ static int take_completions(struct vb_cq *cq, int count, struct ibv_wc *wc)
 	uint32_t entries = queue->entries;
 	char *ring = vb_at(queue->ring);
 	uint32_t head = vb_load(ring), tail = vb_load(ring + ABI_RING_TAIL);
-	/* The queue has overflowed. */
+	vb_tell_overflow(queue);
+	/* Words of memory that another process has as well: never more than there are places. */
 	if (head - tail > entries)
 		tail = head - entries;
 	for (; taken < count && tail != head; tail++) {
@@ -428,8 +423,13 @@ static int take_completions(struct vb_cq *cq, int count, struct ibv_wc *wc)
 		const struct abi_work_completion *entry =
 			(void *)(ring + ABI_RING_HEADER_BYTES + place);
 		/* Number 0: its queue pair was reset or destroyed. */
-		if (entry->qpn != 0)
-			put_completion(&wc[taken++], entry);
+		if (entry->qpn == 0)
+			continue;
+		const struct abi_work_completion copy = *entry;
+		put_completion(&wc[taken++], &copy);
+		/* Its place here first: a thread that has the request's place may post at once. */
+		vb_store(ring + ABI_RING_TAIL, tail + 1);
+		vb_slots_polled(&copy);
 	}
 	if (entries > 0)
 		vb_store(ring + ABI_RING_TAIL, tail);

@@ -29,6 +29,9 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t l
 	uint64_t made[3];
 	if (length == 0)
 		return vb_null(EINVAL);
+	/* All memory, also what is mapped later: pages would have no place. */
+	if (access & IBV_ACCESS_ON_DEMAND && !address && length == SIZE_MAX)
+		return vb_null(EOPNOTSUPP);
 	/* Optional flags that a device does not know are ignored. */
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
 	struct vb_mr *mr = calloc(1, sizeof *mr);
@@ -90,6 +93,10 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *ibv_mr, int flags, struct ibv_pd *pd, 
 	access &= ~IBV_ACCESS_OPTIONAL_RANGE;
 	struct vb_quiet quiet = vb_memory_enter();
 	if (moves && !(linear = vb_memory_place((uintptr_t)address, length, writes(access))))
+		error = errno;
+	/* Pages that are to be written now: as at a registration, each must allow it. */
+	if (!moves && flags & IBV_REREG_MR_CHANGE_ACCESS && writes(access) && mr->linear &&
+	    !vb_memory_place((uintptr_t)ibv_mr->addr, ibv_mr->length, true))
 		error = errno;
 	if (!error)
 		error = VB_CALL(OP_REREG_MR, NULL, 0, ibv_mr->handle, flags, pd ? pd->handle : 0,

@@ -31,12 +31,37 @@
 
 struct vb vb = { .socket = -1, .memory = -1, .wake = -1, .pass = -1, .shared_file = -1 };
 
-/* The program ends with `verbena run`, also if that is killed: no process would wait for it. */
+/* Has this process ended? One that no other has waited for yet has. */
+static bool has_ended(pid_t pid)
+{
+	char path[32], state = 'Z', name[64];
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return kill(pid, 0) && errno == ESRCH;
+	bool is_read = fscanf(file, "%*d %63s %c", name, &state) == 2;
+	fclose(file);
+	return is_read && state == 'Z';
+}
+
+/*
+ * The program ends with `verbena run`, also if that is killed: no process would wait for it. The
+ * mark is for the child of that process alone, whose parent may have ended before this runs.
+ */
 __attribute__((constructor)) static void end_with_parent(void)
 {
-	const char *parent = getenv("VERBENA_RUN_PARENT");
-	if (parent && strtol(parent, NULL, 10) == getppid())
+	const char *text = vb_setting("VERBENA_RUN_PARENT");
+	pid_t parent = text ? strtol(text, NULL, 10) : 0;
+	bool is_child = getenv("VERBENA_RUN_CHILD") != NULL;
+	if (is_child)
+		unsetenv("VERBENA_RUN_CHILD");
+	if (!parent)
+		return;
+	bool was_child = parent == getppid();
+	if (was_child)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if ((was_child || is_child) && parent != getppid() && has_ended(parent))
+		raise(SIGKILL);
 }
 
 static pthread_mutex_t call_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -52,9 +77,18 @@ void vb_complain(const char *format, ...)
 	dprintf(STDERR_FILENO, "verbena run: %s\n", line);
 }
 
+/* musl has none. */
+#pragma weak strerrorname_np
+
+const char *vb_error_name(int error)
+{
+	const char *name = strerrorname_np ? strerrorname_np(error) : strerror(error);
+	return name ? name : "an error";
+}
+
 bool vb_debugging(void)
 {
-	const char *value = getenv("VERBENA_DEBUG");
+	const char *value = vb_setting("VERBENA_DEBUG");
 	return value && *value == '1';
 }
 
@@ -108,10 +142,10 @@ static bool is_late(void)
 }
 
 /*
- * A descriptor for the next request. Not by /proc/PID/fd: the sidecar may not look into a program
+ * A descriptor, for the next request. Not by /proc/PID/fd: the sidecar may not look into a program
  * that is not dumpable (prctl, capabilities of its file, Yama). 0, or -1 with errno.
  */
-static int pass_descriptor(int fd)
+int vb_pass_descriptor(int socket, int fd)
 {
 	char byte = 0;
 	union {
@@ -128,7 +162,7 @@ static int pass_descriptor(int fd)
 	one->cmsg_type = SCM_RIGHTS;
 	one->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(one), &fd, sizeof fd);
-	return sendmsg(vb.pass, &header, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : -1;
+	return sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? 0 : -1;
 }
 
 /* `passed`: a descriptor for the operation, or -1. */
@@ -156,7 +190,7 @@ static int call(uint32_t operation, const uint64_t *arguments, int count, uint64
 	uint64_t signals = vb_block_signals();
 	pthread_mutex_lock(&call_lock);
 	int before = errno;
-	int got = passed >= 0 ? pass_descriptor(passed) : 0;
+	int got = passed >= 0 ? vb_pass_descriptor(vb.pass, passed) : 0;
 	if (got == 0 && transfer(vb.socket, request, request[0], true))
 		got = -1;
 	/* A sidecar that is stopped: ctrl-C still ends the program. */
@@ -175,8 +209,9 @@ static int call(uint32_t operation, const uint64_t *arguments, int count, uint64
 		report_refusal(operation, reply, got);
 	else if (operation == OP_HELLO && error)
 		vb_complain("the process of the device ended at its start: it needs some 12 GiB of "
-			    "address space (ulimit -v) and 40 open files (ulimit -n); raise the "
-			    "limits (EIO)");
+			    "address space (ulimit -v), 40 open files (ulimit -n), and Node in the "
+			    "program's root (chroot); raise the limits, or open the device earlier "
+			    "(EIO)");
 	errno = before;
 	return vb_errno(error);
 }
@@ -243,6 +278,8 @@ int vb_lift(int fd)
 	return lifted;
 }
 
+#define DESCRIPTORS (SIDECAR_PROGRAM - SIDECAR_SOCKET + 1)
+
 /* Descriptors of a new sidecar, at this side. */
 struct ends {
 	int socket;
@@ -251,6 +288,14 @@ struct ends {
 	int pipe;
 	int pass;
 };
+
+/* In the order of their numbers there. */
+static void list_ends(const struct ends *ends, int list[DESCRIPTORS])
+{
+	const int all[DESCRIPTORS] = { ends->socket, ends->memory, ends->wake,
+				       ends->pipe,   ends->pass,   ends->socket };
+	memcpy(list, all, sizeof all);
+}
 
 /* Limits that the program has set itself are not for the sidecar. */
 static void raise_limits(void)
@@ -270,7 +315,7 @@ static void raise_limits(void)
 static void become_sidecar(const struct ends *ends, char *const argv[], char *const environment[])
 {
 	/* An intermediate process, so that init or a subreaper is the parent. */
-	long child = syscall(SYS_clone, 0, 0, 0, 0, 0);
+	long child = vb_syscall(SYS_clone, CLONE_UNTRACED, 0, 0, 0, 0);
 	if (child != 0)
 		_exit(child < 0);
 	setsid();
@@ -283,11 +328,11 @@ static void become_sidecar(const struct ends *ends, char *const argv[], char *co
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
 	/* Standard error stays open for a message after the program's end: an incomplete capture. */
-	if (!vb_debugging() && !getenv("VERBENA_RUN_COMPLAINS"))
+	if (!vb_debugging() && !vb_setting("VERBENA_RUN_COMPLAINS"))
 		dup2(null, STDERR_FILENO);
-	const int from[] = { ends->socket, ends->memory, ends->wake,
-			     ends->pipe,   ends->pass,	 ends->socket };
-	for (int i = 0; i <= SIDECAR_PROGRAM - SIDECAR_SOCKET; i++)
+	int from[DESCRIPTORS];
+	list_ends(ends, from);
+	for (int i = 0; i < DESCRIPTORS; i++)
 		if (dup2(from[i], SIDECAR_SOCKET + i) < 0)
 			_exit(1);
 	if (syscall(SYS_close_range, SIDECAR_PROGRAM + 1, ~0u, 0) < 0)
@@ -297,33 +342,55 @@ static void become_sidecar(const struct ends *ends, char *const argv[], char *co
 	_exit(1);
 }
 
-/* The environment without what loads this library. The caller frees the list. */
-static char **sidecar_environment(char *owner, char *children)
+/* The sidecar allocates little and reads no files: it needs few heaps, and no pool of threads. */
+static char *const sizes[] = { "MALLOC_ARENA_MAX=1", "MALLOC_TRIM_THRESHOLD_=65536",
+			       "MALLOC_TOP_PAD_=0", "UV_THREADPOOL_SIZE=1" };
+
+static bool is_in(char **list, int count, const char *entry)
 {
-	int count = 0;
-	while (environ[count])
+	size_t length = strcspn(entry, "=") + 1;
+	for (int i = 0; i < count; i++)
+		if (!strncmp(list[i], entry, length))
+			return true;
+	return false;
+}
+
+/*
+ * The environment without what loads this library, and with the options of `verbena run`. The
+ * caller frees the list.
+ */
+static char **sidecar_environment(char *owner)
+{
+	const int own = sizeof sizes / sizeof *sizes;
+	char *const *settings = vb_settings();
+	int count = 0, kept = 0, most = own + 2;
+	while (environ && environ[count])
 		count++;
-	char **list = calloc(count + 3, sizeof *list);
+	while (settings[most - own - 2])
+		most++;
+	char **list = calloc(count + most, sizeof *list);
 	if (!list)
 		return NULL;
-	int kept = 0;
 	for (int i = 0; i < count; i++)
 		if (strncmp(environ[i], "LD_PRELOAD=", 11) && strncmp(environ[i], "NODE_OPTIONS=", 13))
 			list[kept++] = environ[i];
-	list[kept++] = owner;
-	list[kept] = children;
+	for (; *settings; settings++)
+		if (!is_in(list, kept, *settings))
+			list[kept++] = *settings;
+	for (int i = 0; i < own; i++)
+		list[kept++] = sizes[i];
+	list[kept] = owner;
 	return list;
 }
 
 static int spawn(const struct ends *ends, const char *node, const char *script)
 {
-	char owner[64], children[160];
-	int refused = vb_child_begin(children, sizeof children);
-	if (refused)
-		return refused;
+	char owner[64];
 	snprintf(owner, sizeof owner, "VERBENA_RUN_OWNER=%d", getpid());
-	char *argv[] = { (char *)node, "--no-warnings", (char *)script, NULL };
-	char **environment = sidecar_environment(owner, children);
+	/* The baseline compiler and a large young heap are for programs that compute. */
+	char *argv[] = { (char *)node,	       "--no-warnings", "--max-semi-space-size=1",
+			 "--no-sparkplug",     (char *)script,	NULL };
+	char **environment = sidecar_environment(owner);
 	if (!environment)
 		return ENOMEM;
 	/*
@@ -334,8 +401,8 @@ static int spawn(const struct ends *ends, const char *node, const char *script)
 	prctl(PR_GET_CHILD_SUBREAPER, &adopts);
 	if (adopts)
 		prctl(PR_SET_CHILD_SUBREAPER, 0);
-	/* Without a signal at its end: the program's wait() does not see it. */
-	long child = syscall(SYS_clone, 0, 0, 0, 0, 0);
+	/* Without a signal at its end: the program's wait() does not see it. Nor does a debugger. */
+	long child = vb_syscall(SYS_clone, CLONE_UNTRACED, 0, 0, 0, 0);
 	if (child == 0)
 		become_sidecar(ends, argv, environment);
 	int error = child < 0 ? errno : 0;
@@ -410,7 +477,7 @@ static int refuse_map(void)
 	int error = errno;
 	vb_complain("cannot map the %zu MiB of the device: %s; choose a smaller --memory, or raise "
 		    "the limit of address space (ulimit -v)",
-		    vb.bytes >> 20, strerrorname_np(error));
+		    vb.bytes >> 20, vb_error_name(error));
 	return error;
 }
 
@@ -428,8 +495,13 @@ static int map_memory(const char *path)
 	if (vb.shared == 0)
 		return 0;
 	vb.shared_file = vb_lift(open(path, O_RDWR | O_CLOEXEC));
-	if (vb.shared_file < 0)
-		return errno;
+	if (vb.shared_file < 0) {
+		int error = errno;
+		vb_complain("cannot open %s, the memory of the device: %s; open the device before "
+			    "the program changes its root or its rights",
+			    path, vb_error_name(error));
+		return error;
+	}
 	size_t length = vb.bytes - vb.shared;
 	void *at = mmap(vb.base + vb.shared, length, rights, MAP_SHARED | MAP_FIXED, vb.shared_file, 0);
 	return at == MAP_FAILED ? errno : 0;
@@ -437,8 +509,10 @@ static int map_memory(const char *path)
 
 static int greet(void)
 {
-	uint64_t reply[MESSAGE_WORDS];
-	int error = vb_call(OP_HELLO, NULL, 0, reply, MESSAGE_WORDS);
+	uint64_t reply[MESSAGE_WORDS], children[CHILD_WORDS];
+	int error = vb_child_begin(children);
+	if (!error)
+		error = vb_call(OP_HELLO, children, CHILD_WORDS, reply, MESSAGE_WORDS);
 	if (error)
 		return error;
 	memcpy(vb.hello, reply, sizeof vb.hello);
@@ -450,23 +524,57 @@ static int greet(void)
 	return map_memory(path);
 }
 
+static void close_ends(struct ends *theirs, struct begin *ours)
+{
+	close_end(&theirs->socket);
+	close_end(&theirs->pipe);
+	close_end(&theirs->pass);
+	if (!ours)
+		return;
+	close_end(&ours->pipe);
+	close_end(&ours->pass);
+	close_end(&vb.memory);
+	close_end(&vb.wake);
+}
+
+/* Has the process of `verbena run` taken the ends? Otherwise they are new ones: it may have some. */
+static int offer_ends(struct ends *theirs, struct begin *ours, bool *is_taken)
+{
+	int list[DESCRIPTORS];
+	list_ends(theirs, list);
+	/* For some seconds at most: a handler that opens the device would wait for this thread. */
+	uint64_t signals = vb_block_signals();
+	bool was_offered = vb_take_offer(list, DESCRIPTORS, is_taken);
+	vb_restore_signals(signals);
+	if (*is_taken || !was_offered)
+		return 0;
+	close_ends(theirs, ours);
+	return open_ends(theirs, ours);
+}
+
 static int start(void)
 {
-	const char *node = getenv("VERBENA_RUN_NODE"), *script = getenv("VERBENA_RUN_SIDECAR");
+	const char *node = vb_setting("VERBENA_RUN_NODE"), *script = vb_setting("VERBENA_RUN_SIDECAR");
 	struct ends theirs = { -1, -1, -1, -1, -1 };
 	struct begin ours = { -1, -1 };
-	if (!node || !script)
+	bool is_taken = false;
+	if (!node || !script) {
+		vb_complain("the library is loaded without the options of its command: start the "
+			    "program by `verbena run` (ENODEV)");
 		return ENODEV;
+	}
 	int error = open_ends(&theirs, &ours);
 	if (!error)
+		error = offer_ends(&theirs, &ours, &is_taken);
+	if (!error && !is_taken)
 		error = spawn(&theirs, node, script);
-	close_end(&theirs.socket);
-	close_end(&theirs.pipe);
-	close_end(&theirs.pass);
+	close_ends(&theirs, NULL);
 	if (!error)
 		error = greet();
 	if (!error)
 		error = vb_memory_begin();
+	if (!error)
+		error = vb_slots_begin();
 	if (!error && !vb.hello[HELLO_HAS_THREAD]) {
 		close_end(&vb.wake);
 		vb.wake = ours.pipe;
@@ -495,9 +603,13 @@ static int start(void)
 
 int vb_start(void)
 {
+	/* As in call(). Signals stay: ctrl-C ends a program whose device does not come. */
+	int cancel;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&start_lock);
 	int error = vb.owner == getpid() ? 0 : start();
 	pthread_mutex_unlock(&start_lock);
+	pthread_setcancelstate(cancel, NULL);
 	return error;
 }
 

@@ -16,6 +16,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -40,12 +41,23 @@
 #define LOCK_NANOSECONDS 20000
 /* Sleeps between two checks that the sidecar lives. */
 #define LOCK_SLEEPS 50
+/* Lists of packets that leave in one turn at most: the engine's could have no end. */
+#define DRAIN_LISTS 4096
+/* The link fails after this number of errors in a row (udp-batch.ts). */
+#define RECEIVE_ERRORS_MAX 16
 
 uint32_t wasm_memory_pages;
 
 static struct {
 	bool active;
+	/* The value of turn and lock while this process holds them. */
+	uint32_t holder;
+	/* In the sidecar: a socket to the program, which hangs up when that ends; else -1. */
+	int program;
 	int socket;
+	/* Lists for packets that leave, of `buffers` buffers: the context's could be overwritten. */
+	const struct abi_send_descriptor *sends;
+	uint32_t buffers;
 	/* An answer waits for the next turn. */
 	bool owes;
 	double deadline;
@@ -55,9 +67,14 @@ static struct {
 	uint32_t mail;
 	/* Since when threads of the sidecar wait; 0: none does. */
 	double waiting;
+	/* Doorbells, packets and timers of this turn. */
+	unsigned done;
+	/* In the sidecar: receive errors in a row, and the one by which the socket is lost. */
+	unsigned errors;
+	int lost;
 	bool has_lock;
 	jmp_buf trapped;
-} turns = { .socket = -1 };
+} turns = { .holder = ABI_CONTROL_LENT, .program = -1, .socket = -1 };
 
 /* This thread has the turn. */
 static __thread bool in_turn __attribute__((tls_model("initial-exec")));
@@ -104,17 +121,61 @@ static uint8_t *memory(void)
 
 /* ---- the lock and the turn */
 
-static bool take(unsigned offset)
+static bool change(unsigned offset, uint32_t from, uint32_t to)
 {
-	uint32_t none = 0;
-	return __atomic_compare_exchange_n(word(offset), &none, ABI_CONTROL_LENT, false,
-					   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	return __atomic_compare_exchange_n(word(offset), &from, to, false, __ATOMIC_SEQ_CST,
+					   __ATOMIC_SEQ_CST);
 }
 
-/* Ends this turn: the sidecar has ended, or the engine has trapped. */
+static bool take(unsigned offset)
+{
+	return change(offset, 0, turns.holder);
+}
+
+/* In the sidecar: has the program ended? */
+static bool is_orphaned(void)
+{
+	struct pollfd program = { turns.program, 0, 0 };
+	const struct timespec none = { 0, 0 };
+	return turns.program >= 0 && syscall(SYS_ppoll, &program, 1, &none, NULL, 0) > 0 &&
+	       program.revents & POLLHUP;
+}
+
+/*
+ * In the sidecar: what the program held that has ended (ControlBlock.reclaim). True: it is free now.
+ */
+static bool reclaim(unsigned offset)
+{
+	return vb_load(word(offset)) == ABI_CONTROL_LENT && is_orphaned() &&
+	       change(offset, ABI_CONTROL_LENT, 0);
+}
+
+static void rest(long nanoseconds)
+{
+	const struct timespec moment = { 0, nanoseconds };
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &moment, NULL);
+}
+
+/* Ends this turn: the other process has ended, or the engine has trapped. */
 static __attribute__((noreturn)) void abandon(void)
 {
 	longjmp(turns.trapped, 1);
+}
+
+/* The lock is not free, for long. */
+static void look_after_lock(void)
+{
+	if (turns.program < 0) {
+		if (!vb_sidecar_lives())
+			abandon();
+		return;
+	}
+	/* It has ended in a call of the engine, whose lists may be half changed. */
+	if (reclaim(ABI_CONTROL_LOCK))
+		abandon();
+	/* A stray store has locked it. */
+	if (vb_load(word(ABI_CONTROL_STOP)) != 0 && is_orphaned())
+		abandon();
 }
 
 static void lock(void)
@@ -126,11 +187,10 @@ static void lock(void)
 		}
 		__builtin_ia32_pause();
 	}
-	const struct timespec moment = { 0, LOCK_NANOSECONDS };
 	for (unsigned sleeps = 1; !take(ABI_CONTROL_LOCK); sleeps++) {
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &moment, NULL);
-		if (sleeps % LOCK_SLEEPS == 0 && !vb_sidecar_lives())
-			abandon();
+		rest(LOCK_NANOSECONDS);
+		if (sleeps % LOCK_SLEEPS == 0)
+			look_after_lock();
 	}
 	turns.has_lock = true;
 }
@@ -194,17 +254,20 @@ static void refuse_packet(uint32_t qpn)
 static void drain(void)
 {
 	turns.owes = false;
-	uint32_t buffer = context()->send_buffers - 1;
-	const struct abi_send_descriptor *list = vb_at(context()->send_descriptors);
-	for (;;) {
+	uint32_t buffer = turns.buffers - 1;
+	const struct abi_send_descriptor *list =
+		turns.sends + (size_t)buffer * ABI_SEND_BUFFER_PACKETS;
+	for (unsigned lists = 0; lists < DRAIN_LISTS; lists++) {
 		lock();
 		uint32_t count = engine_nextPackets(memory(), address(), buffer);
 		unlock();
 		if (count == 0)
 			return;
-		vb_datagrams_send(list + (size_t)buffer * ABI_SEND_BUFFER_PACKETS, count,
-				  refuse_packet);
+		if (count > ABI_SEND_BUFFER_PACKETS)
+			count = ABI_SEND_BUFFER_PACKETS;
+		vb_datagrams_send(list, count, refuse_packet);
 	}
+	turns.owes = true;
 }
 
 static void read_deadline(void)
@@ -217,14 +280,34 @@ static void read_deadline(void)
 	turns.deadline = one == 0 || other == 0 ? one + other : one < other ? one : other;
 }
 
+/* udp-batch.ts: nothing has come, or an answer to something that we sent. */
+static bool is_harmless(int error)
+{
+	return error == EAGAIN || error == EINTR || error == ECONNRESET || error == ECONNREFUSED ||
+	       error == EHOSTUNREACH || error == ENETUNREACH;
+}
+
+static void note_error(int error)
+{
+	bool is_closed = error == EBADF || error == ENOTSOCK;
+	if (is_harmless(error))
+		return;
+	/* The program has closed it. */
+	if (turns.program < 0 && is_closed)
+		turns.active = false;
+	if (turns.program >= 0 && (++turns.errors == RECEIVE_ERRORS_MAX || is_closed))
+		turns.lost = error;
+}
+
 static void receive(double now, bool later)
 {
-	int count = vb_datagrams_receive();
-	/* The program has closed it. */
+	int count = turns.lost ? 0 : vb_datagrams_receive();
 	if (count < 0)
-		turns.active = false;
+		note_error(-count);
 	if (count <= 0)
 		return;
+	turns.errors = 0;
+	turns.done += count;
 	lock();
 	engine_receivePackets(memory(), address(), count, now);
 	unlock();
@@ -246,6 +329,7 @@ static void serve_doorbells(double now, bool later)
 	lock();
 	uint32_t rung = engine_postDoorbells(memory(), address(), now);
 	unlock();
+	turns.done += rung + has_messages;
 	if ((rung > 0 || has_messages) && later)
 		drain();
 }
@@ -262,6 +346,7 @@ static void make_turn(double now, bool later)
 		lock();
 		engine_advance(memory(), address(), now_micros());
 		unlock();
+		turns.done++;
 	} else if (later)
 		return;
 	drain();
@@ -304,9 +389,9 @@ static void report(double now)
 		vb_kick();
 }
 
-enum kind { POST, POLL, POLL_LATER, SETTLE };
+enum kind { POST, POLL, POLL_LATER, SETTLE, LOOK };
 
-/* The turn is this thread's. False: it has failed, and there will be no other. */
+/* The turn is this thread's, but for LOOK. False: it has failed, and there will be no other. */
 static bool run(enum kind kind, double now)
 {
 	if (setjmp(turns.trapped)) {
@@ -315,8 +400,11 @@ static bool run(enum kind kind, double now)
 			unlock();
 		return false;
 	}
+	turns.done = 0;
 	if (kind == POST)
 		make_post(now);
+	else if (kind == LOOK)
+		read_deadline();
 	else if (kind == SETTLE) {
 		drain();
 		read_deadline();
@@ -393,6 +481,83 @@ void vb_turn_follow(void)
 	vb_kick();
 }
 
+/* False: the context does not say where packets that leave are described. */
+static bool find_sends(void)
+{
+	uint64_t first = context()->send_descriptors;
+	turns.buffers = context()->send_buffers;
+	uint64_t entries = (uint64_t)turns.buffers * ABI_SEND_BUFFER_PACKETS;
+	turns.sends = vb_at(first);
+	return entries > 0 && first + entries * ABI_SEND_DESCRIPTOR_BYTES <= vb.bytes;
+}
+
+/* ---- turns of the sidecar's own thread */
+
+bool vb_turns_serve(int program)
+{
+	if (!find_sends())
+		return false;
+	turns.holder = ABI_CONTROL_NATIVE;
+	turns.program = program;
+	turns.owes = false;
+	turns.deadline = turns.waiting = 0;
+	turns.errors = turns.lost = 0;
+	turns.active = true;
+	return true;
+}
+
+/* Sleeps until the turn of another thread ends, but not long. */
+static void await_turn(void)
+{
+	for (unsigned slept = 0; slept < LOOK_MICROS * 1000; slept += LOCK_NANOSECONDS) {
+		if (vb_load(word(ABI_CONTROL_TURN)) == 0)
+			return;
+		rest(LOCK_NANOSECONDS);
+	}
+	reclaim(ABI_CONTROL_TURN);
+}
+
+int vb_turn_serve(unsigned attempts)
+{
+	bool taken = false;
+	while (turns.active && must_yield(now_micros()))
+		rest(LOCK_NANOSECONDS);
+	for (unsigned attempt = 0; turns.active && !taken && attempt <= attempts; attempt++) {
+		taken = take(ABI_CONTROL_TURN);
+		if (!taken)
+			await_turn();
+	}
+	if (!taken)
+		return turns.active ? -1 : 0;
+	in_turn = true;
+	bool done = run(POLL, now_micros());
+	in_turn = false;
+	vb_store(word(ABI_CONTROL_TURN), 0);
+	return done ? (int)turns.done : 0;
+}
+
+double vb_turn_deadline(void)
+{
+	if (!turns.active)
+		return 0;
+	in_turn = true;
+	bool done = run(LOOK, 0);
+	in_turn = false;
+	if (done && turns.owes)
+		return now_micros();
+	return done ? turns.deadline : 0;
+}
+
+void vb_turns_end(void)
+{
+	turns.active = false;
+}
+
+int vb_turn_failure(void)
+{
+	return turns.active ? turns.lost : EFAULT;
+}
+
 /* ---- begin and end */
 
 /* The descriptor that the sidecar has passed, or -1. */
@@ -424,7 +589,8 @@ void vb_turns_begin(int pass)
 	if (fd < 0)
 		return;
 	turns.socket = fd;
-	if (!__builtin_cpu_supports(WASM_CPU) || !vb.hello[HELLO_TURNS] || !vb.has_guard)
+	if (!__builtin_cpu_supports(WASM_CPU) || !vb.hello[HELLO_TURNS] || !vb.has_guard ||
+	    !find_sends())
 		return;
 	wasm_memory_pages = vb.bytes >> 16;
 	vb_datagrams_begin(fd, vb.hello[HELLO_TURNS],

@@ -22,6 +22,25 @@ void vb_turn_settle(void);
 /* A queue is armed: the program may sleep, and the sidecar makes turns again. */
 void vb_turn_follow(void);
 
+/* ---- turns.c in the sidecar (device-thread.c) */
+
+/*
+ * From now on this process makes turns as the sidecar's thread. `program`: a socket to it. False:
+ * the context is not in the memory.
+ */
+bool vb_turns_serve(int program);
+/*
+ * A turn: how many doorbells, packets and timers there were; 0 as well if it fails. -1: another
+ * thread has it, also after as many attempts more to take it.
+ */
+int vb_turn_serve(unsigned attempts);
+/* There is no other turn. */
+void vb_turns_end(void);
+/* When the next turn is due, in microseconds; 0: never. */
+double vb_turn_deadline(void);
+/* The error by which the socket is lost; EFAULT: the engine has trapped; 0: neither. */
+int vb_turn_failure(void);
+
 /* An access of the engine behind its memory ends the turn, and does not return. */
 void vb_turn_fault(uintptr_t at);
 
@@ -36,7 +55,7 @@ void vb_restore_signals(uint64_t before);
 void vb_datagrams_begin(int socket, uint32_t address, unsigned slots, bool can_segment);
 /*
  * Receives the datagrams of one system call, and describes them to the engine. Returns the number
- * of descriptors; -1: the socket is closed.
+ * of descriptors, or a negated errno.
  */
 int vb_datagrams_receive(void);
 struct abi_send_descriptor;

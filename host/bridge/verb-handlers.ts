@@ -26,6 +26,8 @@ const PSN_MASK = 0xffffffn;
 export interface BridgeState {
   readonly context: Context;
   readonly objects: ObjectTable;
+  /** The receive buffer of a peer on this machine; undefined: it is unknown. */
+  readonly receiveBufferOf: (gid: Gid) => number | undefined;
 }
 
 /** A GID of two words. */
@@ -131,6 +133,8 @@ export function windowHandlers({ context, objects }: BridgeState) {
 /** Handlers of contexts, completion channels and queues. */
 export function completionHandlers({ context, objects }: BridgeState, events: AsyncEvents) {
   const channels = new WeakMap<CompletionQueue, EventPipe>();
+  // The device's thread writes to them, if it is a native one.
+  const native = context.device.progress.channels;
   return {
     OPEN_CONTEXT: (descriptor: bigint) => {
       const pipe = new EventPipe(descriptor);
@@ -148,7 +152,9 @@ export function completionHandlers({ context, objects }: BridgeState, events: As
     },
     CREATE_CHANNEL: (descriptor: bigint) => [objects.add(new EventPipe(descriptor))],
     DESTROY_CHANNEL: (pipe: bigint) => {
-      objects.get(EventPipe, pipe).close();
+      const ended = objects.get(EventPipe, pipe);
+      native?.drop(ended.descriptor);
+      ended.close();
       objects.remove(pipe);
     },
     CREATE_CQ: (opened: bigint, cqe: bigint, channel: bigint) => {
@@ -157,7 +163,8 @@ export function completionHandlers({ context, objects }: BridgeState, events: As
       events.own(cq, objects.get(EventPipe, opened));
       if (channel !== 0n) {
         const pipe = objects.get(EventPipe, channel);
-        cq.onEvent = () => pipe.writeWords(number);
+        if (native) native.add(cq.handle, pipe.descriptor, BigInt(number));
+        else cq.onEvent = () => pipe.writeWords(number);
         channels.set(cq, pipe);
       }
       return [number, cq.handle, cq.cqe];
@@ -172,6 +179,8 @@ export function completionHandlers({ context, objects }: BridgeState, events: As
     DESTROY_CQ: (queue: bigint) => {
       const cq = objects.get(CompletionQueue, queue);
       cq.destroy();
+      // Before those that the program has not read are taken back.
+      native?.dropQueue(cq.handle);
       events.withdraw(queue, cq);
       channels.get(cq)?.withdrawUnread(8, (record) => record.getBigUint64(0, true) === queue);
       objects.remove(queue);
@@ -181,7 +190,7 @@ export function completionHandlers({ context, objects }: BridgeState, events: As
 
 /** Handlers of queue pairs, multicast and address handles. `ids`: those of connections. */
 export function queuePairHandlers(
-  { objects }: BridgeState,
+  { objects, receiveBufferOf }: BridgeState,
   events: AsyncEvents,
   ids: IdQueuePairs,
 ) {
@@ -212,7 +221,7 @@ export function queuePairHandlers(
     },
     MODIFY_QP: (...words: bigint[]) => {
       const [number, mask, ...values] = words as Words<2>;
-      modify(qp(number), Number(mask), values);
+      modify(qp(number), Number(mask), values, receiveBufferOf);
     },
     QUERY_QP: (number: bigint) => {
       const now = qp(number).query();
@@ -310,8 +319,13 @@ function addressOf(dgid: Gid, flowLabel: bigint) {
   return { dgid, ownKind: isLoopback(dgid), ...(label !== 0 && { flowLabel: label }) };
 }
 
-/** `values`: the order of ibv_modify_qp in objects.c. */
-function modify(qp: QueuePair, mask: number, values: readonly bigint[]): void {
+/** `values`: the order of ibv_modify_qp in queue-pairs.c. */
+function modify(
+  qp: QueuePair,
+  mask: number,
+  values: readonly bigint[],
+  receiveBufferOf: BridgeState['receiveBufferOf'],
+): void {
   const numbers = values.slice(0, 17).map(Number);
   const [qpState, curQpState, pathMtu, qkey, , , destQpNum, qpAccessFlags] = numbers;
   const [pkeyIndex, portNum, maxRdAtomic, maxDestRdAtomic, minRnrTimer] = numbers.slice(8);
@@ -324,9 +338,14 @@ function modify(qp: QueuePair, mask: number, values: readonly bigint[]): void {
     sqPsn: Number(values[5]! & PSN_MASK),
     enSqdAsyncNotify: drains !== 0,
   } as Parameters<QueuePair['modify']>[0];
-  const isRouted = (mask & QpAttribute.AV) !== 0;
-  const address = isRouted && { ahAttr: addressOf(gidOf(low, high), flowLabel) };
-  qp.modify({ ...all, ...address }, mask);
+  if ((mask & QpAttribute.AV) === 0) {
+    qp.modify(all, mask);
+    return;
+  }
+  const dgid = gidOf(low, high);
+  // Programs exchange addresses and numbers, and no sizes of buffers.
+  const receiveBufferBytes = receiveBufferOf(dgid) ?? 0;
+  qp.modify({ ...all, ahAttr: { ...addressOf(dgid, flowLabel), receiveBufferBytes } }, mask);
 }
 
 /** Type and number of the object. */

@@ -256,6 +256,7 @@ static int load_completion(struct vb_cq *cq)
 	uint32_t entries;
 	char *ring = ring_of(cq, &entries);
 	uint32_t head = vb_load(ring);
+	vb_tell_overflow(vb_at(cq->address));
 	if (head - cq->tail > entries)
 		cq->tail = head - entries;
 	for (; cq->tail != head; cq->tail++) {
@@ -265,6 +266,8 @@ static int load_completion(struct vb_cq *cq)
 		if (entry->qpn == 0)
 			continue;
 		cq->current = *entry;
+		vb_store(ring + ABI_RING_TAIL, cq->tail + 1);
+		vb_slots_polled(&cq->current);
 		cq->cq.wr_id = entry->wr_id;
 		cq->cq.status = vb_fault_status(entry->status, entry->qpn);
 		return 0;

@@ -2,12 +2,15 @@
 import type { Command } from 'commander';
 import { begin, example, run } from '../base/command.js';
 import { addRunOptions, type RunCliOptions } from './options.js';
+import type { Signals } from './signals.js';
 
 const RUN_HELP = `
-The program finds one device, verbena0. Exit code: that of the program; 128 + n after signal n.
+The program finds one device, verbena0. Exit code: that of the program; 128 + n after signal n;
+127 if the program is missing, 126 if it cannot be started.
 `;
 
-export function addRun(program: Command): void {
+/** `signals`: those since the start of this process. */
+export function addRun(program: Command, signals?: Signals): void {
   const command = begin(program, 'run', 'run an RDMA program in C, unmodified, on a device')
     .argument('<command...>', 'the program and its arguments')
     // Its options are its own.
@@ -19,6 +22,6 @@ export function addRun(program: Command): void {
       example('verbena run ibv_devinfo', 'verbena run --address 127.0.0.2 -- ib_send_lat'),
     )
     .action((words: string[], options: RunCliOptions) =>
-      run('run', async () => (await import('./run.js')).runProgram(words, options)),
+      run('run', async () => (await import('./run.js')).runProgram(words, options, signals)),
     );
 }

@@ -42,7 +42,8 @@ export function addRunOptions(command: Command): Command {
     )
     .option(
       '--memory <size>',
-      'memory that programs can register, with tables and queues (default: 2G, with --name 1G)',
+      'memory that programs can register, with tables and queues: 64M to 4G, with --name at most ' +
+        '3839M (default: 2G, with --name 1G)',
       size(MEMORY_MIN, MEMORY_MAX),
     )
     .addOption(

@@ -48,6 +48,14 @@ export async function shmemRun(
   if (SCRIPT.test(program) && !existsSync(program)) {
     throw new RefusalError('ENOENT', `no file ${program}: check the name`);
   }
+  let interrupted: NodeJS.Signals | undefined;
+  const forward = (signal: NodeJS.Signals): void => {
+    // A second one means it: a PE may ignore the first.
+    children.forEach((one) => one.kill(interrupted ? 'SIGKILL' : signal));
+    interrupted = signal;
+  };
+  // Before the first PE starts, or a signal ends this process alone.
+  for (const signal of FORWARDED) process.on(signal, forward);
   const job = `${process.pid}-${Math.floor(Date.now() / 1000)}`;
   const folder = mkdtempSync(join(tmpdir(), 'verbena-shmem-'));
   const endedPes = join(folder, 'ended');
@@ -69,13 +77,6 @@ export async function shmemRun(
       },
     }),
   );
-  let interrupted: NodeJS.Signals | undefined;
-  const forward = (signal: NodeJS.Signals): void => {
-    // A second one means it: a PE may ignore the first.
-    children.forEach((one) => one.kill(interrupted ? 'SIGKILL' : signal));
-    interrupted = signal;
-  };
-  for (const signal of FORWARDED) process.on(signal, forward);
   let status: number | undefined;
   const late: NodeJS.Timeout[] = [];
   const ended = (end: Ended): void => {

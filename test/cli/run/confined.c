@@ -1,8 +1,9 @@
 /*
- * A program with fewer rights: not dumpable, without capabilities, or with the system calls of a
- * container. Then all that takes descriptors, memory and events.
+ * A program with fewer rights: not dumpable, without capabilities, with the system calls of a
+ * container, or with a root that has no /proc. Then all that takes descriptors, memory and events.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -11,8 +12,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -77,10 +81,48 @@ static void filter_calls(void)
 	CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
 }
 
+#define PROCMAP_QUERY_NUMBER 0xc0686611
+
+/* Linux before 6.11 does not describe single mappings. */
+static void hide_queries(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PROCMAP_QUERY_NUMBER, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { .len = sizeof code / sizeof *code, .filter = code };
+	CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	int maps = open("/proc/self/maps", O_RDONLY);
+	CHECK(maps >= 0 && ioctl(maps, PROCMAP_QUERY_NUMBER, memory) < 0 && errno == ENOTTY);
+	close(maps);
+}
+
 static int readable(int fd)
 {
 	struct pollfd waited = { .fd = fd, .events = POLLIN };
 	return poll(&waited, 1, 10000) == 1;
+}
+
+/* Each between pages without rights: a mapping of its own, among thousands. */
+static void register_many(struct ibv_pd *pd)
+{
+	const size_t page = 4096, count = 2000;
+	char *base = mmap(NULL, 2 * count * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(base != MAP_FAILED);
+	for (size_t i = 0; i < count; i++) {
+		char *one = base + 2 * i * page;
+		CHECK(!mprotect(one, page, PROT_READ | PROT_WRITE));
+		one[100] = 'z';
+		struct ibv_mr *mr = ibv_reg_mr(pd, one, page, ACCESS);
+		CHECK(mr && one[100] == 'z');
+		CHECK(i % 2 || !ibv_dereg_mr(mr));
+	}
+	CHECK(!ibv_reg_mr(pd, base, 3 * page, ACCESS) && errno == EFAULT);
 }
 
 static void use_queues(struct ibv_context *context)
@@ -92,6 +134,7 @@ static void use_queues(struct ibv_context *context)
 	struct ibv_qp *qp = loopback(pd, cq);
 	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, ACCESS);
 	CHECK(qp && mr);
+	register_many(pd);
 	memset(memory, 'x', 100);
 	enum ibv_wc_status status = write_to(qp, mr, 100, memory + 4096, mr);
 	struct ibv_cq *of;
@@ -100,6 +143,38 @@ static void use_queues(struct ibv_context *context)
 	ibv_ack_cq_events(cq, 1);
 	printf("written: %s, %d wrong\n", ibv_wc_status_str(status),
 	       memcmp(memory, memory + 4096, 100) != 0);
+}
+
+/* A child has copies of registered memory, for which it needs its own /proc/self/maps. */
+static void use_child(void)
+{
+	int status = -1;
+	pid_t child = fork();
+	if (child == 0) {
+		memory[0] = 'y';
+		_exit(7);
+	}
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7 && memory[0] == 'x');
+}
+
+static void change_root(void)
+{
+	if (chroot("/usr") == 0) {
+		CHECK(!chdir("/") && access("/proc", F_OK));
+		return;
+	}
+	CHECK(errno == EPERM);
+	printf("not root\n");
+	exit(0);
+}
+
+static void register_none(struct ibv_context *context)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	CHECK(pd && !ibv_reg_mr(pd, memory, sizeof memory, ACCESS));
+	printf("registered: %s\n", strerrorname_np(errno));
+	exit(0);
 }
 
 static void use_ids(const char *address)
@@ -129,10 +204,20 @@ int main(int argc, char **argv)
 		filter_calls();
 		CHECK(unshare(CLONE_NEWUSER) && errno == EPERM);
 	}
+	if (!strcmp(argv[1], "old kernel"))
+		hide_queries();
+	if (!strncmp(argv[1], "root", 4))
+		change_root();
+	/* The library's own, too. */
+	if (!strcmp(argv[1], "root without descriptors"))
+		syscall(SYS_close_range, 3, ~0u, 0);
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = ibv_open_device(list[0]);
 	CHECK(context);
+	if (!strcmp(argv[1], "root without descriptors"))
+		register_none(context);
 	use_queues(context);
+	use_child();
 	use_ids(argv[2]);
 	return 0;
 }

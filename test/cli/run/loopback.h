@@ -3,17 +3,12 @@
 
 #define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-static inline struct ibv_qp *loopback(struct ibv_pd *pd, struct ibv_cq *cq)
+/* From RESET to RTS. 0 or an errno. */
+static inline int connect_to_itself(struct ibv_qp *qp)
 {
-	struct ibv_qp_init_attr init = { .send_cq = cq,
-					 .recv_cq = cq,
-					 .cap = { 8, 8, 2, 2, 0 },
-					 .qp_type = IBV_QPT_RC };
-	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ACCESS };
-	if (!qp || ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-						    IBV_QP_ACCESS_FLAGS))
-		return NULL;
+	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						     IBV_QP_ACCESS_FLAGS);
 	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR,
 				     .path_mtu = IBV_MTU_1024,
 				     .dest_qp_num = qp->qp_num,
@@ -21,10 +16,11 @@ static inline struct ibv_qp *loopback(struct ibv_pd *pd, struct ibv_cq *cq)
 				     .min_rnr_timer = 12,
 				     .ah_attr = { .is_global = 1, .port_num = 1 } };
 	ibv_query_gid(qp->context, 1, 0, &attr.ah_attr.grh.dgid);
-	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-					     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					     IBV_QP_MIN_RNR_TIMER))
-		return NULL;
+	if (!error)
+		error = ibv_modify_qp(qp, &attr,
+				      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					      IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+					      IBV_QP_MIN_RNR_TIMER);
 	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
 				     .timeout = 14,
 				     .retry_cnt = 7,
@@ -32,7 +28,17 @@ static inline struct ibv_qp *loopback(struct ibv_pd *pd, struct ibv_cq *cq)
 				     .max_rd_atomic = 1 };
 	int mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 		   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-	return ibv_modify_qp(qp, &attr, mask) ? NULL : qp;
+	return error ? error : ibv_modify_qp(qp, &attr, mask);
+}
+
+static inline struct ibv_qp *loopback(struct ibv_pd *pd, struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr init = { .send_cq = cq,
+					 .recv_cq = cq,
+					 .cap = { 8, 8, 2, 2, 0 },
+					 .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+	return !qp || connect_to_itself(qp) ? NULL : qp;
 }
 
 /* From the beginning of a region to `to`, and its completion by polling. */

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "check.h"
 #include "loopback.h"
 
 #define PAGE 4096
@@ -113,6 +114,23 @@ static int error_of(void *address, size_t length)
 	return error;
 }
 
+/* All memory of the program, as implicit on-demand paging has it; domains that another one has. */
+static void check_domains(struct ibv_context *context)
+{
+	int on_demand = ACCESS | IBV_ACCESS_ON_DEMAND;
+	const char *all = ibv_reg_mr(pd, NULL, SIZE_MAX, on_demand) ? "yes" : strerrorname_np(errno);
+	struct ibv_td_init_attr threads = { 0 };
+	struct ibv_td *td = ibv_alloc_td(context, &threads);
+	struct ibv_pd *own = ibv_alloc_pd(context);
+	struct ibv_parent_domain_init_attr attributes = { .pd = own, .td = td };
+	struct ibv_pd *parent = ibv_alloc_parent_domain(context, &attributes);
+	CHECK(td && own && parent);
+	int of_td = ibv_dealloc_td(td), of_pd = ibv_dealloc_pd(own);
+	CHECK(!ibv_dealloc_pd(parent) && !ibv_dealloc_td(td) && !ibv_dealloc_pd(own));
+	printf("domains: all memory %s, used %s %s\n", all, strerrorname_np(of_td),
+	       strerrorname_np(of_pd));
+}
+
 static void check_refusals(void)
 {
 	const int shared = MAP_SHARED | MAP_ANONYMOUS, own = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -123,10 +141,12 @@ static void check_refusals(void)
 	int gap = error_of(pages, 4 * PAGE), none = error_of(pages, 0);
 	int to_write = error_of(read_only, 10), foreign = error_of(others, 10);
 	struct ibv_mr *to_read = ibv_reg_mr(pd, read_only, 10, 0);
-	printf("refusals: gap %s, empty %s, read-only %s, shared %s, huge %s; to read: %s\n",
+	int again = ibv_rereg_mr(to_read, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ACCESS);
+	int for_what = errno;
+	printf("refusals: gap %s, empty %s, read-only %s, shared %s, huge %s; to read: %s, to write then: %s\n",
 	       strerrorname_np(gap), strerrorname_np(none), strerrorname_np(to_write),
 	       strerrorname_np(foreign), strerrorname_np(error_of(pages, 1ul << 40)),
-	       to_read ? "yes" : "no");
+	       to_read ? "yes" : "no", again ? strerrorname_np(for_what) : "yes");
 	fflush(stdout);
 }
 
@@ -202,6 +222,7 @@ int main(int argc, char **argv)
 		*(volatile char *)NULL = 1;
 	check_churn();
 	check_refusals();
+	check_domains(pd->context);
 	check_drops();
 	check_fork(qp);
 	return 0;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <infiniband/verbs.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,32 @@ static void print_old_names(void)
 	       faccessat(AT_FDCWD, file, R_OK, 0), again);
 }
 
+static int not_gids(const struct dirent *entry)
+{
+	return entry->d_name[0] != 'g';
+}
+
+static void print_scanned(struct ibv_context *context)
+{
+	static const char folder[] = "/sys/class/infiniband/verbena0/ports/1";
+	struct dirent **list;
+	struct ibv_gid_entry gid = { 0 };
+	int count = scandir(folder, &list, not_gids, alphasort);
+	printf("scanned:");
+	for (int i = 0; i < count; free(list[i++]))
+		printf(" %s", list[i]->d_name);
+	if (count >= 0)
+		free(list);
+	count = scandir("/proc/self/fdinfo", &list, not_gids, alphasort);
+	for (int i = 0; i < count; i++)
+		free(list[i]);
+	if (count >= 0)
+		free(list);
+	int error = ibv_query_gid_ex(context, 1, 0, &gid, 0);
+	printf("; others: %s; interface %s\n", count > 0 ? "yes" : "no",
+	       !error && gid.ndev_ifindex == if_nametoindex("lo") ? "lo" : "unknown");
+}
+
 static void print_interfaces(void)
 {
 	struct ifaddrs *list;
@@ -109,6 +136,7 @@ int main(void)
 	print_folder("/sys/class/infiniband/verbena0/device/net/");
 	print_folder("/sys/class/infiniband/verbena0/ports/1");
 	print_old_names();
+	print_scanned(context);
 	print_interfaces();
 	fflush(stdout);
 	pid_t child = fork();
