@@ -22,6 +22,9 @@ export async function lookUp(host: string): Promise<string> {
   return host;
 }
 
+/** ENOENT. */
+export const lookupErrno = (): number => 2;
+
 export function numericInfo(
   node: string,
   service: number | string,

@@ -3,6 +3,7 @@ import { checkKeys } from '../base/options.js';
 import { checkBits, mustBe } from '../errors/check-whole.js';
 import { RefusalError } from '../errors/errors.js';
 import { isIP } from '../link/ip-address.js';
+import { lookupSentence } from '../link/lookup-refusal.js';
 import type { CmAddress } from './address.js';
 import { PortSpace } from './enums.js';
 import { lookup } from './lookup.js';
@@ -37,16 +38,27 @@ export interface AddressInfo {
 
 const EVERY_FLAG = RaiFlag.PASSIVE | RaiFlag.NUMERICHOST;
 
-/** The address of a host. Throws RefusalError ENOENT. */
+/**
+ * The address of a host. Rejects with RefusalError ENOENT (no such host), EAGAIN (the resolver does
+ * not answer now); with that of the system if it cannot ask.
+ */
 export async function lookUp(host: string): Promise<string> {
   if (isIP(host) !== 0) return host;
+  let cause: unknown;
   try {
-    return (await lookup(host)).address;
+    // Null: the name is empty.
+    const { address } = (await lookup(host)) as { readonly address: string | null };
+    if (address !== null) return address;
   } catch (error) {
-    throw new RefusalError('ENOENT', `the host ${host} is not known; check the name`, {
-      cause: error,
-    });
+    cause = error;
   }
+  const { code, sentence } = lookupSentence(host, cause ?? {});
+  throw new RefusalError(code, sentence, { cause });
+}
+
+/** Of a refusal of `lookUp`, as Linux has it. */
+export function lookupErrno({ code }: RefusalError): number {
+  return { ENOENT: 2, EAGAIN: 11 }[code as string] ?? 5;
 }
 
 /** The info of a numeric node; undefined: the node is a name. Throws MisuseError. */
@@ -76,7 +88,7 @@ export function numericInfo(
 
 /**
  * `rdma_getaddrinfo`: `node` is a host's name or address, `service` a port. Throws MisuseError;
- * RefusalError ENOENT when there is no such host.
+ * RefusalError ENOENT (no such host), EAGAIN (the resolver does not answer now).
  */
 export async function getaddrinfo(
   node: string,

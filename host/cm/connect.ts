@@ -180,9 +180,9 @@ function timesOf(options: ConnectOptions): CmOptions {
 /**
  * Connects to the listener at `target`. `prepare` is called with the queue pair before the request
  * is sent: it posts the receives for a peer that sends first. Throws MisuseError; RefusalError
- * ENOENT (no such host), ECONNREFUSED (see `reason` and `privateData`), EACCES (`auth`: different
- * keys, or keys on one side only), ETIMEDOUT (no answer within `timeout`; default: 3 s), ENOMEM;
- * LinkError; the reason of `signal`.
+ * ENOENT (no such host), EAGAIN (the resolver does not answer now), ECONNREFUSED (see `reason` and
+ * `privateData`), EACCES (`auth`: different keys, or keys on one side only), ETIMEDOUT (no answer
+ * within `timeout`; default: 3 s), ENOMEM; LinkError; the reason of `signal`.
  */
 export async function connect(
   target: Target,

@@ -22,7 +22,13 @@ import { asWorkRequest, type AnyWorkRequest } from '../verbs/queues/work-request
 import type { Sge } from '../verbs/queues/sge.js';
 import { checkOptions, multicastParam, type CmOptions } from './agreement.js';
 import { checkAuth, type AuthRule } from './auth-option.js';
-import { getaddrinfo, numericInfo, type AddressHints, type AddressInfo } from './address-info.js';
+import {
+  getaddrinfo,
+  lookupErrno,
+  numericInfo,
+  type AddressHints,
+  type AddressInfo,
+} from './address-info.js';
 import { checkFamily } from './group-datagrams.js';
 import { CmEventType, McJoinFlag, PortSpace, RDMA_UDP_QKEY } from './enums.js';
 import type { CmEventDetails } from './event-details.js';
@@ -30,9 +36,6 @@ import { Manager, type ManagedId } from './manager.js';
 import { initialize } from './queue-pair-states.js';
 import { checkBytes } from '../errors/check-bytes.js';
 import { checkObject } from '../base/options.js';
-
-/** Of an event, as Linux has it. */
-const ENOENT = 2;
 
 /** Options of a queue pair; absent completion queues are created. */
 export interface EpInitAttributes extends Partial<QpInitAttributes> {
@@ -222,8 +225,9 @@ export abstract class EndPoint implements ManagedId {
   }
 
   /**
-   * `rdma_resolve_addrinfo`: event ADDRINFO_RESOLVED, or ADDRINFO_ERROR when there is no such host.
-   * Throws MisuseError; RefusalError EBUSY until the answer before was taken.
+   * `rdma_resolve_addrinfo`: event ADDRINFO_RESOLVED; or ADDRINFO_ERROR, with the status -2
+   * (ENOENT: no such host), -11 (EAGAIN: the resolver does not answer now) or -5
+   * (EIO). Throws MisuseError; RefusalError EBUSY until the answer before was taken.
    */
   resolveAddrinfo(node: string, service: number | string, hints: AddressHints = {}): void {
     this.checkAlive();
@@ -241,9 +245,9 @@ export abstract class EndPoint implements ManagedId {
         this.#info = info;
         this.push(CmEventType.ADDRINFO_RESOLVED);
       },
-      () => {
+      (error: RefusalError) => {
         this.#info = undefined;
-        this.push(CmEventType.ADDRINFO_ERROR, { status: -ENOENT });
+        this.push(CmEventType.ADDRINFO_ERROR, { status: -lookupErrno(error) });
       },
     );
   }

@@ -9,7 +9,7 @@ import {
   rejectionOf,
   sessionOf,
 } from './auth-messages.js';
-import { IP_CM_BYTES, isDatagramService, isRxe, parseIpCm, traitsOf } from './address.js';
+import { IP_CM_BYTES, isDatagramService, parseIpCm, traitsOf } from './address.js';
 import { judge } from './admission.js';
 import { HALF_OPEN, idsOf, type Connection, type Listener } from './connection.js';
 import { receiveCookie } from './cookie-answer.js';
@@ -19,6 +19,7 @@ import { timeoutMicros } from './deadlines.js';
 import { AboutMessage, ApStatus, RejectReason, SidrStatus, TransportService } from './enums.js';
 import { doubt } from './keep-alive.js';
 import { buildMad, refusedService, type Message } from './mad.js';
+import { isRxe } from './rdma-rxe.js';
 
 /**
  * Service timeout in our MRA: 4.096 us * 2^19, 2.1 s. Not more: the peer repeats its REQ only after

@@ -20,7 +20,7 @@ import type { Link, LinkInfo } from '../link/link.js';
 import type { UdpOptions } from '../link/udp/udp-options.js';
 import { RealClock, type Clock } from './clock.js';
 import { Durables } from './durable/durables.js';
-import { backBy, type Lending } from './lending.js';
+import { backBy, type Lending, type NativeThread } from './lending.js';
 import { InlineProgress } from './progress/inline-progress.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress/progress.js';
 import type { Spin } from './progress/spin.js';
@@ -48,6 +48,8 @@ export interface ThreadOptions {
   readonly isLent?: boolean;
   /** It makes turns as well, and this socket to it hangs up when it ends (lending.ts). */
   readonly programDescriptor?: number | undefined;
+  /** Runs the engine in place of the Worker (lending.ts). */
+  readonly nativeThread?: NativeThread | undefined;
   /** The thread, if it is starting already: that takes as long as to compile the engine. */
   readonly starting?: ReturnType<typeof startThread>;
 }
@@ -258,7 +260,7 @@ export class Device {
         for (const name of PLAIN_LIMITS) config[name] = limits[name];
         config.receivePackets = RECEIVE_PACKETS;
         config.receiveBytes = RECEIVE_BYTES;
-        config.eventsMax = EVENTS_MAX;
+        config.eventsMax = progress.eventsMax ?? EVENTS_MAX;
         config.windowCharge = Math.min(info.windowBytes, 0x7fffffff);
         config.windowChargeMax = limits.windowBytes || (info.underWayBytes ?? UNDER_WAY_BYTES);
         config.receiveCharge = Math.min(Math.floor(info.receiveBufferBytes / 2), 0x7fffffff);
@@ -309,21 +311,15 @@ export class Device {
     const limits = limitsOf(options);
     const clock = options.clock ?? new RealClock();
     const { link, thread, cacheModel } = options;
-    if (options.processShare && cacheModel) {
-      throw new MisuseError('cacheModel', 'is not available for a device with a name');
-    }
     const back = options.lending && (await backBy(options.lending));
-    if (options.processShare) {
-      await fetchEngine(true);
-      const processShare = { ...options.processShare, back };
-      return openShared(
-        { ...options, processShare },
-        limits,
-        clock,
-        ({ arena, progress, link, shared }) =>
-          new Device(arena, progress, link, clock, limits, shared),
-      );
-    }
+    const made = await openShared(
+      { ...options, back },
+      limits,
+      clock,
+      ({ arena, progress, link, shared }) =>
+        new Device(arena, progress, link, clock, limits, shared),
+    );
+    if (made) return made;
     const { threadsMax = 1, threadShare: share } = options;
     const shared =
       link === undefined ||

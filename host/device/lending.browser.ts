@@ -2,10 +2,14 @@
 import type { BackMemory } from '../engine/memory.js';
 import { RefusalError } from '../errors/errors.js';
 
+export type NativeThread = never;
+export type NativeChannels = never;
+
 export interface Lending {
   readonly memoryDescriptor: number;
   readonly wakeDescriptor: number;
   readonly programDescriptor?: number;
+  readonly nativeThread?: NativeThread;
 }
 
 export function backBy(): Promise<BackMemory> {

@@ -40,6 +40,12 @@ const RESERVES_MILLIS = 200;
 const RESERVES_AGAIN_MILLIS = 5000;
 /** Peers that are remembered. */
 const PEERS_MAX = 4096;
+/**
+ * Port 4791 is bound so long after a socket, and a peer asked so long after a datagram: a socket
+ * for one question has its answer before. With one delay for both, timers run in order: the port of
+ * a socket in this process is open when another one asks.
+ */
+export const LATER_MILLIS = 2;
 
 /** A socket of `verbena/dgram` at this node. */
 export interface NodeUser {
@@ -99,6 +105,7 @@ export class LocalNode {
   /** When messages were seen to be in flight on a path; absent: no message is. */
   readonly #inFlightMicros = new WeakMap<Path, number>();
   #doorbell: Doorbell | undefined;
+  #listening: NodeJS.Timeout | undefined;
   #opening: Promise<void> | undefined;
   #opened: OpenedNode | undefined;
   #opener: typeof import('./open-node.js') | undefined;
@@ -146,9 +153,16 @@ export class LocalNode {
 
   /** Peers can ask for a node that is not open. */
   #listen(): void {
-    if (this.#servers.size === 0 || this.isOpen || this.#opening) return;
-    this.#doorbell ??= root.runInAsyncScope(() => new Doorbell(this.address, () => this.open()));
+    if (this.#servers.size === 0 || this.isOpen || this.#opening || this.#doorbell) return;
+    this.#listening ??= root.runInAsyncScope(() => setTimeout(this.#bindDoorbell, LATER_MILLIS));
+    this.#listening.unref();
   }
+
+  readonly #bindDoorbell = (): void => {
+    this.#listening = undefined;
+    if (this.isOpen || this.#opening) return;
+    this.#doorbell ??= new Doorbell(this.address, () => this.open());
+  };
 
   detach(user: NodeUser): void {
     this.#users.delete(user);
@@ -424,6 +438,8 @@ export class LocalNode {
   }
 
   #closeDoorbell(): void {
+    clearTimeout(this.#listening);
+    this.#listening = undefined;
     this.#doorbell?.close();
     this.#doorbell = undefined;
   }

@@ -109,7 +109,8 @@ export class Outbox {
     memory.fill(0, copyPieces(datagram.pieces, memory));
     // It is called from a timer or an event of the node.
     const bound = callback && AsyncResource.bind(callback);
-    const copy = { ...datagram, pieces: [memory], callback: bound };
+    const { address, port, name } = datagram;
+    const copy = { pieces: [memory], length, port, address, callback: bound, name };
     waiting.push({ datagram: copy, sinceMillis: now });
     this.#count++;
     this.#bytes += length;

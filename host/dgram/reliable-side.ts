@@ -4,7 +4,7 @@ import type { RdsSocket } from '../rds/socket/socket.js';
 import { MessageFlag, PollEvent, SOL_SOCKET, SocketOption } from '../rds/wire/constants.js';
 import { localAddresses } from './addresses.js';
 import { Destinations, type Destination } from './destination.js';
-import { ASK_MILLIS, LocalNode, type NodeUser } from './local-node.js';
+import { ASK_MILLIS, LATER_MILLIS, LocalNode, type NodeUser } from './local-node.js';
 import { Outbox, type Outcome, type OutboxUser } from './outbox.js';
 import type { Addressed } from './send-arguments.js';
 import type { RdpSettings } from './settings.js';
@@ -260,27 +260,28 @@ export class ReliableSide {
     this.#user.switched(destination);
   }
 
-  /** After the datagram has left, so that it does not wait for the question. */
+  /**
+   * After the datagram has left, so that it does not wait for the question; also if the socket is
+   * closed then: the program may make one for each question.
+   */
   #ask(destination: Destination): void {
     if (this.#isClosed || this.#retired) return;
     const now = performance.now();
     if (now < destination.askAtMillis) return;
     destination.askAtMillis = now + ASK_MILLIS;
-    setImmediate(() => {
-      if (this.#isClosed) return;
+    setTimeout(() => {
       if (this.#only) this.#only.localNode.ask(destination);
       else void this.#askByRoute(destination);
-    });
+    }, LATER_MILLIS).unref();
   }
 
   async #askByRoute(destination: Destination): Promise<void> {
-    const { address } = destination;
     try {
       const { localAddressTowards } = await import('../link/interface.js');
-      const place = this.#place(await localAddressTowards(address));
-      if (this.#isClosed) return;
-      this.#route(destination, place);
-      place.localNode.ask(destination);
+      const localNode = LocalNode.at(await localAddressTowards(destination.address));
+      if (!this.#isClosed) this.#route(destination, this.#place(localNode.address));
+      else remember(destination.address, localNode);
+      localNode.ask(destination);
     } catch {
       // The send by UDP reports what is wrong with the address.
     }
@@ -441,7 +442,8 @@ class Place implements NodeUser {
   };
 
   get hasMessage(): boolean {
-    return this.socket !== undefined && (this.socket.revents & PollEvent.IN) !== 0;
+    const { socket } = this;
+    return socket !== undefined && socket.unread > 0 && (socket.revents & PollEvent.IN) !== 0;
   }
 
   get #isReadable(): boolean {
@@ -450,8 +452,8 @@ class Place implements NodeUser {
 
   #read(): void {
     const socket = this.socket!;
-    const { length, flags } = socket.recvmsg([], MessageFlag.PEEK);
-    if ((flags & MessageFlag.AFTER_UDP) !== 0 && this.#drained === 0) return this.#drain();
+    const { length, isAfterUdp } = socket.oldest!;
+    if (isAfterUdp && this.#drained === 0) return this.#drain();
     if (this.#drained > 0) this.#drained--;
     // UDP carries none of that length: programs do not expect it.
     if (length > BYTES_MAX) return void socket.recvmsg([]);

@@ -10,6 +10,7 @@ import { plain } from '../link/plain-dgram.js';
 import type { Destination } from './destination.js';
 import { ReliableSide, type ReliableUser } from './reliable-side.js';
 import {
+  addressed,
   parseSend,
   type Addressed,
   type SendCallback,
@@ -252,12 +253,12 @@ class Half implements ReliableUser {
 
   #resolve(request: SendRequest): void {
     const connected = this.#peer;
-    if (connected) return this.#dispatch({ ...request, ...connected });
+    if (connected) return this.#dispatch(addressed(request, connected.address, connected.port));
     const port = request.port!;
     const fallback = this.#family === 4 ? '127.0.0.1' : '::1';
     const name = request.address ?? fallback;
     if (!this.#lookup && this.#isAddress(name)) {
-      return this.#dispatch({ ...request, address: name, name: request.address, port });
+      return this.#dispatch(addressed(request, name, port));
     }
     // Node passes the number, too, although the types of Node say that it is an object.
     const family = this.#family as unknown as dns.LookupOneOptions;
@@ -265,7 +266,7 @@ class Half implements ReliableUser {
       if (!this.#isReady) return;
       if (!error) {
         const resolved = typeof address === 'string' ? address : '';
-        this.#dispatch({ ...request, address: resolved, name: request.address, port });
+        this.#dispatch(addressed(request, resolved, port));
       } else if (request.callback) {
         const callback: (error: Error) => void = request.callback as never;
         process.nextTick(callback, error);

@@ -5,7 +5,7 @@
  *  0      4          8       12       16     20     24      28    32        36        40      44
  *  | lock | sleeping | kicks | events | stop | turn | until | led | touched | waiters | peers |
  *  44         48      52        56       60
- *  | filtered | turns | pollers | strays | reserved |
+ *  | filtered | turns | pollers | strays | groups |
  * ```
  * The lock is held for the length of one call of an export: so control verbs run in the
  * application's thread, on the same state, between two calls of the other one.
@@ -21,12 +21,16 @@ export const CONTROL_BLOCK_BYTES = 64;
 export const CONTROL_LOCK = 0;
 export const CONTROL_SLEEPING = 4;
 export const CONTROL_KICKS = 8;
+export const CONTROL_EVENTS = 12;
+export const CONTROL_STOP = 16;
 export const CONTROL_TURN = 20;
 export const CONTROL_UNTIL = 24;
 export const CONTROL_LED = 28;
 export const CONTROL_TOUCHED = 32;
 export const CONTROL_WAITERS = 36;
 export const CONTROL_STRAYS = 56;
+/** A native thread has found packets of groups, which the application's thread receives. */
+export const CONTROL_GROUPS = 60;
 export const CONTROL_TURNS = 48;
 export const CONTROL_POLLERS = 52;
 
@@ -41,12 +45,14 @@ const CONTENDED = 2;
  * this one, so these look again by and by; and it may end at any instruction.
  */
 export const CONTROL_LENT = 3;
+/** Locked by a native thread of this process (host/bridge/device-thread.c): it wakes no thread. */
+export const CONTROL_NATIVE = 4;
 /** Values of `stop`: a thread is stopping the engine, and has finished. */
 const STOPPING = 1;
 const STOPPED = 2;
 /** Looks at the lock before a thread goes to sleep over it. */
 const SPINS = 200;
-/** Between two looks at a lock that another process holds. */
+/** Between two looks at a lock whose holder cannot wake this thread. */
 const LENT_MILLIS = 0.1;
 /** Looks between two checks whether that process has ended. */
 const LENT_LOOKS = 20;
@@ -86,8 +92,8 @@ export class ControlBlock {
     this.#lock = at + (CONTROL_LOCK >>> 2);
     this.#sleeping = at + (CONTROL_SLEEPING >>> 2);
     this.#kicks = at + (CONTROL_KICKS >>> 2);
-    this.#events = at + 3;
-    this.#stop = at + 4;
+    this.#events = at + (CONTROL_EVENTS >>> 2);
+    this.#stop = at + (CONTROL_STOP >>> 2);
     this.#turn = at + (CONTROL_TURN >>> 2);
     this.#until = at + (CONTROL_UNTIL >>> 2);
     this.#led = at + (CONTROL_LED >>> 2);
@@ -107,9 +113,12 @@ export class ControlBlock {
     }
     Atomics.add(words, this.#waiters, 1);
     for (let looks = 1; !this.#lockContended(); looks++) {
-      if (Atomics.wait(words, at, CONTROL_LENT, LENT_MILLIS) === 'not-equal') {
-        Atomics.wait(words, at, CONTENDED);
-      } else if (looks % LENT_LOOKS === 0) this.#reclaim(at);
+      const holder = Atomics.load(words, at);
+      if (holder <= CONTENDED) Atomics.wait(words, at, CONTENDED);
+      else {
+        Atomics.wait(words, at, holder, LENT_MILLIS);
+        if (looks % LENT_LOOKS === 0) this.#reclaim(at);
+      }
     }
     Atomics.sub(words, this.#waiters, 1);
     Atomics.notify(words, this.#waiters);
@@ -249,7 +258,7 @@ export class ControlBlock {
     const words = this.#words;
     const found = Atomics.compareExchange(words, this.#turn, LOCKED, CONTENDED);
     if (found === UNLOCKED) return;
-    const value = found === CONTROL_LENT ? found : CONTENDED;
+    const value = found === LOCKED ? CONTENDED : found;
     const outcome = Atomics.wait(words, this.#turn, value, timeoutMicros / 1000);
     if (found === CONTROL_LENT && outcome === 'timed-out') this.#reclaim(this.#turn);
   }
@@ -355,6 +364,20 @@ export class ControlBlock {
     if (Atomics.exchange(this.#words, this.#events, 1) === 0) {
       Atomics.notify(this.#words, this.#events);
     }
+  }
+
+  /** Of a native thread, which has called: it calls again. */
+  takeCall(): void {
+    Atomics.store(this.#words, this.#events, 0);
+  }
+
+  /** Has a native thread found packets of groups? It looks for no more until `takeGroups`. */
+  get hasGroups(): boolean {
+    return Atomics.load(this.#words, (this.address + CONTROL_GROUPS) >>> 2) !== 0;
+  }
+
+  takeGroups(): void {
+    Atomics.store(this.#words, (this.address + CONTROL_GROUPS) >>> 2, 0);
   }
 
   /** Resolves when `call` was called; at once when it was before. */

@@ -2,7 +2,7 @@
  * Stands in for module-bytes.ts in a browser: the modules lie beside the bundle. One engine serves
  * both kinds of memory: the same code runs on either, and a bit of its import says which it takes.
  */
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
 import type { ModuleName } from './module-bytes.js';
 
 type Bytes = Uint8Array<ArrayBuffer>;
@@ -26,7 +26,7 @@ function addressOf(name: ModuleName): URL {
   }
 }
 
-/** Before `moduleBytes`; once is enough. Rejects with RefusalError ENOENT. */
+/** Before `moduleBytes`; once is enough. Rejects with RefusalError ENOENT, EOPNOTSUPP. */
 export async function fetchModule(name: ModuleName): Promise<void> {
   const address = addressOf(name);
   const { href } = address;
@@ -41,19 +41,21 @@ export async function fetchModule(name: ModuleName): Promise<void> {
   await fetching;
 }
 
-async function load(address: URL): Promise<void> {
-  let reason: string;
+async function load({ href }: URL): Promise<void> {
+  let code: ErrnoName = 'ENOENT';
   try {
-    const response = await fetch(address);
-    if (response.ok) {
-      bytesOf.set(address.href, new Uint8Array(await response.arrayBuffer()));
-      return;
-    }
-    reason = `HTTP status ${response.status}`;
-  } catch (error) {
-    reason = (error as Error).message;
+    const response = await fetch(href);
+    if (!response.ok) throw new Error(`HTTP status ${response.status}`);
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    code = 'EOPNOTSUPP';
+    // The head alone is an empty module. There may be no WebAssembly, or a policy against it.
+    new WebAssembly.Module(bytes.slice(0, 8));
+    bytesOf.set(href, bytes);
+  } catch (cause) {
+    const sentence = `openDevice: ${href} does not load: ${(cause as Error).message}`;
+    const remedy = "serve it beside the bundle, with 'wasm-unsafe-eval' in the CSP";
+    throw new RefusalError(code, `${sentence}; ${remedy}`, { cause });
   }
-  throw new RefusalError('ENOENT', `${address.href} does not load: ${reason}`);
 }
 
 export function moduleBytes(name: ModuleName): Bytes {

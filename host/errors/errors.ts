@@ -65,8 +65,10 @@ export class RefusalError extends VerbenaError {
   /** The C errno's name, as the C verb would have returned it. */
   readonly code: ErrnoName;
 
+  /** `sentence` may end with its code already, as that of another thread's error does. */
   constructor(code: ErrnoName, sentence: string, options?: ErrorOptions) {
-    super(`${sentence} (${code})`, options);
+    const end = ` (${code})`;
+    super(sentence.endsWith(end) ? sentence : sentence + end, options);
     this.code = code;
   }
 }

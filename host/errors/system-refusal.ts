@@ -17,6 +17,8 @@ const REMEDIES: Partial<Record<ErrnoName, string>> = {
   EIO: 'the disk or the file system fails: see what the system logs (dmesg)',
   ENOENT: 'it is not there',
   ENETUNREACH: 'there is no way there: is the interface up?',
+  EADDRNOTAVAIL: 'it is no address of this machine, or none of its ports is free',
+  EADDRINUSE: 'another socket has it: choose another port, or another address',
 };
 
 /** A thread that could not be started says so by codes of Node. */

@@ -104,8 +104,8 @@ const OWN_MRS = 8;
 /**
  * Connects a namespace of the target at `host` or `host:port` (4420 otherwise). Rejects with
  * MisuseError; RefusalError ECONNREFUSED, ETIMEDOUT, ENOENT (no such host, no such namespace),
- * ENOMEM, EPROTO, EACCES (`auth`, `dhchap`); NvmeError (ENOENT: no such subsystem; EACCES: this host
- * is not allowed); the reason of `signal`.
+ * EAGAIN (the resolver does not answer now), ENOMEM, EPROTO, EACCES (`auth`, `dhchap`); NvmeError
+ * (ENOENT: no such subsystem; EACCES: this host is not allowed); the reason of `signal`.
  */
 export async function connectNvme(
   target: string,

@@ -68,12 +68,14 @@ function place(
 }
 
 function startWorker(): WebWorker {
-  const { Worker } = globalThis as unknown as { Worker?: WebWorkerClass };
-  if (!Worker) {
-    const sentence = 'openPmem: this browser lets a Worker have no Worker of its own';
-    throw new RefusalError('EOPNOTSUPP', `${sentence}: open the device in the page`);
+  const { Worker } = globalThis as unknown as { Worker: WebWorkerClass };
+  try {
+    return new Worker(new URL('./opfs-thread.js', import.meta.url), { type: 'module' });
+  } catch (cause) {
+    const sentence = `openPmem: no Worker starts here: ${(cause as Error).message}`;
+    const remedy = 'open the device in a page without sandbox';
+    throw new RefusalError('EOPNOTSUPP', `${sentence}; ${remedy}`, { cause });
   }
-  return new Worker(new URL('./opfs-thread.js', import.meta.url), { type: 'module' });
 }
 
 function opened(worker: WebWorker, task: OpfsTask): Promise<OpfsOpened> {
@@ -85,18 +87,12 @@ function opened(worker: WebWorker, task: OpfsTask): Promise<OpfsOpened> {
     };
     worker.onmessage = ({ data }: { readonly data: OpfsOpened }) => {
       const { refusal, misuse } = data;
-      if (misuse) reject(said(new MisuseError(misuse.argument, ''), misuse.message));
-      else if (refusal) reject(said(new RefusalError(refusal.code, ''), refusal.message));
+      if (misuse) reject(new MisuseError(misuse.argument, misuse.rule));
+      else if (refusal) reject(new RefusalError(refusal.code, refusal.message));
       else resolve(data);
     };
     worker.postMessage(task);
   });
-}
-
-/** It says its code, or its argument, already. */
-function said<Made extends Error>(error: Made, message: string): Made {
-  error.message = message;
-  return error;
 }
 
 function syncWorkerOf(worker: WebWorker): StartSyncWorker {

@@ -19,7 +19,7 @@ export interface OpfsOpened {
   /** Of a RefusalError. */
   readonly refusal?: { readonly code: ErrnoName; readonly message: string };
   /** Of a MisuseError. */
-  readonly misuse?: { readonly argument: string; readonly message: string };
+  readonly misuse?: { readonly argument: string; readonly rule: string };
 }
 
 /** Part of a Worker's own scope that is used. */
@@ -56,7 +56,10 @@ async function open({ open: { name, bytes, newId } }: OpfsOpen): Promise<void> {
 
 function refused(error: unknown): OpfsOpened {
   const { message } = error as Error;
-  if (error instanceof MisuseError) return { misuse: { argument: error.argument, message } };
+  if (error instanceof MisuseError) {
+    const { argument } = error;
+    return { misuse: { argument, rule: message.slice(`${argument}: `.length) } };
+  }
   const code = error instanceof RefusalError ? error.code : 'EIO';
   return { refusal: { code, message } };
 }

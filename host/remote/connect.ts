@@ -328,7 +328,7 @@ async function connectUrl<Shared extends Regions>(
  * Connects to the server at a URL (`share`): its memory by name, and messages. Rejects with
  * MisuseError; RemoteError ETIMEDOUT (no answer), ECONNREFUSED, EACCES (`auth`, or `ask` is more
  * than the server lends), EPROTO (the listener there was not opened by `share`); RefusalError
- * ENOENT (no such host), ENOMEM; the reason of `signal`.
+ * ENOENT (no such host), EAGAIN (the resolver does not answer now), ENOMEM; the reason of `signal`.
  */
 export function connect<Shared extends Regions = Record<never, never>>(
   url: RdmaUrl | URL,
@@ -337,9 +337,9 @@ export function connect<Shared extends Regions = Record<never, never>>(
 /**
  * A connected queue pair at `host:port`, for the verbs. `prepare` is called with the queue pair
  * before the request is sent: it posts the receives for a peer that sends first. Throws
- * MisuseError; RefusalError ENOENT (no such host), ECONNREFUSED (see `reason` and `privateData`),
- * EACCES (`auth`: different keys, or keys on one side only), ETIMEDOUT (no answer), ENOMEM;
- * LinkError; the reason of `signal`.
+ * MisuseError; RefusalError ENOENT (no such host), EAGAIN (the resolver does not answer now),
+ * ECONNREFUSED (see `reason` and `privateData`), EACCES (`auth`: different keys, or keys on one
+ * side only), ETIMEDOUT (no answer), ENOMEM; LinkError; the reason of `signal`.
  */
 export function connect(
   target: Target,

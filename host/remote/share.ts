@@ -313,7 +313,8 @@ export class RemoteServer<Named = Readonly<Record<string, unknown>>> {
  * Shares memory at a URL, port 0 for any: `memory.NAME` here, `remote.memory.NAME` at clients
  * (`connect`). A region is a size in bytes, a typed array whose contents are copied, or
  * RegionOptions. Rejects with MisuseError; RefusalError EADDRINUSE (the port is taken),
- * EADDRNOTAVAIL, ENOENT (no such host), ENOMEM, and those of `context.openPmem`.
+ * EADDRNOTAVAIL, ENOENT (no such host), EAGAIN (the resolver does not answer now), ENOMEM, and
+ * those of `context.openPmem`.
  */
 export async function share<const Named extends Regions>(
   url: RdmaUrl | URL,

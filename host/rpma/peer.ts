@@ -31,8 +31,8 @@ export class Peer {
 
   /**
    * `rpma_conn_req_new`: a request to connect to that address. `udpPort`: of the peer's device.
-   * Default 4791. Rejects with MisuseError; RefusalError ENOENT (no such host), ENOMEM,
-   * EADDRNOTAVAIL.
+   * Default 4791. Rejects with MisuseError; RefusalError ENOENT (no such host), EAGAIN
+   * (the resolver does not answer now), ENOMEM, EADDRNOTAVAIL.
    */
   async connReqNew(
     addr: string,

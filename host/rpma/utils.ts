@@ -14,7 +14,8 @@ export type Port = number | string;
 /**
  * `rpma_utils_get_ibv_context`: opens the device at that local address, or at whichever address
  * reaches that remote one (UtilIbvContext). Devices are opened, not found: it is the caller's to
- * close. Rejects as `openDevice`; RefusalError ENOENT (no such host).
+ * close. Rejects as `openDevice`; RefusalError ENOENT (no such host), EAGAIN
+ * (the resolver does not answer now).
  */
 export async function utilsGetIbvContext(
   addr: string,

@@ -107,6 +107,7 @@ const SPIN_MICROS = 100;
  * `name` without koffi). With `name` also RefusalError EACCES (another user's), EINVAL (a foreign
  * file, or a smaller device than requested), EPROTO (created by another build of Verbena), EIO
  * (damaged), ENOSPC (no room: names the remedy), EBUSY (all slots in use), ENOENT (no directory).
+ * In a page: ENOENT (no engine.wasm), EOPNOTSUPP (no WebAssembly, or a policy against it).
  */
 export async function openDevice(options: OpenOptions = {}): Promise<Context> {
   const udp = 'address port name directory processesMax localMemoryBytes memoryBytesMax';
@@ -151,8 +152,8 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   const { posix } = await loadPosix();
   const { spinMicros = SPIN_MICROS } = options;
   const isLent = options.lending !== undefined;
-  const programDescriptor = options.lending?.programDescriptor;
-  const thread = { udp, spinMicros, keepsAlive, isLent, programDescriptor };
+  const { programDescriptor, nativeThread } = options.lending ?? {};
+  const thread = { udp, spinMicros, keepsAlive, isLent, programDescriptor, nativeThread };
   if (options.name !== undefined) {
     const { progress = 'thread', name, directory, processesMax } = options;
     const { localMemoryBytes, memoryBytesMax, hugePages } = options;
@@ -174,7 +175,10 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   switch (options.progress ?? (posix ? 'thread' : 'inline')) {
     case 'thread':
       checkUdpOptions(udp);
-      return { ...options, thread: { ...thread, starting: startThread() } };
+      return {
+        ...options,
+        thread: { ...thread, ...(!nativeThread && { starting: startThread() }) },
+      };
     case 'poll':
       return { ...options, link: new UdpBatchLink(udp) };
     default:

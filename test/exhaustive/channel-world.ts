@@ -6,39 +6,25 @@
 import { LOCAL_MESSAGE_SIZE, LOCAL_VALUE_SIZE, LocalMessageState } from '#build/abi.js';
 import type { Protocol } from './build.js';
 import { CHANNEL_PRIVATE_BYTES } from './channel-sources.js';
-import type { Explored } from './explore.js';
-import { ARENA, Machine, SUSPENDED, WordClass, type Call } from './machine.js';
+import { ARENA, WordClass } from './machine.js';
+import { ProgramWorld, type ProgramOperation, type ProgramScenario } from './program-world.js';
 import { Violation } from './violation.js';
 import { Status } from './world.js';
 
-export interface ChannelOperation {
+export interface ChannelOperation extends ProgramOperation {
   readonly kind:
     'postAll' | 'postOne' | 'postReceive' | 'serve' | 'expire' | 'abandon' | 'closeSlot';
   /** Repeats until no message waits for an answer. */
   readonly until?: boolean;
-  /** closeSlot: the thread that is dead. */
-  readonly victim?: number;
 }
 
-export interface ChannelScenario {
-  readonly name: string;
+/** The source (slot 0), the target (slot 1), and the survivor that reclaims a slot. */
+export interface ChannelScenario extends ProgramScenario<ChannelOperation> {
   /** Messages that the source posts, and receive requests of the target. */
   readonly requests: number;
   readonly receives: number;
-  /** The source (slot 0), the target (slot 1), and the survivor that reclaims a slot. */
-  readonly threads: readonly {
-    readonly name: string;
-    readonly program: readonly ChannelOperation[];
-  }[];
 }
 
-const PC = 0;
-const STATUS = 1;
-const SITE = 2;
-const ADDRESS = 3;
-/** `abandon` has ended: messages that were executed then, plus 1. */
-const ABANDONED = 4;
-const THREAD_WORDS = 5;
 const SOURCE = 0;
 const TARGET = 1;
 const ENTRIES = 2;
@@ -53,25 +39,15 @@ const CONFIG = {
   localMessagesMax: ENTRIES,
   stackBytes: 768,
 };
+/** One ghost word: `abandon` has ended; messages that were executed then, plus 1. */
+const SHAPE = { config: CONFIG, ownWords: 1, privateBytes: CONTEXTS * CHANNEL_PRIVATE_BYTES };
 
-export class ChannelWorld implements Explored {
-  readonly scenario: ChannelScenario;
-  readonly machine: Machine;
-  readonly threads: number;
-  readonly judgesDeaths = true;
-  waited = false;
-  readonly #ghosts: Int32Array;
-  readonly #private: number;
+export class ChannelWorld extends ProgramWorld<ChannelOperation> {
+  readonly #requests: number;
   readonly #channel: number;
 
   constructor(protocol: Protocol, scenario: ChannelScenario) {
-    this.scenario = scenario;
-    this.threads = scenario.threads.length;
-    const words = (this.threads * THREAD_WORDS + 1) & ~1;
-    const ghosts = words + (CONTEXTS * CHANNEL_PRIVATE_BYTES) / 4;
-    this.machine = new Machine(protocol, CONFIG, this.threads, ghosts, false);
-    this.#ghosts = this.machine.ghosts;
-    this.#private = this.machine.ghostsAddress + words * 4;
+    super(protocol, scenario, SHAPE);
     const { machine } = this;
     const channels = machine.arena('localChannels');
     const stride = HEADER_BYTES + ENTRIES * (LOCAL_MESSAGE_SIZE + LOCAL_VALUE_SIZE);
@@ -80,6 +56,7 @@ export class ChannelWorld implements Explored {
     machine.nameTable(channels, (CONTEXTS * inbox) / 4, word, 'channel', WordClass.ATOMIC);
     this.#channel = channels + inbox + BITS_BYTES;
     const { requests, receives } = scenario;
+    this.#requests = requests;
     for (const slot of [SOURCE, TARGET]) {
       const counts = slot === SOURCE ? [requests, 0] : [0, receives];
       const numbers = [QPNS[slot]!, QPNS[1 - slot]!];
@@ -93,82 +70,15 @@ export class ChannelWorld implements Explored {
       );
       if (fits !== 1) throw new Error('channel-sources: structs overlap');
     }
-    for (let thread = 0; thread < this.threads; thread++) this.#settle(thread);
   }
 
-  status(thread: number): number {
-    return this.#ghosts[thread * THREAD_WORDS + STATUS]!;
+  protected argsOf({ victim }: ChannelOperation, thread: number): readonly number[] {
+    return victim === undefined ? [ARENA, this.#own(thread)] : [ARENA, 0, victim];
   }
 
-  runs(thread: number): boolean {
-    if (this.status(thread) > Status.SUSPENDED) return false;
-    const { victim } = this.operation(thread)!;
-    return victim === undefined || this.status(victim) === Status.KILLED;
-  }
-
-  kills(): number {
-    let count = 0;
-    for (let thread = 0; thread < this.threads; thread++) {
-      if (this.status(thread) === Status.KILLED) count++;
-    }
-    return count;
-  }
-
-  /** Only a thread whose slot a survivor reclaims. */
-  mortal(thread: number): boolean {
-    return this.scenario.threads.some(({ program }) =>
-      program.some(({ victim }) => victim === thread),
-    );
-  }
-
-  operation(thread: number): ChannelOperation | undefined {
-    return this.scenario.threads[thread]!.program[this.#ghosts[thread * THREAD_WORDS + PC]!];
-  }
-
-  label(thread: number): string {
-    const operation = this.operation(thread);
-    if (!operation) return 'at its end';
-    if (this.status(thread) === Status.READY) return `${operation.kind}: begins`;
-    const base = thread * THREAD_WORDS;
-    const site = this.machine.sites[this.#ghosts[base + SITE]!]!;
-    const word = (this.#ghosts[base + ADDRESS]! - ARENA) >> 2;
-    return `${operation.kind}: ${site.function} ${site.kind} ${this.machine.names[word]} ${word}`;
-  }
-
-  kill(thread: number): number {
-    const base = thread * THREAD_WORDS;
-    this.#ghosts.fill(0, base, base + THREAD_WORDS);
-    this.#ghosts[base + STATUS] = Status.KILLED;
-    this.machine.clearStack(thread);
-    return 0;
-  }
-
-  remains(): string[] {
-    return [];
-  }
-
-  step(thread: number): void {
-    const base = thread * THREAD_WORDS;
-    const operation = this.operation(thread)!;
-    const isReady = this.status(thread) === Status.READY;
-    const name: Call = operation.kind;
-    const args =
-      operation.victim === undefined ? [ARENA, this.#own(thread)] : [ARENA, 0, operation.victim];
-    const result = isReady
-      ? this.machine.start(thread, name, args)
-      : this.machine.resume(thread, name, args);
-    this.waited = false;
-    if (result === SUSPENDED) {
-      this.#ghosts[base + STATUS] = Status.SUSPENDED;
-      this.#ghosts[base + SITE] = this.machine.pendingSite;
-      this.#ghosts[base + ADDRESS] = this.machine.pendingAddress;
-      return;
-    }
-    this.#ghosts.fill(0, base + STATUS, base + ABANDONED);
-    if (operation.kind === 'abandon') this.#ghosts[base + ABANDONED] = this.#countDone() + 1;
-    this.waited = operation.until === true && result !== 0;
-    if (!this.waited) this.#ghosts[base + PC]!++;
-    this.#settle(thread);
+  protected returned(operation: ChannelOperation, thread: number, result: number): boolean {
+    if (operation.kind === 'abandon') this.setGhost(thread, this.#countDone() + 1);
+    return operation.until !== true || result === 0;
   }
 
   /** Digits of the messages, in the order in which they were completed. */
@@ -185,7 +95,7 @@ export class ChannelWorld implements Explored {
     if (!inOrder.includes(sent) || !inOrder.includes(received)) throw new Violation(tell);
     const done = this.#countDone();
     const executed = received === 0 ? 0 : `${received}`.length;
-    const abandoned = this.#ghosts[SOURCE * THREAD_WORDS + ABANDONED]!;
+    const abandoned = this.ghost(SOURCE);
     if (abandoned > 0 && executed > abandoned - 1) throw new Violation(`too late: ${tell}`);
     // A target may die between DONE and the completion.
     if (!isTargetDead && done !== executed) throw new Violation(`not all of DONE: ${tell}`);
@@ -199,7 +109,7 @@ export class ChannelWorld implements Explored {
     if (machine.call('hasFailed', this.#own(SOURCE)) === 1) return;
     const left = machine.call('leftBy', this.#own(SOURCE));
     if (completed !== done) throw new Violation(`executed, not completed: ${tell}`);
-    if (left + completed !== this.scenario.requests) throw new Violation(`lost: ${tell}`);
+    if (left + completed !== this.#requests) throw new Violation(`lost: ${tell}`);
   }
 
   #countDone(): number {
@@ -216,11 +126,7 @@ export class ChannelWorld implements Explored {
   }
 
   #own(thread: number): number {
-    return this.#private + thread * CHANNEL_PRIVATE_BYTES;
-  }
-
-  #settle(thread: number): void {
-    if (!this.operation(thread)) this.#ghosts[thread * THREAD_WORDS + STATUS] = Status.DONE;
+    return this.privateAddress + thread * CHANNEL_PRIVATE_BYTES;
   }
 }
 

@@ -226,6 +226,10 @@ export function poolDrain(arena: usize, slot: u32, bucket: u32): u32 {
   pool.drainBucket(changetype<Arena>(arena), slot, 0, bucket, 64);
   return 0;
 }
+`;
+
+/** Exports `reap`, with `reaping` and the lock imported: 0, or an errno: to be repeated. */
+export const REAP = `
 /** Reclaims a dead slot, as the owner of the lock does (host/device/sharing/members.ts). */
 export function reap(arena: usize, slot: u32, dead: u32): u32 {
   const a = changetype<Arena>(arena);
@@ -235,6 +239,13 @@ export function reap(arena: usize, slot: u32, dead: u32): u32 {
   return errno;
 }
 `;
+
+/** Without its number of looks a reclamation waits for ever: each number would be a state. */
+export const REAP_WAITS: Edit = {
+  file: 'region/reap.ts',
+  find: 'for (let turn: u32 = 0; turn < SPINS_MAX; turn++) if (allQuiesced(arena, epoch)) return true;',
+  replace: 'while (SPINS_MAX > 0) if (allQuiesced(arena, epoch)) return true;',
+};
 
 /**
  * One check of a fence per call, since a second check leads to the same state. A thread that
@@ -246,11 +257,7 @@ const LOOKS: readonly Edit[] = [
     find: 'const LOOKS: u32 = 64;',
     replace: 'const LOOKS: u32 = 1;',
   },
-  {
-    file: 'region/reap.ts',
-    find: 'for (let turn: u32 = 0; turn < SPINS_MAX; turn++) if (allQuiesced(arena, epoch)) return true;',
-    replace: 'while (SPINS_MAX > 0) if (allQuiesced(arena, epoch)) return true;',
-  },
+  REAP_WAITS,
   {
     file: 'region/pool-repair.ts',
     find: 'while (atomic.load<u32>(place) != 0) if (++turn > SPINS_MAX) return false;',
@@ -264,7 +271,7 @@ export function fenceVariant(base: Variant): Variant {
   for (const file of REAL) {
     added[file] = readFileSync(new URL(`assembly/${file}`, root), 'utf8');
   }
-  const entry = { file: 'entry.ts', find: FIND, replace: FIND + ENTRY };
+  const entry = { file: 'entry.ts', find: FIND, replace: FIND + ENTRY + REAP };
   return {
     ...base,
     name: `fences-${base.name}`,

@@ -49,6 +49,8 @@ export interface MachineConfig {
   readonly poolUsersMax?: number;
   /** Entries of each channel between two contexts; 0 (default): no channels. */
   readonly localMessagesMax?: number;
+  /** Endpoints of each context; 0 (default): none. */
+  readonly localEndpointsMax?: number;
   /** Bytes of each thread's asyncify stack; default 256. */
   readonly stackBytes?: number;
 }
@@ -93,7 +95,15 @@ export type Call =
   | 'sentBy'
   | 'receivedBy'
   | 'leftBy'
-  | 'hasFailed';
+  | 'hasFailed'
+  // endpoint-sources.ts
+  | 'makeEndpointEnd'
+  | 'publish'
+  | 'withdraw'
+  | 'failQueuePair'
+  | 'reach'
+  | 'findEndpoint'
+  | 'leaveEndpoint';
 
 type Exports = Readonly<Record<Call, (...args: number[]) => number>> & {
   arenaBytes(config: number): number;
@@ -178,6 +188,7 @@ export class Machine {
     this.words[at('contextsMax')] = config.contextsMax;
     this.words[at('poolUsersMax')] = config.poolUsersMax ?? 0;
     this.words[at('localMessagesMax')] = config.localMessagesMax ?? 0;
+    this.words[at('localEndpointsMax')] = config.localEndpointsMax ?? 0;
     this.#budget = Infinity;
     this.#arenaEnd = ARENA + this.#exports.arenaBytes(CONFIG);
     this.#exports.arenaInit(ARENA, CONFIG);

@@ -11,6 +11,8 @@ import { read } from '../support/script.js';
 import { OPTIMIZED, PLAIN, buildProtocol, type Protocol, type Variant } from './build.js';
 import { channelVariant } from './channel-sources.js';
 import { CHANNEL_SCENARIOS, ChannelWorld } from './channel-world.js';
+import { ENDPOINT_SCENARIOS, EndpointWorld } from './endpoint-world.js';
+import { endpointVariant } from './endpoint-sources.js';
 import { Explorer, type Explored, type Outcome } from './explore.js';
 import { FENCE_MUTANTS, findFenceFailure } from './fence-mutants.js';
 import { FENCE_SCENARIOS } from './fence-scenario.js';
@@ -84,6 +86,15 @@ async function exploreChannels(variant: Variant): Promise<void> {
   }
 }
 
+async function exploreEndpoints(variant: Variant): Promise<void> {
+  const protocol = await buildProtocol(endpointVariant(variant));
+  for (const scenario of ENDPOINT_SCENARIOS) {
+    const name = `${variant.name}: endpoints, ${scenario.name}`;
+    const most = values.preemptions ?? Infinity;
+    explore(name, most, () => new EndpointWorld(protocol, scenario));
+  }
+}
+
 async function runMutants(): Promise<void> {
   for (const { variant, scenario } of MUTANTS) {
     if (!variant.name.includes(only)) continue;
@@ -113,6 +124,7 @@ if (values.table) {
         exploreKeys(protocol, variant, scenario);
       await exploreFences(variant);
       await exploreChannels(variant);
+      await exploreEndpoints(variant);
     }
   }
   console.log(`${passed} passed, ${failed} failed`);

@@ -48,6 +48,7 @@ export class Connection {
   readonly #workloads: readonly Workload[];
   readonly #random: Random;
   #failing = false;
+  #skipsIcrc = false;
 
   constructor(world: World, index: number, ends: readonly [number, number], random: Random) {
     this.world = world;
@@ -107,6 +108,8 @@ export class Connection {
     );
     const reads = own.between(1, options.rdAtomicMax);
     this.#giveKeys(own);
+    const isWhole = options.corruption === 0;
+    this.#skipsIcrc = isWhole && own.split('icrc').chance(options.skipsIcrc);
     sides.forEach((side, index) => {
       this.#modify(side, mtu, psns[index]!, psns[1 - index]!, reads);
       this.#workloads[index]!.begin(side);
@@ -145,6 +148,7 @@ export class Connection {
       ahAttr: {
         ...{ dgid, port, ownKind, reorderPackets, payloadBytes: this.mtu },
         ...(usesWire && { path: 'wire' as const }),
+        skipIcrc: this.#skipsIcrc,
       },
       pathMtu: mtu,
       destQpNum: side.peer.qp.qpNum,

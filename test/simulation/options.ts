@@ -77,6 +77,11 @@ export interface SimulationOptions {
   authenticated: 'none' | 'tag' | 'encrypt';
   /** Sides of a connection within one device that use the local path; the others send packets. */
   localPath: 'none' | 'one' | 'both';
+  /**
+   * Connections whose both ends have agreed on no ICRC, as a part of all: of a network that changes
+   * no bit.
+   */
+  skipsIcrc: number;
   /** Devices that are contexts of one arena, the first ones; 0: each has its own. */
   contexts: number;
   /** Completion queues: one per device, one per queue pair, or two. */
@@ -146,7 +151,7 @@ export function optionsOf(seed: number): SimulationOptions {
   const verySlow = slowReceiverMicros > 500;
   const { jitterMicros, loss, corruption, reordering, delay, bytesPerMicro } = network;
   const ordered = jitterMicros + loss + corruption + reordering + delay + bytesPerMicro === 0;
-  const faulty = network.loss + network.corruption + network.partitions > 0;
+  const faulty = loss + corruption + network.partitions > 0;
   const devices = random.pick([2, 2, 2, 3, 3, 4, 5]);
   return {
     seed,
@@ -195,15 +200,26 @@ export function optionsOf(seed: number): SimulationOptions {
     ownKind: random.chance(0.5),
     ...authOf(new Random(seed).split('auth')),
     reorderPlaces: new Random(seed).split('places').pick([0, 0, 0, 2, 20, 100]),
-    localPath: new Random(seed).split('local').pick(['none', 'one', 'both', 'both'] as const),
-    contexts: contextsOf(new Random(seed).split('contexts'), devices),
+    ...nearOf(seed, devices, corruption),
     // periodic-loss.test.ts
     lossPeriod: 0,
   };
 }
 
-function contextsOf(random: Random, devices: number): number {
-  return random.chance(0.4) && devices > 1 ? random.between(2, devices) : 0;
+/** Of ends near each other, each from a stream of its own. */
+function nearOf(
+  seed: number,
+  devices: number,
+  corruption: number,
+): Pick<SimulationOptions, 'localPath' | 'contexts' | 'skipsIcrc'> {
+  const [local, contexts, icrc] = ['local', 'contexts', 'icrc'].map((stream) =>
+    new Random(seed).split(stream),
+  ) as [Random, Random, Random];
+  return {
+    localPath: local.pick(['none', 'one', 'both', 'both'] as const),
+    contexts: contexts.chance(0.4) && devices > 1 ? contexts.between(2, devices) : 0,
+    skipsIcrc: corruption > 0 ? 0 : icrc.pick([0, 0, 0.5, 1]),
+  };
 }
 
 /** From a stream of its own, so that the other options of a seed are what they were without. */
@@ -347,6 +363,7 @@ export const PERFECT: Partial<SimulationOptions> = {
   attacks: 0,
   localPath: 'none',
   contexts: 0,
+  skipsIcrc: 0,
 };
 
 /** Options from the command line: a seed, or an object that has one and changes others. */

@@ -177,13 +177,16 @@ class EngineThread {
     await link.close();
   }
 
-  /** One turn, unless the application does the work and has the turn, also after `attempts`. */
-  #turn(running: Runner, attempts = 0): number {
+  /**
+   * One turn; undefined: the application has the turn, also after `attempts`. That one may be past
+   * the doorbells, and a kick since is for this thread.
+   */
+  #turn(running: Runner, attempts = 0): number | undefined {
     const control = this.#control;
     control.yieldToWaiters();
     if (!control.waitForTurn(attempts, LOOK_MICROS)) {
       control.awaitTurn(LOOK_MICROS);
-      return 0;
+      return undefined;
     }
     try {
       return collectStrays(this.#memory, control, this.#receiver) + running.turn();
@@ -220,19 +223,17 @@ class EngineThread {
     const discard = { completion: () => {}, asyncEvent: () => {}, reorderShort: () => {} };
     const events = new EventRing(memory, context, discard);
     // The socket of a device that processes share receives for all of them.
-    const filter = packetInbox
-      ? undefined
-      : new FloodFilter(memory, context, control, (peers) => link.setSourceFilter(peers));
+    const filter = packetInbox ? undefined : new FloodFilter(memory, context, control, link);
     const turns = posix && task.isLent ? posix.addressOf(memory.buffer) + control.turnsAddress : 0;
     const wakePollers = (): void => posix?.wakeWaiters(turns);
     let eventsSeen = 0;
-    let busyUntil = 0;
-    let busySince = 0;
+    let [busyUntil, busySince] = [0, 0];
     while (!control.stopped) {
       const kicks = control.kicks;
       // The application does not receive packets of groups.
       const isLed = control.isLed(clock.now(), LED_MICROS) && !link.hasGroupPackets;
-      const done = isLed ? 0 : this.#turn(running);
+      const turn = isLed ? 0 : this.#turn(running);
+      const done = turn ?? 0;
       if (done > 0 && turns !== 0) control.countTurn(wakePollers);
       if (events.head !== eventsSeen) {
         eventsSeen = events.head;
@@ -248,7 +249,7 @@ class EngineThread {
       if (isLed) {
         if (control.fallAsleep(kicks, now + LOOK_MICROS)) link.waitForWake(LOOK_MICROS);
         control.awake();
-      } else if (now >= busyUntil) {
+      } else if (now >= busyUntil && turn !== undefined) {
         // The application may have moved it in its turn.
         const deadline = earlier(exports.nextDeadline(context), exports.nextDelayedAck(context));
         if (control.fallAsleep(kicks, deadline)) {
@@ -257,7 +258,7 @@ class EngineThread {
           running.wakes.awake();
           control.awake();
         }
-      } else if (done === 0) spin.yield();
+      } else if (turn === 0) spin.yield();
     }
     // Sends requests posted before the end: often they include the last message of a connection.
     this.#turn(running, LAST_ATTEMPTS);

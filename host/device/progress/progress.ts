@@ -6,6 +6,7 @@ import type { LinkInfo } from '../../link/link.js';
 import type { Commit } from '../durable/committer.js';
 import type { DurableRing } from '../durable/durable-ring.js';
 import type { DurableStoreModule } from '../durable/durable-store.js';
+import type { NativeChannels } from '../lending.js';
 import type { Spin } from './spin.js';
 
 /** Events of the device for the layer above. */
@@ -69,6 +70,10 @@ export interface Progress {
   readonly controlAddress?: number;
   /** Descriptor of the socket of the thread's link; undefined: as above. */
   readonly socketDescriptor?: number;
+  /** Of a native thread (lending.ts): pipes that it writes events of completion queues to. */
+  readonly channels?: NativeChannels | undefined;
+  /** Entries of the ring of events: a power of two; undefined: as usual. */
+  readonly eventsMax?: number | undefined;
   /** Address of the table of durable segments (durable-exchange.ts). */
   readonly durables: number;
   /** From now on `commit` works on that ring, in this thread. */

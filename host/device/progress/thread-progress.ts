@@ -19,12 +19,13 @@ import { structAt } from '../../engine/struct.js';
 import { warn } from '../../base/warning.js';
 import { LinkError } from '../../errors/errors.js';
 import type { Gid } from '../../link/endpoint.js';
-import type { LinkInfo } from '../../link/link.js';
+import type { LinkInfo, LinkMemory, LinkReceiver } from '../../link/link.js';
 import { nextTurn } from '../../link/next-turn.js';
 import { loadPosix, type Posix } from '../../link/posix.js';
 import { UdpBatchLink } from '../../link/udp/udp-batch.js';
 import type { UdpOptions } from '../../link/udp/udp-options.js';
 import { RealClock } from '../clock.js';
+import type { NativeChannels, NativeThread } from '../lending.js';
 import { Committer, type Commit } from '../durable/committer.js';
 import { DURABLE_TABLE_BYTES } from '../durable/durable-exchange.js';
 import { DurableRing } from '../durable/durable-ring.js';
@@ -32,6 +33,7 @@ import type { DurableThreadTask } from '../durable/durable-thread.js';
 import type { WakeCalls } from '../sharing/context-wakes.js';
 import { openPacketInbox, type PacketInbox } from '../sharing/packet-inbox.js';
 import { noteClosedMemory } from './closed-memory.js';
+import { NativeEngine, WorkerThread, type EngineThread } from './engine-thread.js';
 import { endOfTask, hear, waitingThread, type WaitingThread } from './idle-threads.js';
 import type {
   DeviceEvents,
@@ -53,6 +55,12 @@ const LOOK_MICROS = 500;
 const TURN_MICROS = 50;
 /** Attempts to take the turn before a waiting answer is left to the next turn. */
 const TAKE_ATTEMPTS = 1000;
+/** The same for what a native thread leaves to this one, which looks again later. */
+const HELP_ATTEMPTS = 20;
+/** Events of a native thread, which passes them on while this one has no processor to take them. */
+const PASSED_EVENTS_MAX = 65_536;
+/** Memory of a device that has room for these. */
+const PASSED_EVENTS_MEMORY = 32 * 2 ** 20;
 
 export interface ThreadProgressOptions {
   readonly udp: UdpOptions;
@@ -62,6 +70,8 @@ export interface ThreadProgressOptions {
   readonly isLent?: boolean;
   /** A socket to the process that makes turns as well (lending.ts). */
   readonly programDescriptor?: number | undefined;
+  /** Runs the engine in place of the Worker, with `programDescriptor`. */
+  readonly nativeThread?: NativeThread | undefined;
 }
 
 const RESOLVED = Promise.resolve();
@@ -111,12 +121,11 @@ export class ThreadProgress implements Progress {
   readonly socketDescriptor: number;
   readonly callPort: number;
   readonly #arena: ArenaMemory;
-  readonly #worker: Worker;
+  readonly #thread: EngineThread;
   readonly #control: ControlBlock;
   readonly #posix: Posix;
   /** The eventfd that wakes the thread. */
   readonly wakeDescriptor: number;
-  readonly #ended: Promise<unknown>;
   readonly #link: UdpBatchLink;
   readonly #packetInbox: PacketInbox | undefined;
   readonly #clock = new RealClock();
@@ -131,8 +140,6 @@ export class ThreadProgress implements Progress {
 
   private constructor(
     arena: ArenaMemory,
-    worker: Worker,
-    ended: Promise<void>,
     control: ControlBlock,
     posix: Posix,
     link: UdpBatchLink,
@@ -141,11 +148,11 @@ export class ThreadProgress implements Progress {
     packetInbox: PacketInbox | undefined,
     /** The doorbell ring has one producer: this thread posts under the lock if it is another's. */
     readonly isLent: boolean,
+    makeThread: (progress: ThreadProgress) => EngineThread,
   ) {
     this.#packetInbox = packetInbox;
     this.spin = new Spin(spinMicros, this.#clock, () => posix.yieldProcessor());
     this.#arena = arena;
-    this.#worker = worker;
     this.#control = control;
     this.#posix = posix;
     this.#link = link;
@@ -153,20 +160,8 @@ export class ThreadProgress implements Progress {
     this.wakeDescriptor = link.wakeDescriptor;
     this.socketDescriptor = link.socketDescriptor;
     this.callPort = link.callPort;
-    const stop = (): void => this.#stop();
-    running.add(stop);
-    const onMessage = (message: ThreadMessage): void => {
-      if (message.kind === 'failed') this.#events?.failed(errorOf(message));
-      else if (message.kind === 'warning') warn(message.message);
-    };
-    const onError = (error: Error): void => this.#events?.failed(error);
-    worker.on('message', onMessage);
-    worker.on('error', onError);
-    this.#ended = ended.then(() => {
-      running.delete(stop);
-      worker.off('message', onMessage);
-      worker.off('error', onError);
-    });
+    this.#thread = makeThread(this);
+    running.add(this.#exit);
   }
 
   /**
@@ -180,21 +175,86 @@ export class ThreadProgress implements Progress {
     slot?: number,
     started?: StartedThread,
   ): Promise<ThreadProgress> {
-    const { udp, spinMicros, keepsAlive = true, isLent = false, programDescriptor } = options;
+    const { udp, programDescriptor } = options;
     const { posix, reason } = await loadPosix();
     if (!posix) throw new LinkError('EOPNOTSUPP', `a progress thread needs koffi: ${reason}`);
-    // This thread throws the misuse; the other thread creates the socket.
-    const link = new UdpBatchLink(udp);
     const control = arena.heap.alloc(CONTROL_BLOCK_BYTES);
+    const isGone = (): boolean =>
+      programDescriptor !== undefined && posix.hasHungUp(programDescriptor);
+    const parts: OpenParts = {
+      arena,
+      options,
+      posix,
+      // This thread throws the misuse; a Worker creates the socket.
+      link: new UdpBatchLink(udp),
+      control: new ControlBlock(arena.memory, control, isGone),
+      durables: arena.heap.alloc(DURABLE_TABLE_BYTES),
+    };
+    const { nativeThread: native } = options;
+    const isNative = native !== undefined && native.refusal(arena.memory.buffer) === undefined;
+    if (isNative && programDescriptor !== undefined && slot === undefined) {
+      return ThreadProgress.#openNative(parts, native, programDescriptor);
+    }
+    return ThreadProgress.#openWorker(parts, slot, started);
+  }
+
+  /** Of this thread's link, and the place for the ThreadProgress that it is of. */
+  static #receiver(
+    packetInbox?: PacketInbox,
+  ): [receiver: LinkReceiver, made: { progress?: ThreadProgress }] {
+    const made: { progress?: ThreadProgress } = {};
+    const receiver = Runner.receiver(
+      () => made.progress && made.progress.#runner,
+      (error) => made.progress && made.progress.#events?.failed(error),
+      packetInbox,
+    );
+    return [receiver, made];
+  }
+
+  /** The link is this thread's, and the native thread uses its socket. */
+  static async #openNative(
+    { arena, options, posix, link, control, durables }: OpenParts,
+    native: NativeThread,
+    programDescriptor: number,
+  ): Promise<ThreadProgress> {
+    const { spinMicros, isLent = false } = options;
+    const slots = arena.heap.alloc(native.slotsBytes);
+    const [receiver, made] = ThreadProgress.#receiver();
+    await link.open(receiver, linkMemory(arena));
+    const place = { slots, spinMicros, programDescriptor };
+    const { memory } = arena;
+    return (made.progress = new ThreadProgress(
+      arena,
+      control,
+      posix,
+      link,
+      spinMicros,
+      durables,
+      undefined,
+      isLent,
+      (progress) =>
+        new NativeEngine(native, memory, control, link, place, {
+          failed: (error) => progress.#events?.failed(error),
+          drain: () => progress.#ring!.drain(),
+          turn: () => progress.#take((runner) => runner.turn(), HELP_ATTEMPTS),
+          kick: () => progress.#kick(),
+        }),
+    ));
+  }
+
+  static async #openWorker(
+    { arena, options, posix, link, control, durables }: OpenParts,
+    slot: number | undefined,
+    started: StartedThread | undefined,
+  ): Promise<ThreadProgress> {
+    const { udp, spinMicros, keepsAlive = true, isLent = false, programDescriptor } = options;
     const linkBytes = UdpBatchLink.bytes(arena.memory.bytes.length);
-    const linkArea = arena.heap.alloc(linkBytes);
-    const durables = arena.heap.alloc(DURABLE_TABLE_BYTES);
     const shared = slot === undefined ? undefined : { arena: arena.address, slot };
     const task: ThreadTask = {
       memory: arena.memory.memory,
       module: engineModule(true, arena.cacheModel !== undefined),
-      control,
-      linkArea,
+      control: control.address,
+      linkArea: arena.heap.alloc(linkBytes),
       linkBytes,
       udp,
       spinMicros,
@@ -206,43 +266,54 @@ export class ThreadProgress implements Progress {
     };
     const worker = ((started ?? (await startThread())) as WaitingThread).take();
     const [ended, message] = [endOfTask(worker), await openedBy(worker, task)];
-    const isGone = (): boolean =>
-      programDescriptor !== undefined && posix.hasHungUp(programDescriptor);
-    const block = new ControlBlock(arena.memory, control, isGone);
     const packetInbox = shared && (await openPacketInbox(arena.memory, shared, link));
-    const made: { progress?: ThreadProgress } = {};
-    const receiver = Runner.receiver(
-      () => made.progress && made.progress.#runner,
-      (error) => made.progress && made.progress.#events?.failed(error),
-      packetInbox,
-    );
+    const [receiver, made] = ThreadProgress.#receiver(packetInbox);
     try {
-      await link.openShared(message.share, receiver, {
-        buffer: arena.memory.buffer,
-        alloc: (bytes) => arena.heap.alloc(bytes),
-        free: (address) => arena.heap.free(address),
-      });
+      await link.openShared(message.share, receiver, linkMemory(arena));
     } catch (error) {
       // It has the socket, and gives it back.
       worker.postMessage(0);
-      block.stop(() => {});
+      control.stop(() => {});
       throw error;
     }
     made.progress = new ThreadProgress(
       arena,
-      worker,
-      ended,
-      block,
+      control,
       posix,
       link,
       spinMicros,
       durables,
       packetInbox,
       isLent,
+      (progress) => new WorkerThread(worker, progress.#listenTo(worker, ended)),
     );
     // Its listener for messages refers to it again.
     if (!keepsAlive) worker.unref();
     return made.progress;
+  }
+
+  /** Takes the messages of a Worker until it has `ended`. */
+  #listenTo(worker: Worker, ended: Promise<void>): Promise<void> {
+    const onMessage = (message: ThreadMessage): void => {
+      if (message.kind === 'failed') this.#events?.failed(errorOf(message));
+      else if (message.kind === 'warning') warn(message.message);
+    };
+    const onError = (error: Error): void => this.#events?.failed(error);
+    worker.on('message', onMessage);
+    worker.on('error', onError);
+    return ended.then(() => {
+      worker.off('message', onMessage);
+      worker.off('error', onError);
+    });
+  }
+
+  get channels(): NativeChannels | undefined {
+    return this.#thread.channels;
+  }
+
+  get eventsMax(): number | undefined {
+    const { length } = this.#arena.memory.bytes;
+    return this.#thread.calls || length < PASSED_EVENTS_MEMORY ? undefined : PASSED_EVENTS_MAX;
   }
 
   get controlAddress(): number {
@@ -272,13 +343,14 @@ export class ThreadProgress implements Progress {
         this.#follow();
       },
     };
-    void this.#listen(ring);
-    this.#worker.postMessage(context);
+    if (this.#thread.calls) void this.#listen(ring);
+    this.#thread.start(context);
     return {
       context,
       counters,
       drain: () => {
         if (!this.#take((runner) => runner.post())) this.#kick();
+        this.#passEvents();
         ring.drain();
       },
       forget: (object) => forgetEvents(memory, context, object),
@@ -413,6 +485,7 @@ export class ThreadProgress implements Progress {
     // without a deadline, unaware that this thread had the turn.
     const due = runner.owes ? this.#clock.now() + LOOK_MICROS : runner.deadline;
     if (due !== 0 && !control.wakesBy(due)) this.#kick();
+    this.#passEvents();
     if (this.#ring!.pending) this.#drainSoon();
     return true;
   }
@@ -442,16 +515,18 @@ export class ThreadProgress implements Progress {
 
   async #close(): Promise<void> {
     this.#runner = undefined;
-    this.#worker.ref();
     for (const stop of [...this.#stores]) await stop();
-    await this.#link.close();
-    this.#control.call();
-    this.#worker.postMessage(0);
-    this.#stop();
-    await this.#ended;
+    const closeLink = async (): Promise<void> => {
+      await this.#link.close();
+      this.#control.call();
+    };
+    await this.#thread.close(() => this.#stop(), closeLink);
+    running.delete(this.#exit);
     const { memory, userHeap } = this.#arena;
     noteClosedMemory(memory.buffer, memory.bytes.length - userHeap.bytesFree);
   }
+
+  readonly #exit = (): void => this.#thread.exit(() => this.#stop());
 
   #stop(): void {
     this.#control.stop(() => this.#posix.signalEvent(this.wakeDescriptor));
@@ -475,6 +550,11 @@ export class ThreadProgress implements Progress {
     }
   }
 
+  /** This thread has made events: a native thread writes them to its pipes. */
+  #passEvents(): void {
+    if (this.#thread.channels && this.#ring!.pending) this.#kick();
+  }
+
   #kick(): void {
     if (this.#control.kick()) this.#posix.signalEvent(this.wakeDescriptor);
   }
@@ -495,6 +575,24 @@ export class ThreadProgress implements Progress {
       Atomics.store(words, head, (at + 1) >>> 0);
     };
   }
+}
+
+/** Parts of a device that both kinds of threads need. */
+interface OpenParts {
+  readonly arena: ArenaMemory;
+  readonly options: ThreadProgressOptions;
+  readonly posix: Posix;
+  readonly link: UdpBatchLink;
+  readonly control: ControlBlock;
+  readonly durables: number;
+}
+
+function linkMemory({ memory, heap }: ArenaMemory): LinkMemory {
+  return {
+    buffer: memory.buffer,
+    alloc: (bytes) => heap.alloc(bytes),
+    free: (address) => heap.free(address),
+  };
 }
 
 interface ContextStruct {

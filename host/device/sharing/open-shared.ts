@@ -1,6 +1,7 @@
 /** Opens a device that several processes share, as one of them. */
 import type { ArenaMemory } from '../../engine/arena.js';
-import { RefusalError } from '../../errors/errors.js';
+import { fetchEngine } from '../../engine/load.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { UdpBatchLink } from '../../link/udp/udp-batch.js';
 import type { UdpOptions } from '../../link/udp/udp-options.js';
 import type { Clock } from '../clock.js';
@@ -21,7 +22,11 @@ export interface PolledOptions {
 
 /** `thread` or `polled`. */
 export interface OpenSharedOptions extends Partial<SharedSizes> {
-  readonly processShare: SharedOptions;
+  /** Absent: the device has no name. */
+  readonly processShare?: SharedOptions;
+  readonly back?: SharedOptions['back'];
+  /** Not available for a device with a name. */
+  readonly cacheModel?: object;
   readonly thread?: ThreadProgressOptions | undefined;
   readonly polled?: PolledOptions | undefined;
 }
@@ -35,15 +40,22 @@ export interface SharedParts {
 }
 
 /**
- * `defaults`: sizes of a device that this process creates. Rejects as `SharedDevice.open`, with what
- * the link refuses (LinkError), and with what `make` throws.
+ * Undefined: no other process shares it. `defaults`: sizes of a device that this process creates.
+ * Throws MisuseError for options that a device with a name does not have. Rejects as
+ * `SharedDevice.open`, with what the link refuses (LinkError), and with what `make` throws.
  */
 export async function openShared<Made extends { readonly engine: RunningEngine }>(
   options: OpenSharedOptions,
   defaults: SharedSizes,
   clock: Clock,
   make: (parts: SharedParts) => Made,
-): Promise<Made> {
+): Promise<Made | undefined> {
+  if (!options.processShare) return undefined;
+  if (options.cacheModel) {
+    throw new MisuseError('cacheModel', 'is not available for a device with a name');
+  }
+  await fetchEngine(true);
+  const processShare = { ...options.processShare, back: options.back };
   const since = Math.floor(Number((clock.wallclockNanos?.(clock.now()) ?? 0n) / 1_000_000_000n));
   const { memoryBytes, regionsMax, protectionDomainsMax, poolUsersMax } = options;
   const sizes = { memoryBytes, regionsMax, protectionDomainsMax, poolUsersMax };
@@ -53,9 +65,9 @@ export async function openShared<Made extends { readonly engine: RunningEngine }
   let shared: SharedDevice | undefined;
   let progress: ThreadProgress | InlineProgress | undefined;
   try {
-    shared = await SharedDevice.open(options.processShare, sizes, defaults, since);
+    shared = await SharedDevice.open(processShare, sizes, defaults, since);
     const { arena, slot } = shared;
-    const udp = await shared.choose((thread ?? polled)!.udp, options.processShare);
+    const udp = await shared.choose((thread ?? polled)!.udp, processShare);
     const link = polled?.makeLink(udp);
     progress = link
       ? await InlineProgress.open(arena, link, clock, await shared.packetInbox(link))

@@ -388,6 +388,13 @@ export class RdsSocket implements PortUser {
     }
   }
 
+  /** @internal The message that `recvmsg` returns next: its length, and its mark. */
+  get oldest(): { readonly length: number; readonly isAfterUdp: boolean } | undefined {
+    const message = this.#port?.peek();
+    if (!message) return undefined;
+    return { length: message.length, isAfterUdp: message.header.extensions.isAfterUdp === true };
+  }
+
   /** @internal Messages that wait for `recvmsg`. */
   get unread(): number {
     return this.#port?.pending ?? 0;

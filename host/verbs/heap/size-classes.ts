@@ -16,9 +16,10 @@ export const CLASSES = CLASS_UNITS.length;
 export const OBJECT_UNITS_MAX = CLASS_UNITS[CLASSES - 1]!;
 
 /** The class for a number of units. */
-export const CLASS_OF: Uint8Array = Uint8Array.from({ length: OBJECT_UNITS_MAX + 1 }, (_, units) =>
-  CLASS_UNITS.findIndex((size) => size >= units),
-);
+export const CLASS_OF = new Uint8Array(OBJECT_UNITS_MAX + 1);
+// Each smaller class covers a part of those before. A search for each place would be the only code
+// that is optimized while a program starts, and the optimizer is 1 MiB of V8's pages.
+for (let size = CLASSES - 1; size >= 0; size--) CLASS_OF.fill(size, 0, CLASS_UNITS[size]! + 1);
 
 /** Objects of a slab. */
 export function objectsOf(sizeClass: number): number {

@@ -22,18 +22,22 @@ function loadedBy(file: string): Set<string> {
   return loaded;
 }
 
-const start = loadedBy('cli/start.js');
+const entry = 'cli/start.js';
+// It imports the command line of all commands when it is not that of `verbena run`.
+const start = new Set([entry, ...importsOf(entry, DYNAMIC)].flatMap((file) => [...loadedBy(file)]));
+const ofRun = loadedBy('cli/run/run-command.js');
 const commands = [...start]
-  .filter((file) => file.startsWith('cli/'))
+  .filter((file) => file.startsWith('cli/') && file !== entry)
   .flatMap((file) => importsOf(file, DYNAMIC));
 
 test('the command line is read without the engine, devices and the libraries', () => {
   assert.ok(start.has('cli/main.js'));
   const heavy = /^(index\.js|(engine|device|remote|rds|rpma|pmem|pool|mesh|shmem|transfer\/put))/;
   assert.equal(
-    [...start].filter((file) => heavy.test(file)),
+    [...start, ...ofRun].filter((file) => heavy.test(file)),
     [],
   );
+  assert.not.ok(ofRun.has('cli/main.js'));
 });
 
 test('a command loads its own modules, not all of the package', () => {

@@ -5,10 +5,11 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
-import { caGuidOf, isRxe } from '../../../host/cm/address.js';
+import { caGuidOf } from '../../../host/cm/address.js';
 import { agreementOfReply, agreementOfRequest, checkOptions } from '../../../host/cm/agreement.js';
 import { MisuseError } from '../../../host/errors/errors.js';
 import { parseMad, type Message, type MessageName } from '../../../host/cm/mad.js';
+import { isRxe } from '../../../host/cm/rdma-rxe.js';
 import type { CapturedPacket } from '../../../host/link/capture/pcap.js';
 import { loadAllCaptures } from '../../vectors/captures.js';
 

@@ -1,4 +1,6 @@
 /** Members of ids besides their connections: short verbs, queue pairs of others, groups, names. */
+import dns from 'node:dns/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -407,5 +409,48 @@ test('an application puts events of its own into the queue, and no others', () =
     channel.destroy();
     expectMisuse(() => id.writeCmEvent(CmEventType.USER, 0, 0), /destroyed/);
   }));
+
+/** `work` with a resolver that fails with this code. */
+async function withResolver(code: string, work: () => Promise<void>): Promise<void> {
+  const { lookup } = dns;
+  const failing = (): Promise<never> => {
+    const error = new Error(`getaddrinfo ${code} there`);
+    return Promise.reject(Object.assign(error, { code, syscall: 'getaddrinfo' }));
+  };
+  Object.assign(dns, { lookup: failing });
+  syncBuiltinESMExports();
+  try {
+    await work();
+  } finally {
+    Object.assign(dns, { lookup });
+    syncBuiltinESMExports();
+  }
+}
+
+test('a name that the resolver cannot answer now is refused as one to try again', async () => {
+  const rows: readonly (readonly [code: string, errno: number, name: string, says: RegExp])[] = [
+    ['EAI_AGAIN', 11, 'EAGAIN', /does not answer now for the host there .*; try again later/],
+    ['EAI_FAIL', 5, 'EIO', /cannot look up the host there: .* EAI_FAIL/],
+    ['ENOTFOUND', 2, 'ENOENT', /the host there is not known; check the name/],
+  ];
+  for (const [code, errno, name, says] of rows) {
+    await withResolver(code, () =>
+      inWorld({}, async ({ a }) => {
+        const error = (await rejection(getaddrinfo('there', 80))) as RefusalError;
+        assert.instance(error, RefusalError);
+        assert.is(error.code, name);
+        assert.match(error.message, says);
+        assert.is((error.cause as NodeJS.ErrnoException).code, code);
+        const channel = createEventChannel(a);
+        channel.createId().resolveAddrinfo('there', 80);
+        assert.is((await next(channel, CmEventType.ADDRINFO_ERROR)).status, -errno);
+      }),
+    );
+  }
+});
+
+test('an empty name is not known', async () => {
+  await fails(getaddrinfo('', 80), 'ENOENT');
+});
 
 test.run();

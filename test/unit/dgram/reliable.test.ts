@@ -64,6 +64,25 @@ function texts(socket: nodeDgram.Socket): string[] {
 
 const until = (isTrue: () => boolean): Promise<void> => within(isTrue, 60_000);
 
+for (const own of ['127.0.77.201', undefined]) {
+  const which = own ? 'bound to an address' : 'not bound';
+  test(`sockets that are closed behind their datagram, ${which}, have RDP after a while`, async () => {
+    const server = await bound('127.0.77.202');
+    const { address, port } = server.address();
+    const end = performance.now() + 20_000;
+    for (let byRdp = 0; byRdp === 0;) {
+      const socket = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
+      if (own) socket.bind({ port: 0, address: own, exclusive: true });
+      await new Promise<void>((sent) => socket.send('', port, address, () => sent()));
+      byRdp = socket.counters.rdpSent;
+      await closed(socket);
+      assert.ok(performance.now() < end, 'no datagram went by RDP');
+      await sleep(5);
+    }
+    await closed(server);
+  });
+}
+
 test('the first datagram to a silent peer leaves at once, and later ones do not wait either', async () => {
   // The peer's port 4791 neither answers nor rejects.
   const holder = await plainAt('127.0.77.22', 4791);

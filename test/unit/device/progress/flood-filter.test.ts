@@ -96,6 +96,12 @@ async function open(address: string, { mr }: Server) {
   return { qpn: connection.qp.query().destQpNum!, write, close };
 }
 
+interface FilterParts {
+  readonly control: ControlBlock;
+  readonly filter: FloodFilter;
+  readonly link: { overflows: number };
+}
+
 const UC_READY = { pathMtu: Mtu.MTU_1024, rqPsn: 0 } as const;
 const PEERS = 20;
 
@@ -118,10 +124,14 @@ function ucQueuePair(context: Context, pd = context.allocPd(), cq = context.crea
   return { context, cq, qp };
 }
 
+function controlOf({ context }: Server): ControlBlock {
+  const { arena, controlAddress } = context.device;
+  return new ControlBlock(arena.memory, controlAddress!);
+}
+
 async function duringFlood(server: Server, qpns: readonly number[], work: () => Promise<void>) {
   const junk = await Junk.start({ target: TARGET, qpns });
-  const { arena, controlAddress } = server.context.device;
-  const control = new ControlBlock(arena.memory, controlAddress!);
+  const control = controlOf(server);
   let filteredLooks = 0;
   const looks = setInterval(() => (filteredLooks += Number(control.isFiltered)), LOOK_MILLIS);
   try {
@@ -139,14 +149,22 @@ async function duringFlood(server: Server, qpns: readonly number[], work: () => 
 if (posix) {
   test('most of a flood does not reach the engine; clients that connect meanwhile are served', () =>
     withServer(async (server, first) => {
-      const flood = await duringFlood(server, [first.qpn], async () => {
-        await sleep(500);
-        for (let count = 0; count < 100; count++) await first.write();
-        const second = await open('127.1.63.3', server);
-        for (let count = 0; count < 100; count++) await second.write();
-        await first.write();
-        await second.close();
-      });
+      const flooded = () =>
+        duringFlood(server, [first.qpn], async () => {
+          await sleep(500);
+          for (let count = 0; count < 100; count++) await first.write();
+          const second = await open('127.1.63.3', server);
+          for (let count = 0; count < 100; count++) await second.write();
+          await first.write();
+          await second.close();
+        });
+      let flood = await flooded();
+      // On a busy machine the sender gets no processor for a flood.
+      for (let again = 0; again < 4 && flood.packets <= 50_000; again++) {
+        const control = controlOf(server);
+        while (control.isFiltered) await sleep(LOOK_MILLIS);
+        flood = await flooded();
+      }
       assert.ok(flood.packets > 50_000, `${flood.packets} packets were sent`);
       assert.ok(flood.dropped < flood.packets / 4, `${flood.dropped} of ${flood.packets}`);
       assert.ok(flood.filteredLooks > 0, 'the filter was attached');
@@ -232,23 +250,59 @@ if (posix) {
       { queuePairsMax: 4096, memoryBytes: 256 * 2 ** 20 },
     ));
 
-  test('a device whose filter is refused goes on without one, and does not try again', async () => {
+  /** A filter that looks each 10 ms, and a link that says how many datagrams it has lost. */
+  async function withFilter(
+    setSourceFilter: () => void,
+    body: (look: (drops: number, overflows: number) => void, made: FilterParts) => void,
+  ): Promise<void> {
     const context = await openDevice({ address: TARGET, progress: 'inline' });
     const { arena, engine } = context.device;
     const control = new ControlBlock(arena.memory, arena.heap.alloc(CONTROL_BLOCK_BYTES));
     const { counters } = structAt(arena.memory, ContextLayout, engine.context);
+    const link = { overflows: 0, setSourceFilter };
+    const filter = new FloodFilter(arena.memory, engine.context, control, link);
+    let micros = 1e6;
+    const look = (drops: number, overflows: number): void => {
+      const struct = structAt(arena.memory, CountersLayout, counters);
+      struct.dropQueuePair += BigInt(drops);
+      struct.rcvdPkts += BigInt(drops);
+      link.overflows = (link.overflows + overflows) >>> 0;
+      filter.look((micros += 1e4));
+    };
+    look(0, 0);
+    body(look, { control, filter, link });
+    await context.close();
+  }
+
+  test('a device whose filter is refused goes on without one, and does not try again', async () => {
     let attempts = 0;
-    const filter = new FloodFilter(arena.memory, engine.context, control, () => {
+    const refuse = (): void => {
       attempts++;
       throw new LinkError('EPERM', 'no filters here');
+    };
+    await withFilter(refuse, (look, { control, filter }) => {
+      for (let count = 0; count < 800; count++) look(1000, 0);
+      assert.equal([attempts, control.isFiltered, filter.sleepMicros], [1, false, Infinity]);
     });
-    for (let micros = 1e6; micros < 9e6; micros += 1e5) {
-      structAt(arena.memory, CountersLayout, counters).dropQueuePair += 10_000n;
-      filter.look(micros);
-    }
-    assert.equal([attempts, control.isFiltered, filter.sleepMicros], [1, false, Infinity]);
-    await context.close();
   });
+
+  test('a flood is noticed by the part that the socket has room for; a full socket alone is no flood', () =>
+    withFilter(
+      () => {},
+      (look, { control, link }) => {
+        link.overflows = 2 ** 32 - 100;
+        // Lost before anything was dropped, and lost while peers alone send.
+        look(0, 100_000);
+        for (let count = 0; count < 10; count++) look(50, 0);
+        for (let count = 0; count < 10; count++) look(1, 1000);
+        assert.not(control.isFiltered, '5,000 a second');
+        look(50, 0);
+        look(50, 100);
+        assert.not(control.isFiltered, '15,000 a second');
+        look(50, 200);
+        assert.ok(control.isFiltered, '25,000 a second');
+      },
+    ));
 } else {
   console.log('not run: no UDP link of many packets without koffi');
 }
