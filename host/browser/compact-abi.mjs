@@ -1,5 +1,6 @@
-/** esbuild plugin: the engine's enums and offsets (build/abi.js) in fewer bytes. */
+/** esbuild plugin: the engine's enums and offsets (build/abi.js), and other enums, in fewer bytes. */
 import { readFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 
 /** A table of names repeats its enum: the bundle derives the table from the enum. */
 const NAMES = /^export const ((\w+)Name) = \/\* @__PURE__ \*\/ Object\.freeze\(\{[^}]*\}\);/gm;
@@ -92,13 +93,13 @@ function laidOut(wordsFor, name, fields) {
  * twice the previous value.
  */
 const ENUMS =
-  /^export const (\w+) = \/\* @__PURE__ \*\/ Object\.freeze\(\{\n((?: {2}\w+: \d+,\n)+)\}\);/gm;
-const COUNTED = `const counted = (text) => {
+  /^export const (\w+) = (?:\/\* @__PURE__ \*\/ )?(?:Object\.freeze\()?\{((?:\s+\w+: (?:1 << )?\w+,?)+)\s\}\)?(?: as const)?;/gm;
+const COUNTED = `export const counted = (text) => {
   const members = {};
   let next = 0;
   for (const word of text.split(' ')) {
     const [name, value] = word.split(':');
-    if (value != null) next = +value || 2 * next - 2;
+    if (value != null) next = value ? +value : 2 * next - 2;
     members[name] = next++;
   }
   return members;
@@ -114,33 +115,93 @@ const INLINED = new Set(
 /** The table of the names of an enum is derived from this object. */
 const namedOf = (name) => (INLINED.has(name) ? `${name}Words` : name);
 
-function countedOut(whole, name, members) {
+function countedOut(fault, whole, name, members) {
   let next = 0;
-  const counted = [...members.matchAll(/(\w+): (\d+)/g)].map(([, member, value]) => {
-    const isTwice = next > 1 && Number(value) === 2 * next - 2;
-    const word = Number(value) === next ? member : `${member}:${isTwice ? '' : value}`;
-    next = Number(value) + 1;
-    return word;
-  });
+  const counted = [...members.matchAll(/(\w+): (1 << )?(\w+)/g)].map(
+    ([text, member, shift, digits]) => {
+      const value = shift ? 2 ** digits : Number(digits);
+      // 1 << 31 is negative.
+      const isRight = Number.isSafeInteger(value) && (!shift || value < 2 ** 31);
+      if (!isRight) throw fault(name, text);
+      const isTwice = next > 1 && value === 2 * next - 2;
+      const word = value === next ? member : `${member}:${isTwice ? '' : value}`;
+      next = value + 1;
+      return word;
+    },
+  );
   const object = `/* @__PURE__ */ counted('${counted.join(' ')}');`;
   if (!INLINED.has(name)) return `export const ${name} = ${object}`;
   return `const ${namedOf(name)} = ${object}\nexport enum ${name} {\n${members.replaceAll(':', ' =')}}`;
 }
 
+const ANY_NUMBER = 'write a whole number, or 1 << BIT with a BIT of at most 30';
+
+/** A source as `compacted` changes it: a pattern that matches nothing is an error, like `fault`. */
+class Source {
+  constructor(path) {
+    this.path = path;
+    this.text = readFileSync(path, 'utf8');
+  }
+
+  compacted(what, pattern, replace) {
+    const before = this.text;
+    this.text = before.replace(pattern, (...words) => {
+      const [whole] = words;
+      const fault = (name, text, rule = ANY_NUMBER) => {
+        const at = before.indexOf(whole) + whole.indexOf(text);
+        const place = `${this.path}:${before.slice(0, at).split('\n').length}`;
+        return new Error(`compact-abi: ${place}: ${name} has "${text}"; ${rule}`);
+      };
+      return replace(fault, ...words);
+    });
+    if (this.text === before) throw new Error(`compact-abi: ${this.path}:1: no ${what} is found`);
+    return this;
+  }
+}
+
+/** Enums of the host that applications see, with comments between the members. */
+const WRITTEN = /\/host\/(cm\/enums|verbs\/constants)\.ts$/;
+/** Sources with an enum that no application sees, which esbuild puts in its place as well. */
+const INTERNAL =
+  /\/host\/(link\/channel\/channel-frame|mesh\/control|remote\/(hello|messages))\.ts$/;
+const CONSTANTS =
+  /^(export )?const (ControlKind|FrameFlag|Kind|RightBit) = (\{[^}]*\}) as const;/gm;
+
+function enumOut(fault, whole, exported = '', name, members) {
+  const own = members.replace(/\/\*[^]*?\*\//g, '');
+  for (const [text, value] of own.matchAll(/\w+: ([^,}]*[^,}\s])/g)) {
+    if (!Number.isSafeInteger(Number(value))) throw fault(name, text, 'write a whole number');
+  }
+  return `${exported}enum ${name} ${members.replace(/(\w+): (\w+)/g, '$1 = $2')}`;
+}
+
 export const compactAbi = {
   name: 'compact-abi',
   setup(build) {
+    build.onLoad({ filter: WRITTEN }, ({ path }) => {
+      const source = new Source(path);
+      // The lines stay.
+      source.text = source.text.replace(/^ {2}\/\*\*.*\*\/$/gm, '');
+      const { text } = source.compacted('enum', ENUMS, countedOut);
+      const contents = `import { counted } from '#build/abi.js';\n${text}`;
+      return { contents, loader: 'ts', resolveDir: dirname(path) };
+    });
+    build.onLoad({ filter: INTERNAL }, ({ path }) => {
+      const { text: contents } = new Source(path).compacted('enum', CONSTANTS, enumOut);
+      return { contents, loader: 'ts', resolveDir: dirname(path) };
+    });
     build.onLoad({ filter: /\/build\/abi\.js$/ }, async ({ path }) => {
       const wordsFor = await wordsOf(build);
-      const text = readFileSync(path, 'utf8');
-      const contents = text
-        .replace(
+      const { text } = new Source(path)
+        .compacted('enum', ENUMS, countedOut)
+        .compacted(
+          'table of names',
           NAMES,
-          (_, table, name) => `export const ${table} = /* @__PURE__ */ named(${namedOf(name)});`,
+          (_, whole, table, name) =>
+            `export const ${table} = /* @__PURE__ */ named(${namedOf(name)});`,
         )
-        .replace(LAYOUTS, (_, name, fields) => laidOut(wordsFor, name, fields))
-        .replace(ENUMS, countedOut);
-      return { contents: `${NAMED}\n${LAID}\n${COUNTED}\n${contents}`, loader: 'ts' };
+        .compacted('layout', LAYOUTS, (_, whole, name, fields) => laidOut(wordsFor, name, fields));
+      return { contents: `${NAMED}\n${LAID}\n${COUNTED}\n${text}`, loader: 'ts' };
     });
   },
 };

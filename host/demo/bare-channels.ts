@@ -20,8 +20,11 @@ export class BareChannels {
   /** Peers with an answered offer, until their channels end. */
   readonly peers: { readonly gid: Gid }[] = [];
   readonly #connector: RtcConnector;
+  readonly #remedy: string;
 
-  constructor(kind: ChannelKind) {
+  /** `remedy`: for a peer that does not answer. */
+  constructor(kind: ChannelKind, remedy = 'choose another peer') {
+    this.#remedy = remedy;
     this.#connector = defaultConnector({ reliable: kind === 'reliable' });
   }
 
@@ -66,7 +69,9 @@ export class BareChannels {
       await accept(checkDescription(await signalling.exchange(description, timeout), 'answer'));
     } catch (error) {
       channel.close();
-      throw error;
+      if ((error as Error).name !== 'TimeoutError') throw error;
+      const rule = 'connect: the peer is in no tab of this browser, or does not answer';
+      throw new LinkError('ETIMEDOUT', `${rule}; ${this.#remedy}`, { cause: error });
     }
     return opening;
   }

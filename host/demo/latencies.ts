@@ -1,3 +1,9 @@
+/** A duration for people; without a figure (no sample, or a message that was not back) a dash. */
+export function millis(value: number): string {
+  if (!Number.isFinite(value)) return '–';
+  return `${value.toFixed(value < 1 ? 2 : value < 10 ? 1 : 0)} ms`;
+}
+
 /** The last durations of something, and what most of them do not exceed. */
 const KEPT = 256;
 

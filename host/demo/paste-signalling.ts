@@ -28,12 +28,29 @@ export function descriptionOf(text: string): { readonly type?: unknown } {
   throw new LinkError('EPROTO', 'text must be an invitation or a reply: paste it whole');
 }
 
+/** An answer, with the invitation that it belongs to. */
+interface Reply {
+  readonly to?: unknown;
+}
+
+/** Names the session of an offer (RFC 8866, 5.2): each invitation has another one. */
+function invitationOf(offer: unknown): string {
+  const { sdp } = (offer ?? {}) as { readonly sdp?: unknown };
+  return /^o=.*/m.exec(String(sdp))?.[0] ?? '';
+}
+
+/** The text of the reply to a pasted offer. */
+export function replyTextOf(answer: Description, offer: object): string {
+  return textOf({ ...answer, to: invitationOf(offer) } as Description & Reply);
+}
+
 /** One offer and its answer. */
 export class PasteSignalling implements Signalling {
   readonly name = 'copy and paste';
   readonly #show: (text: string) => void;
   #resolve: ((answer: unknown) => void) | undefined;
   #isUsed = false;
+  #invitation = '';
 
   /** `show` gets the text of the offer, for the other side. */
   constructor(show: (text: string) => void) {
@@ -48,6 +65,7 @@ export class PasteSignalling implements Signalling {
       );
     }
     this.#isUsed = true;
+    this.#invitation = invitationOf(offer);
     this.#show(textOf(offer));
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
@@ -55,8 +73,13 @@ export class PasteSignalling implements Signalling {
     });
   }
 
-  /** The answer that was pasted. */
-  accept(answer: unknown): void {
+  /** The answer that was pasted. Throws LinkError EPROTO for that to another invitation. */
+  accept(answer: object): void {
+    const { to = this.#invitation } = answer as Reply;
+    if (to !== this.#invitation) {
+      const rule = 'belongs to another invitation; paste the reply to the newest one';
+      throw new LinkError('EPROTO', `paste: reply ${rule}`);
+    }
     this.#resolve?.(answer);
   }
 }

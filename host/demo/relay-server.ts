@@ -5,6 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { networkInterfaces } from 'node:os';
 import { queryOf } from '../link/channel/http-site.js';
 import { SourceShares } from '../link/source-shares.js';
 import type { RelayStatus } from './relayed-signalling.js';
@@ -25,6 +26,7 @@ export class RelayServer {
   readonly #relays = new Map<string, { relay: Relay; giveBack: () => void }>();
   readonly #timer: ReturnType<typeof setInterval>;
   readonly #shares: SourceShares;
+  #isClosed = false;
 
   constructor(relaysMax = RELAYS_MAX, relaysPerSource = RELAYS_PER_SOURCE) {
     this.#shares = new SourceShares(relaysMax, relaysPerSource);
@@ -65,6 +67,7 @@ export class RelayServer {
   }
 
   close(): void {
+    this.#isClosed = true;
     clearInterval(this.#timer);
     for (const id of this.#relays.keys()) this.#close(id);
   }
@@ -79,9 +82,12 @@ export class RelayServer {
       return;
     }
     try {
-      // The address that the client used for HTTP is reachable by UDP as well.
-      const address = (socket.localAddress ?? '').replace(IPV4_MAPPED, '');
-      const relay = await Relay.open(address, this.random);
+      const { address, accepts } = placeFor((socket.localAddress ?? '').replace(IPV4_MAPPED, ''));
+      const relay = await Relay.open(address, this.random, accepts);
+      if (this.#isClosed) {
+        relay.close();
+        throw new Error('the server is closed');
+      }
       const id = randomUUID();
       this.#relays.set(id, { relay, giveBack });
       say(200, statusOf(id, relay));
@@ -127,6 +133,23 @@ export class RelayServer {
     giveBack();
     this.#relays.delete(id);
   }
+}
+
+/**
+ * The address that the client used for HTTP is reachable by UDP as well. But Firefox has no
+ * candidate at a loopback address, and sends nothing to one: a page of this machine uses an address
+ * of a network interface, if there is one, at which the relay accepts this machine alone.
+ */
+function placeFor(local: string): {
+  readonly address: string;
+  readonly accepts?: (address: string) => boolean;
+} {
+  if (!/^(127\.|::1$)/.test(local)) return { address: local };
+  const all = Object.values(networkInterfaces()).flatMap((some) => some ?? []);
+  const usable = all.filter(({ internal, scopeid }) => !internal && !scopeid);
+  const found = usable.find(({ family }) => family === 'IPv4') ?? usable[0];
+  const own = new Set(all.map(({ address }) => address));
+  return { address: found?.address ?? local, accepts: (address) => own.has(address) };
 }
 
 function statusOf(id: string, { offerer, answerer, counters }: Relay): RelayStatus {

@@ -79,6 +79,7 @@ export class Relay {
   readonly answerer: RelayAddress;
   readonly #sides: readonly Side[];
   readonly #random: () => number;
+  readonly #accepts: (address: string) => boolean;
   #forwarded = 0;
   #dropped = 0;
   #delayed: Delayed[] = [];
@@ -88,7 +89,9 @@ export class Relay {
     sides: readonly [Side, Side],
     [offerer, answerer]: readonly RelayAddress[],
     random: () => number,
+    accepts: (address: string) => boolean,
   ) {
+    this.#accepts = accepts;
     this.offerer = offerer!;
     this.answerer = answerer!;
     this.#sides = sides;
@@ -98,12 +101,16 @@ export class Relay {
     other.socket.on('message', (bytes, source) => this.#pass(bytes, source, other, one));
   }
 
-  /** At a local address. Rejects as a bind does. */
-  static async open(address: string, random: () => number = Math.random): Promise<Relay> {
+  /** At a local address; `accepts`: addresses of peers. Rejects as a bind does. */
+  static async open(
+    address: string,
+    random: () => number = Math.random,
+    accepts: (address: string) => boolean = () => true,
+  ): Promise<Relay> {
     const sides = [new Side(address), new Side(address)] as const;
     try {
       const places = await Promise.all(sides.map((side) => side.bind(address)));
-      return new Relay(sides, places, random);
+      return new Relay(sides, places, random, accepts);
     } catch (error) {
       for (const { socket } of sides) socket.close();
       throw error;
@@ -122,7 +129,7 @@ export class Relay {
 
   #pass(bytes: Buffer, source: RemoteInfo, from: Side, to: Side): void {
     const now = performance.now();
-    if (!from.hear(source, now)) return;
+    if (!this.#accepts(source.address) || !from.hear(source, now)) return;
     this.heardMillis = now;
     if (!to.peer) return;
     if (this.#random() < this.loss || this.#delayed.length >= DELAYED_MAX) {

@@ -1,7 +1,7 @@
 /** Serves the page, and is its peer: by data channels, and by WebSockets without WebRTC. */
 import { readFileSync, readdirSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
@@ -61,9 +61,11 @@ export class DemoServer {
   /** Missing optional parts on this machine, a sentence each. */
   readonly missing: readonly string[];
   readonly #server: Server;
+  readonly #sockets: ReadonlySet<Socket>;
 
   private constructor(
     server: Server,
+    sockets: ReadonlySet<Socket>,
     readonly url: string,
 
     /** Bytes of a visit of the three acts, compressed. */
@@ -74,6 +76,7 @@ export class DemoServer {
     endpoints: Pick<DemoServer, 'endpoint' | 'socketEndpoint' | 'missing'>,
   ) {
     this.#server = server;
+    this.#sockets = sockets;
     this.endpoint = endpoints.endpoint;
     this.socketEndpoint = endpoints.socketEndpoint;
     this.missing = endpoints.missing;
@@ -96,7 +99,7 @@ export class DemoServer {
       else if (pathOf(request) === '/relay') void relays.answer(request, response);
       else answer(request, response, files, { answerers, relays, hosts });
     });
-    limitConnections(server);
+    const sockets = limitConnections(server);
     try {
       if (endpoints.socketEndpoint) await acceptSockets(server, endpoints.socketEndpoint, hosts);
       await listening(server, port, bind);
@@ -110,15 +113,19 @@ export class DemoServer {
     const host = family === 'IPv6' ? `[${address}]` : address;
     const ofVisit = [...files].filter(([name]) => !NOT_OF_VISIT.test(name));
     const total = ofVisit.reduce((sum, [, { gzip }]) => sum + gzip.length, 0);
-    return new DemoServer(server, `http://${host}:${granted}/`, total, relays, endpoints);
+    return new DemoServer(server, sockets, `http://${host}:${granted}/`, total, relays, endpoints);
   }
 
   async close(): Promise<void> {
-    this.#server.closeAllConnections();
-    await new Promise((resolve) => this.#server.close(resolve));
+    const closed = new Promise((resolve) => this.#server.close(resolve));
+    // Each of them, also if the other one refuses.
+    const ends = [this.endpoint?.close(), this.socketEndpoint?.close()];
+    await Promise.allSettled(ends);
+    // WebSockets too, which closeAllConnections leaves open, as long as their tabs are there.
+    for (const socket of this.#sockets) socket.destroy();
     this.relays.close();
-    await this.endpoint?.close();
-    await this.socketEndpoint?.close();
+    await closed;
+    await Promise.all(ends);
   }
 }
 
@@ -175,15 +182,21 @@ function answerersOf(endpoint: DemoEndpoint | undefined): Answerers | undefined 
 
 type Answerers = Readonly<Record<'signal' | ChannelKind, AnsweringLink>>;
 
-/** A source leaves connections to others, and none lasts without a request. */
-function limitConnections(server: Server): void {
+/** A source leaves connections to others, and none lasts without a request. Those that are open. */
+function limitConnections(server: Server): ReadonlySet<Socket> {
+  const sockets = new Set<Socket>();
   const shares = new SourceShares(CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE);
   server.on('connection', (socket) => {
     const giveBack = shares.take(socket.remoteAddress);
-    if (giveBack) socket.once('close', giveBack);
-    else socket.destroy();
+    if (!giveBack) return void socket.destroy();
+    sockets.add(socket);
+    socket.once('close', () => {
+      sockets.delete(socket);
+      giveBack();
+    });
   });
   server.setTimeout(IDLE_MILLIS);
+  return sockets;
 }
 
 /** Packets at /packets; at /echo messages come back, for comparison. Without ws neither. */

@@ -10,6 +10,7 @@
  * of the call.
  */
 import { constants } from 'node:os';
+import { LinkError } from '../errors/errors.js';
 import { requireExperimental } from '../base/experimental.js';
 
 /** The types of a prototype that `func` takes. Numbers of 64 bits must be safe integers. */
@@ -31,6 +32,23 @@ export interface NativeCalls {
   errno(): number;
   /** Where the first byte lies in this process. */
   addressOf(bytes: Uint8Array): number;
+}
+
+export type NativeLibrary = Pick<NativeCalls, 'func'>;
+
+/** Functions of another library, by koffi. Rejects with an error that names it. */
+export async function loadLibrary(path: string): Promise<NativeLibrary> {
+  const koffi = (await import('koffi')).default;
+  let library: ReturnType<Koffi['load']>;
+  try {
+    library = koffi.load(path);
+  } catch (error) {
+    throw new LinkError('EOPNOTSUPP', `${path} does not load: ${(error as Error).message}`);
+  }
+  return {
+    func: <Call extends NativeFunction>(prototype: string) =>
+      library.func(prototype) as unknown as Call,
+  };
 }
 
 type Koffi = typeof import('koffi').default;

@@ -37,6 +37,13 @@ export const SO_ATTACH_FILTER = 26;
 export const SO_DETACH_FILTER = 27;
 export const SO_SNDBUF = 7;
 export const SO_RCVBUF = 8;
+/** Of a socket of AF_UNIX: `struct ucred`. */
+const SO_PEERCRED = 17;
+const SO_MEMINFO = 55;
+/** `SK_MEMINFO_VARS`, `SK_MEMINFO_DROPS` (linux/sock_diag.h). */
+const MEMINFO_WORDS = 9;
+const MEMINFO_DROPS = 8;
+const UCRED_WORDS = 3;
 export const SO_SNDBUFFORCE = 32;
 export const SO_RCVBUFFORCE = 33;
 /** Linux 5.0; without privileges since 5.7. */
@@ -269,10 +276,10 @@ export class Posix {
     this.#names = new Map(names.reverse());
   }
 
-  /** A UDP socket that does not block. `family`: AF_INET or AF_INET6. */
-  datagramSocket(family: number): number {
+  /** A datagram socket that does not block: UDP if `family` is AF_INET or AF_INET6. */
+  datagramSocket(family: number, protocol = 0): number {
     const type = SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-    return this.#checked('socket', this.#socket(family, type, 0));
+    return this.#checked('socket', this.#socket(family, type, protocol));
   }
 
   /**
@@ -392,6 +399,29 @@ export class Posix {
     return value[0]!;
   }
 
+  /**
+   * Datagrams that a socket has dropped, since its receive buffer was full or by its filter: a
+   * counter of 32 bits.
+   */
+  droppedDatagrams(fd: number): number {
+    const words = new Uint32Array(MEMINFO_WORDS);
+    const length = Int32Array.of(words.byteLength);
+    const bytes = new Uint8Array(words.buffer);
+    const result = this.#getsockopt(fd, SOL_SOCKET, SO_MEMINFO, bytes, bytesOf(length));
+    this.#checked('getsockopt', result);
+    return words[MEMINFO_DROPS]!;
+  }
+
+  /** The process at the other end of a socket of AF_UNIX, as it was when it connected. */
+  peerOf(fd: number): { pid: number; uid: number; gid: number } {
+    const words = new Int32Array(UCRED_WORDS);
+    const length = Int32Array.of(words.byteLength);
+    const bytes = new Uint8Array(words.buffer);
+    const result = this.#getsockopt(fd, SOL_SOCKET, SO_PEERCRED, bytes, bytesOf(length));
+    this.#checked('getsockopt', result);
+    return { pid: words[0]!, uid: words[1]!, gid: words[2]! };
+  }
+
   /** `zone`: the interface of a link-local address, by name. */
   bind(fd: number, gid: Gid, port: number, zone: string): void {
     const address = socketAddress(gid, port, this.interfaceIndex(zone));
@@ -483,6 +513,9 @@ export class Posix {
       view.getInt32(PASSING.control + 12, true),
     ];
     const length = Number(view.getBigUint64(PASSING.header + 40, true));
+    // The space of one, aligned, has room for two.
+    const ofOne = view.getBigUint64(PASSING.control, true) < CONTROL_SPACE;
+    if (length >= CONTROL_SPACE && !ofOne) this.close(view.getInt32(PASSING.control + 20, true));
     const isOne = length >= CONTROL_LENGTH && kinds[0] === SOL_SOCKET && kinds[1] === SCM_RIGHTS;
     return isOne ? view.getInt32(PASSING.control + 16, true) : undefined;
   }

@@ -1,18 +1,26 @@
 /** Errors of TCP ports, local and remote, as refusals with a remedy. */
 import { LinkError, RefusalError, VerbenaError, type ErrnoName } from '../errors/errors.js';
+import { systemSentence } from '../errors/system-refusal.js';
 import { describeAddresses } from './interface.js';
+import { lookupSentence } from './lookup-refusal.js';
 
 /**
  * The refusal for a failed listen at `address` (undefined: any) and `port`. `option` names the
- * option of another port. Returns unknown errors unchanged.
+ * option of another port. Returns errors that are not the system's unchanged.
  */
 export function listenRefusal(
   error: unknown,
   { address = '', port, option = '--port' }: ListenPlace,
 ): unknown {
-  const { code, syscall, message } = error as NodeJS.ErrnoException;
+  const { code, syscall } = error as NodeJS.ErrnoException;
   if (syscall === undefined) return error;
   const cause = { cause: error };
+  if (syscall === 'getaddrinfo') {
+    const failed = lookupSentence(address, error);
+    if (failed.code !== 'ENOENT') return new LinkError(failed.code, failed.sentence, cause);
+    const sentence = `${address} has no address (${code}). ${describeAddresses()}`;
+    return new LinkError('EADDRNOTAVAIL', sentence, cause);
+  }
   const choose = `choose another one (${option})`;
   switch (code) {
     case 'EADDRINUSE':
@@ -23,8 +31,10 @@ export function listenRefusal(
       const sentence = `${address} is no address of this machine. ${describeAddresses()}`;
       return new LinkError(code, sentence, cause);
     }
-    default:
-      return new LinkError('EIO', `cannot listen on TCP port ${port}: ${message}`, cause);
+    default: {
+      const said = systemSentence(`cannot listen on TCP port ${port}`, error);
+      return said ? new LinkError(said.code, said.sentence, cause) : error;
+    }
   }
 }
 
@@ -40,10 +50,15 @@ export interface ListenPlace {
  */
 export function connectRefusal(error: unknown, server: string, command: string): unknown {
   if (error instanceof VerbenaError) return error;
-  const { code = '', syscall, message } = error as NodeJS.ErrnoException;
+  const { code = '', syscall } = error as NodeJS.ErrnoException;
   const refusal = refusalOf(code, server, command, error);
   if (refusal || syscall === undefined) return refusal ?? error;
-  return new RefusalError('EIO', `cannot connect to ${server}: ${message}`, { cause: error });
+  const { hostname = server } = error as { readonly hostname?: string };
+  const said =
+    syscall === 'getaddrinfo'
+      ? lookupSentence(hostname, error)
+      : systemSentence(`cannot connect to ${server}`, error);
+  return said ? new RefusalError(said.code, said.sentence, { cause: error }) : error;
 }
 
 /** The refusal for an errno of any source; undefined: no better sentence is known. */

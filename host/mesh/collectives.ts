@@ -343,8 +343,9 @@ export class Collectives {
       throw new MeshError('ECONNRESET', `${operation}: ${rule}`, missing);
     }
     const group = groupOf(members);
-    const claims = others.map((id) => peers.get(id)!.claims.get(group) ?? 0);
-    const known = this.#lost.get(group)?.next ?? 0;
+    const claims = others.flatMap((id) => peers.get(id)!.claims.get(group) ?? []);
+    // Where nothing is known 0 is no number to compare with: claims beyond 2^31 would be behind it.
+    const known = this.#lost.get(group)?.next ?? claims[0] ?? 0;
     const next = claims.reduce((most, one) => (ahead(one, most) > 0 ? one : most), known);
     const counted = this.#sequences.get(group) ?? { next, members };
     // Until a member leaves: a forgotten number would never meet those of the others again.

@@ -47,6 +47,7 @@ export class Meeting {
       };
       this.#leave = this.#room.join(this.#self, answer, newcomer, {
         present: (way, name) => this.#add(name, way, PRESENT_MILLIS),
+        away: (name) => this.#link.probe(name),
         left: (name) => this.#ways.delete(name),
         joined: () => {
           this.lastError = undefined;

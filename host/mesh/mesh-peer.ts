@@ -2,6 +2,7 @@
 import { AccessFlag } from '#build/abi.js';
 import { timerMillis } from '../base/timer.js';
 import type { WaitLimits } from '../base/wait-limits.js';
+import type { DataChannelLink } from '../link/channel/data-channel.js';
 import { RightBit } from '../remote/hello.js';
 import type { Remote } from '../remote/remote.js';
 import { After, timeoutError, type RemoteError } from '../remote/remote-error.js';
@@ -42,6 +43,7 @@ const HAS_FRAMES = 1;
 
 /** Where memory for a peer is made. */
 export interface ScratchOwner {
+  readonly link: DataChannelLink;
   readonly context: Context;
   readonly pd: ProtectionDomain;
   /** For each peer; half for what it scatters, half for what it gathers. */
@@ -79,10 +81,10 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   readonly frameSlot: PeerFrames;
   #meetFrames: ScratchOwner['meetFrames'];
   #hasScratch: (region: RemoteRegion) => void = () => {};
-  #heardMillis = performance.now();
   readonly #ownMillis: number;
-  /** @internal Silence of that length ends the peer. */
+  /** @internal Silence of that length ends the peer; 0: it has ended. */
   limitMillis = 0;
+  readonly #link: DataChannelLink;
   readonly #heartbeat: Uint8Array;
   #beating: ReturnType<typeof setInterval> | undefined;
   #isBeating = false;
@@ -96,6 +98,7 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   constructor(id: string, remote: Remote<unknown>, keepAliveMillis: number, own: ScratchOwner) {
     this.id = id;
     this.#ownMillis = keepAliveMillis;
+    this.#link = own.link;
     const beat = { kind: ControlKind.HEARTBEAT, count: keepAliveMillis };
     this.#heartbeat = buildControl({ ...NO_DATA, ...beat, sequence: 0, group: 0n });
     this.remote = remote;
@@ -108,6 +111,8 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
     this.inbox = this.#offerScratch(own);
     this.closed = remote.closed.then((reason) => {
       clearInterval(this.#beating);
+      // Messages that wait may still be read: none begins to watch it again.
+      this.limitMillis = 0;
       this.frameSlot.end(leftError(id, this.#lost ?? reason));
       return this.#lost ?? reason;
     });
@@ -151,8 +156,9 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   }
 
   /**
-   * Sends a sign of life, and expects those of the peer. The keep-alive of a queue pair has no
-   * effect while requests are outstanding: then its retries decide, which take 17 s on data
+   * Sends a sign of life, and expects those of the peer: whatever comes by its channel, since a
+   * message behind a long call waits for longer than the limit. The keep-alive of a queue pair has
+   * no effect while requests are outstanding: then its retries decide, which take 17 s on data
    * channels.
    */
   #watch(millis: number): void {
@@ -160,12 +166,16 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
     clearInterval(this.#beating);
     const step = millis / BEATS;
     let last = performance.now();
+    let silent = 0;
+    let heard: number | undefined = 0;
     this.#beating = setInterval(() => {
       const now = performance.now();
+      const before = heard;
+      heard = this.#link.heard(this.id);
       // This process was stopped itself: the peer may have sent messages meanwhile.
-      if (now - last > 2 * step + LATE_MILLIS) this.#heardMillis = now;
+      if (heard !== before || now - last > 2 * step + LATE_MILLIS) silent = -1;
       last = now;
-      if (now - this.#heardMillis > millis) this.#lose();
+      if (++silent === BEATS) this.#lose();
       else this.#beat();
     }, timerMillis(step));
     this.#beat();
@@ -175,12 +185,12 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   #beat(): void {
     if (this.#isBeating) return;
     this.#isBeating = true;
-    const done = (): void => void (this.#isBeating = false);
-    this.remote.send(this.#heartbeat).then(done, done);
+    const sent = this.remote.send(this.#heartbeat).catch(() => undefined);
+    void sent.then(() => (this.#isBeating = false));
   }
 
   #lose(): void {
-    const remedy = 'its process stands still or is gone, or the network is';
+    const remedy = 'its process or network stopped, or is gone';
     this.#lost = timeoutError(`peer ${this.id}`, this.limitMillis, remedy);
     void this.remote.fail(this.#lost);
   }
@@ -188,7 +198,7 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   /** The smaller `keepAliveMillis` is in effect at both. */
   #agree(millis: number): void {
     const limit = Math.max(KEEP_ALIVE_MILLIS_MIN, Math.min(this.#ownMillis, millis));
-    if (limit !== this.limitMillis) this.#watch(limit);
+    if (limit < this.limitMillis) this.#watch(limit);
   }
 
   /** @internal Resolves with the message of this key, once, whenever it arrives. */
@@ -207,14 +217,17 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
   }
 
   async #receive(gaveUp: ScratchOwner['gaveUp']): Promise<void> {
-    let [read, endMillis] = [0, 0];
+    let read = 0;
+    let endMillis = 0;
     for await (const message of this.remote) {
       const now = performance.now();
-      if (now > endMillis) [read, endMillis] = [0, now + READ_MILLIS];
+      if (now > endMillis) {
+        read = 0;
+        endMillis = now + READ_MILLIS;
+      }
       if (++read > READ_MAX) {
         await new Promise((resolve) => setTimeout(resolve, timerMillis(endMillis - now)));
       }
-      this.#heardMillis = performance.now();
       const control = parseControl(message);
       if (!control) return void this.remote.destroy();
       if (control.kind === ControlKind.HEARTBEAT) {
@@ -232,11 +245,8 @@ export class MeshPeer<Named = Readonly<Record<string, unknown>>> {
       const key = keyOf(control);
       const resolve = this.#waiting.get(key);
       this.#waiting.delete(key);
-      if (resolve) {
-        resolve(control);
-        continue;
-      }
-      this.#early.set(key, control);
+      if (resolve) resolve(control);
+      else this.#early.set(key, control);
       // A member that makes calls in which this one does not take part.
       const [oldest] = this.#early.keys();
       if (this.#early.size > EARLY_MAX) this.#early.delete(oldest!);

@@ -80,7 +80,7 @@ export class FileReceiver {
     this.#events = events;
   }
 
-  /** Listens on `context`, which stays open when the receiver is closed. Rejects as `listen`. */
+  /** Listens on `context`, which stays open when the receiver is closed. Rejects as `listen` and the store. */
   static async open(
     options: FileReceiverOptions,
     events: FileReceiverEvents,
@@ -89,6 +89,12 @@ export class FileReceiver {
     const receiver = new FileReceiver(options, events);
     const place = { address: `${context.local.gid}`, port: FILE_SERVICE };
     receiver.#listener = await listen(place, { context, ...(auth !== undefined && { auth }) });
+    try {
+      await options.store.start?.();
+    } catch (error) {
+      await receiver.#listener.close();
+      throw error;
+    }
     await receiver.#expire();
     receiver.#expiring = setInterval(() => void receiver.#expire(), EXPIRE_LOOK_MILLIS);
     unref(receiver.#expiring);

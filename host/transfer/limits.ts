@@ -66,6 +66,6 @@ export function checkQuotaOf(
   throw new RefusalError(
     'ENOSPC',
     `${name} needs ${formatBytes(size)}, and ${formatBytes(used)} of the ` +
-      `server's quota of ${formatBytes(quotaBytes)} are used; raise it (--quota)`,
+      `server's quota of ${formatBytes(quotaBytes)} are used; raise it (option quotaBytes; --quota)`,
   );
 }

@@ -57,6 +57,11 @@ export class OpfsStore implements FileStore {
   }
 
   /** @internal */
+  start(): Promise<void> {
+    return this.#start();
+  }
+
+  /** @internal */
   async open(version: FileVersion): Promise<PartFile> {
     const part = ++this.#parts;
     const { quotaBytes } = this.#options;
@@ -169,10 +174,7 @@ export class OpfsStore implements FileStore {
     if (!error) return pending?.resolve(value);
     const { name, code, message } = error;
     if (code === undefined) return pending?.reject(new StorageError(name, message));
-    // Its message has the code already.
-    const refusal = new RefusalError(code, '');
-    refusal.message = message;
-    pending?.reject(refusal);
+    pending?.reject(new RefusalError(code, message));
   }
 }
 

@@ -7,10 +7,12 @@ interface WorkerClass {
 }
 
 export function startOpfsWorker(): OpfsWorker {
-  const { Worker } = globalThis as unknown as { Worker?: WorkerClass };
-  if (!Worker) {
-    const rule = 'this browser lets a Worker have no Worker of its own';
-    throw new RefusalError('EOPNOTSUPP', `opfsStore: ${rule}; open the device in the page`);
+  const { Worker } = globalThis as unknown as { Worker: WorkerClass };
+  try {
+    return new Worker(new URL('./transfer-thread.js', import.meta.url), { type: 'module' });
+  } catch (cause) {
+    const sentence = `opfsStore: no Worker starts here: ${(cause as Error).message}`;
+    const remedy = 'open the device in a page without sandbox';
+    throw new RefusalError('EOPNOTSUPP', `${sentence}; ${remedy}`, { cause });
   }
-  return new Worker(new URL('./transfer-thread.js', import.meta.url), { type: 'module' });
 }

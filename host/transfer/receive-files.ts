@@ -73,7 +73,7 @@ const OPTIONS =
 /**
  * Receives files into `store` until it is closed. One sender at a time has a name; another one with
  * the same name is refused with EBUSY. Rejects with MisuseError; RefusalError EADDRINUSE (this
- * device receives files already), EOPNOTSUPP.
+ * device receives files already), EOPNOTSUPP, EACCES (a page that may store nothing).
  */
 export async function receiveFiles(options: ReceiveFilesOptions): Promise<FilesReceiver> {
   checkObject('receiveFiles', options, 'options');

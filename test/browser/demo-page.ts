@@ -5,7 +5,7 @@ import { PICTURE_BYTES, SIDE } from '../../host/demo/memory-layout.js';
 import type { Inspection } from '../../host/demo/page/inspection.js';
 import { DemoServer } from '../../host/demo/server.js';
 import { Gid } from '../../host/link/endpoint.js';
-import { Browser, isFirefox } from '../support/browser.js';
+import { Browser } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 import type { FirefoxPage } from '../support/firefox.js';
 
@@ -31,8 +31,8 @@ export class DemoPage {
 
   private constructor(page: Page) {
     this.page = page;
-    if (isFirefox) {
-      (page as unknown as FirefoxPage).onError((text) => this.errors.push(text));
+    if (!('on' in page)) {
+      (page as FirefoxPage).onError((text) => this.errors.push(text));
       return;
     }
     page.on('console', (message) => {
@@ -95,7 +95,10 @@ export class DemoPage {
       () => said.getAttribute('data-figures'),
       (text) => text !== null,
     );
-    if (figures === null) throw new Error(`${act} is not over after ${LIMIT_MILLIS / 1000} s`);
+    if (figures === null) {
+      const text = await said.textContent();
+      throw new Error(`${act} is not over after ${LIMIT_MILLIS / 1000} s: ${text}`);
+    }
     if (figures === '{}') throw new Error(`${act}: ${await said.textContent()}`);
     return JSON.parse(figures) as Record<string, number>;
   }

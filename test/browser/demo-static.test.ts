@@ -77,6 +77,7 @@ test('tabs of one origin meet, paint together, and lose no record', async (world
   const url = await hostOf(world);
   const a = await DemoPage.open(world.browser, url);
   await a.said('#status', /No peer is connected yet/);
+  await a.said('.first', /from the memory of another tab/);
   // A stroke without a peer stays here; the next tab takes it over.
   await a.stroke('ours', [0.2, 0.2], [0.8, 0.2]);
   const b = await DemoPage.open(world.browser, url);
@@ -96,6 +97,9 @@ test('tabs of one origin meet, paint together, and lose no record', async (world
   await b.page.locator('#go-plug').click();
   const { acknowledged, record, torn } = await b.played('plug');
   assert.ok(record! >= acknowledged! && torn === 0);
+  await b.show('race');
+  await b.play('race');
+  assert.match((await b.page.textContent('#said-race'))!, /Without a relay .*npx verbena demo/);
   assert.equal(world.strange, [], 'the host got requests for files alone');
   await leave(a, b);
 });
@@ -112,22 +116,38 @@ test('other computers connect by copy and paste', async (world) => {
   for (const tab of [a, b]) await tab.page.locator('#paste summary').click();
   await b.page.locator('#paste-in').fill('hello');
   await b.said('#paste-said', /must be an invitation or a reply/);
+  await b.page.locator('#paste-in').fill(' ');
+  await b.said('#paste-said', /^$/);
   await a.page.bringToFront();
   await a.page.locator('#paste-offer').click();
   const invitation = await output(a);
   assert.match(invitation, /^verbena:[A-Za-z0-9+/=]+$/);
   assert.ok(invitation.length < 2000, `${invitation.length} characters`);
+  await a.page.locator('#paste-in').fill(invitation);
+  await a.said('#paste-said', /^This text is from this page/);
   // As a messenger would pass it on.
   const quoted = `> ${invitation.replace(/.{60}/g, '$&\n> ')}\n`;
   await b.page.locator('#paste-in').fill(quoted);
   const reply = await output(b);
   await b.said('#paste-said', /Send this reply back/);
   await a.page.locator('#paste-in').fill(reply);
-  await a.said('#paste-said', /^Connected/);
+  for (const tab of [a, b]) await tab.said('#paste-said', /^Connected/);
   for (const tab of [a, b]) await tab.said('#status', /Connected to 1 other tab/);
   await a.clear();
   await a.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
   assert.is(await differences(a, async () => (await b.inspect()).ours), 0);
+  await a.show('plug');
+  await a.page.locator('#go-plug').click();
+  await a.said('#plug-count', /[1-9]/);
+  await a.said('#go-plug', /Pull/);
+  await a.page.locator('#go-plug').click();
+  const { acknowledged, record, torn } = await a.played('plug');
+  assert.ok(record! >= acknowledged! && torn === 0);
+  // A race needs further connections, which no person carries.
+  await a.show('race');
+  await a.page.locator('#go-race').click();
+  await a.said('#said-race', /^The race needs a tab of this browser/);
+  assert.equal(world.strange, []);
   await leave(a, b);
 });
 

@@ -112,6 +112,22 @@ test('three tabs paint together, and a new one takes over what is there', async 
 
 // A page costs 1 s of processor time. Noise from a peer: browser/hostile.
 if (isLong) {
+  test('eight tabs paint together', async (world) => {
+    const url = freshUrl(world, 'paint');
+    const tabs: DemoPage[] = [];
+    while (tabs.length < 8) tabs.push(await DemoPage.open(world.browser, url));
+    for (const tab of tabs) await tab.said('#status', /Connected to 7 other tabs/);
+    const last = tabs.at(-1)!;
+    await last.page.bringToFront();
+    const at = Math.round(0.7 * SIDE) * SIDE + SIDE / 2;
+    await last.stroke('ours', [0.1, 0.7], [0.9, 0.7]);
+    for (const tab of tabs) {
+      const byteAt = async (): Promise<number> => (await tab.inspect()).ours[at]!;
+      assert.ok((await until(byteAt, (byte) => byte > 0)) > 0);
+    }
+    await leave(...tabs);
+  });
+
   test('it paints sixty times a second where the machine lets it', async (world) => {
     const tab = await alone(world);
     let perSecond = await tab.framesWhilePainting();

@@ -7,7 +7,7 @@ import {
   type Mesh,
   type SignallingServer,
 } from '../../host/mesh/index.js';
-import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
+import { Browser, Site, isFirefox, missingBrowser, type Tab } from '../support/browser.js';
 import { printed } from '../support/hook.js';
 import { noise } from '../support/processes.js';
 import { eventually } from '../support/receiver.js';
@@ -23,6 +23,8 @@ interface World {
 interface TabState {
   mesh: Library.Mesh<{ table: 4096 }>;
   events: string[];
+  /** Error of a barrier: name, code, members. */
+  waiting: Promise<readonly [string, string, string] | undefined>;
 }
 
 const PAGE = '/test/browser/pages/tab.html?mesh';
@@ -47,22 +49,22 @@ test.after(async (world) => {
   await world.site.close();
 });
 
-async function join(world: World, room: string): Promise<Tab> {
+async function join(world: World, room: string, keepAliveMillis = KEEP_ALIVE_MILLIS): Promise<Tab> {
   const tab = await world.browser.open(world.site.url(PAGE));
   await tab.run(
-    async (verbena, state: TabState, [name, keepAliveMillis]) => {
+    async (verbena, state: TabState, [name, silenceMillis]) => {
       state.events = [];
       const { joinMesh } = verbena as unknown as typeof Library;
       state.mesh = await joinMesh({
         url: '/rooms',
         room: name,
         memory: { table: 4096 },
-        keepAliveMillis,
+        keepAliveMillis: silenceMillis,
         onJoin: ({ id }) => void state.events.push(`join ${id}`),
         onLeave: ({ id }) => void state.events.push(`leave ${id}`),
       });
     },
-    [room, KEEP_ALIVE_MILLIS] as const,
+    [room, keepAliveMillis] as const,
   );
   return tab;
 }
@@ -123,17 +125,21 @@ test('three tabs and Node share memory, and all have the same sum, until one tab
 
     const victim = await idOf(tabs[2]!);
     const rest = tabs.slice(0, 2);
-    const waiting = rest.map((tab) =>
-      tab.run(async (_verbena, { mesh }: TabState) => {
-        const error = await mesh.barrier().catch((reason: Library.MeshError) => reason);
-        return error && [error.name, error.code, error.members.join(' ')];
-      }),
-    );
+    // All have begun before the tab ends: a later call is one of those that are left.
+    for (const tab of rest) {
+      await tab.run((_verbena, state: TabState) => {
+        state.waiting = state.mesh.barrier().then(
+          () => undefined,
+          ({ name, code, members }: Library.MeshError) => [name, code, members.join(' ')] as const,
+        );
+      });
+    }
     // The renderer ends without a goodbye.
     await tabs[2]!.page.close({ runBeforeUnload: false });
     await eventually(() => !node.peers.has(victim), NOTICE_MILLIS);
     assert.not.ok(node.peers.has(victim));
-    for (const error of await Promise.all(waiting)) {
+    for (const tab of rest) {
+      const error = await tab.run((_verbena, { waiting }: TabState) => waiting);
       assert.equal(error, ['MeshError', 'ECONNRESET', victim]);
     }
     for (const tab of rest) {
@@ -148,6 +154,33 @@ test('three tabs and Node share memory, and all have the same sum, until one tab
   } finally {
     await node.close();
     (await import('node-datachannel')).cleanup();
+  }
+});
+
+test('a tab that is closed leaves at once, and one that is killed long before the keep-alive', async (world) => {
+  const room = 'closed and killed';
+  const node: Mesh<{ table: 4096 }> = await joinMesh({
+    url: world.site.url('/rooms').replace('http', 'ws'),
+    room,
+    memory: { table: 4096 },
+    keepAliveMillis: 30_000,
+  });
+  try {
+    // Members use the smaller time.
+    const tabs = [await join(world, room, 30_000), await join(world, room, 30_000)];
+    await node.waitForPeers(2, { timeout: 20_000 });
+    const [closed, killed] = tabs;
+    await closed!.page.close({ runBeforeUnload: false });
+    await eventually(() => node.peers.size === 1, 2000);
+    assert.is(node.peers.size, 1);
+    if (isFirefox) return await killed!.page.close();
+    void killed!.page.goto('chrome://crash').catch(() => undefined);
+    await killed!.page.waitForEvent('crash');
+    await eventually(() => node.peers.size === 0, 4000);
+    assert.is(node.peers.size, 0);
+    await killed!.page.close();
+  } finally {
+    await node.close();
   }
 });
 
@@ -265,6 +298,55 @@ longTest('tabs of one browser find each other without a server', async (world) =
     assert.equal(tab.errors, []);
     await tab.page.close();
   }
+});
+
+test('a tab that writes all it can has the rate of a Node member, and another tab reads beside it', async (world) => {
+  const rate = 2_000_000;
+  const node = await joinMesh({
+    url: world.site.url('/rooms').replace('http', 'ws'),
+    room: 'rate',
+    memory: { table: 2 ** 20 },
+    link: { peerBytesPerSecond: rate },
+  });
+  const tabs = [await join(world, 'rate'), await join(world, 'rate')] as const;
+  for (const tab of tabs) await waitFor(tab, 2);
+  const [greedy, honest] = tabs;
+  const writing = greedy.run(
+    async (_verbena, { mesh }: TabState, [id, bytes]) => {
+      const { table } = mesh.peers.get(id)!.memory;
+      const start = performance.now();
+      await Promise.all([0, 1, 2, 3].map(() => table!.write(0, new Uint8Array(bytes).fill(9))));
+      return performance.now() - start;
+    },
+    [node.self.id, 2 ** 20] as const,
+  );
+  const slowest = await honest.run(async (_verbena, { mesh }: TabState, id: string) => {
+    const { table } = mesh.peers.get(id)!.memory;
+    let most = 0;
+    for (let count = 0; count < 200; count++) {
+      const start = performance.now();
+      await table!.read(0, 64);
+      most = Math.max(most, performance.now() - start);
+    }
+    return most;
+  }, node.self.id);
+  const millis = await writing;
+  console.log(
+    `4 MiB took ${millis.toFixed(0)} ms; READs beside them at most ${slowest.toFixed(0)} ms`,
+  );
+  // Of 4 MiB an eighth travels at once.
+  assert.ok(millis > ((2 ** 22 - rate / 4) / rate) * 1000, `${millis} ms`);
+  // As long as the megabytes take: a READ waits for none of them.
+  assert.ok(slowest < millis / 2, `${slowest} ms`);
+  assert.ok(node.self.memory.table.every((byte) => byte === 9));
+  assert.ok(node.link.counters.paced > 1000);
+  assert.is(node.link.counters.dropped, 0);
+  for (const tab of tabs) {
+    assert.equal(tab.errors, [], 'nothing on the console');
+    await tab.run((_verbena, { mesh }: TabState) => mesh.close());
+    await tab.page.close();
+  }
+  await node.close();
 });
 
 test.run();

@@ -2,9 +2,11 @@
 import { text } from 'node:stream/consumers';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import type * as Verbena from '../../host/browser/index.js';
+import type * as Transfer from '../../host/browser/transfer.js';
 import type { Description } from '../../host/link/rtc/connection.js';
 import { NodeConnector } from '../../host/link/rtc/node.js';
-import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
+import { Browser, Site, chromiumOnly, missingBrowser, type Tab } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 import { NodePeer } from './node-peer.js';
 import { PAGE, type TabState } from './tab-device.js';
@@ -121,6 +123,37 @@ test('a Worker whose page lends it no connections says so', async (world) => {
   await tab.page.close();
 });
 
+test('a Worker that loads the library late, and twice, has WebRTC in both copies', async (world) => {
+  const tab = await world.browser.open(world.peer.site.url(`${PAGE}?dynamic`));
+  const isMet = await tab.run(async (verbena, state: TabState & { second: typeof verbena }) => {
+    const signalling = (): Verbena.BroadcastSignalling => new verbena.BroadcastSignalling('copies');
+    const contexts: Verbena.Context[] = [];
+    const links = [verbena, state.second].map((copy) => new copy.DataChannelLink());
+    for (const [at, copy] of [verbena, state.second].entries()) {
+      contexts.push(await copy.openDevice({ link: links[at]!, memoryBytes: 2 ** 24 }));
+    }
+    links[0]!.listen(signalling());
+    const { gid } = await links[1]!.connect(signalling());
+    for (const context of contexts) await context.close();
+    return `${gid}` === `${contexts[0]!.local.gid}`;
+  });
+  assert.ok(isMet);
+  assert.is(
+    await tab.page.evaluate('strayMessages'),
+    0,
+    'no request reaches the page’s own listener',
+  );
+  assert.equal(tab.errors, []);
+  await tab.page.close();
+});
+
+test('a page may lend its connections when its Worker waits for them already', async (world) => {
+  const tab = await world.browser.open(world.peer.site.url(`${PAGE}?provideAfter=1500`));
+  assert.is(await openingError(tab), 'it opened');
+  assert.equal(tab.errors, []);
+  await tab.page.close();
+});
+
 test('a Worker whose page has ended its connections says so, also of what it waits for', async (world) => {
   const tab = await world.browser.open(world.peer.site.url(PAGE));
   await tab.page.evaluate('endRtc()');
@@ -197,6 +230,82 @@ test('an engine that is not beside the bundle is named', async (world) => {
   await world.browser.context.unroute('**/engine.wasm');
   assert.is(await openingError(tab), 'it opened', 'the next attempt fetches anew');
   await page.close();
+});
+
+/** Requests are answered otherwise. */
+const chromiumTest = chromiumOnly(test);
+chromiumTest('a policy against WebAssembly is refused with the remedy', async (world) => {
+  const { context } = world.browser;
+  // A function that comes as text takes 'unsafe-eval', which allows WebAssembly as well.
+  await context.route('**/worker.mjs', async (route) => {
+    const response = await route.fetch();
+    const body = `
+      import * as verbena from '/build/browser/index.js';
+      const link = verbena.createLoopbackPair().a;
+      const opening = verbena.openDevice({ link, memoryBytes: 2 ** 24 }).catch((error) => error);
+      self.onmessage = async ({ data: { id } }) => {
+        const { name, message, cause } = await opening;
+        postMessage({ id, value: [name, message, cause instanceof Error] });
+      };`;
+    const headers = { ...response.headers(), 'content-security-policy': "script-src 'self'" };
+    await route.fulfill({ response, headers, body });
+  });
+  const forbidden = await world.browser.open(world.peer.site.url(PAGE));
+  const [name, message, hasCause] = await forbidden.run(() => ['', '', false]);
+  assert.is(name, 'RefusalError');
+  assert.match(
+    `${message}`,
+    /^openDevice: .*engine\.wasm does not load: .*'wasm-unsafe-eval' in the CSP/,
+  );
+  assert.match(`${message}`, /\(EOPNOTSUPP\)$/);
+  assert.ok(hasCause);
+  await context.unroute('**/worker.mjs');
+  await forbidden.page.close();
+});
+
+test('without WebAssembly the engine does not load', async (world) => {
+  const tab = await world.browser.open(world.peer.site.url(PAGE));
+  await tab.run(() => void Object.defineProperty(globalThis, 'WebAssembly', { value: undefined }));
+  assert.match(await openingError(tab), /^EOPNOTSUPP: openDevice: .*engine\.wasm does not load: /);
+  await tab.page.close();
+});
+
+test('without WebSocket, and where no Worker starts, the operation and a remedy are named', async (world) => {
+  const tab = await world.browser.open(world.peer.site.url(`${PAGE}?transfer`));
+  const said = await tab.run(async (verbena, _state, url: string) => {
+    const { opfsStore, receiveFiles } = verbena as unknown as typeof Transfer;
+    const errorOf = (work: Promise<unknown>): Promise<string> =>
+      work.then(
+        () => 'it worked',
+        ({ name, message }: Error) => `${name}: ${message}`,
+      );
+    Object.defineProperty(globalThis, 'WebSocket', { value: undefined });
+    Object.defineProperty(globalThis, 'Worker', {
+      value: class {
+        constructor() {
+          throw new DOMException('access denied', 'SecurityError');
+        }
+      },
+    });
+    const link = new verbena.WebSocketLink();
+    const context = await verbena.openDevice({ link, memoryBytes: 2 ** 24 });
+    const errors = [
+      await errorOf(link.connect(url)),
+      await errorOf(context.openPmem('log', { bytes: 65536 })),
+      await errorOf(receiveFiles({ context, store: opfsStore() })),
+      // The first receiver has left nothing behind.
+      await errorOf(receiveFiles({ context, store: opfsStore() })),
+    ];
+    await context.close();
+    return errors;
+  }, '/room');
+  assert.match(said[0]!, /^LinkError: connect: WebSocket is missing.*; use .*\(EOPNOTSUPP\)$/);
+  for (const [at, operation] of ['openPmem', 'opfsStore', 'opfsStore'].entries()) {
+    const form = `^RefusalError: ${operation}: no Worker starts here: access denied; open .*\\(EOPNOTSUPP\\)$`;
+    assert.match(said[at + 1]!, new RegExp(form));
+  }
+  assert.equal(tab.errors, []);
+  await tab.page.close();
 });
 
 test.run();

@@ -7,8 +7,8 @@ import type { DemoEndpoint } from '../endpoint.js';
 
 /** Drawing state of the page while one of the three acts plays. */
 export type Scene =
-  /** A frame leaves on both lanes. */
-  | { readonly kind: 'start' }
+  /** A frame leaves on both lanes; milliseconds until the last one may leave. */
+  | { readonly kind: 'start'; readonly leftMillis: number }
   /** It has arrived on one of them; milliseconds. */
   | {
       readonly kind: 'arrival';
@@ -95,8 +95,4 @@ export interface Act extends MainAct {
 /** A count with its noun. */
 export function counted(count: number, noun: string): string {
   return `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`;
-}
-
-export function millis(value: number): string {
-  return Number.isNaN(value) ? '–' : `${value.toFixed(value < 10 ? 2 : 0)} ms`;
 }

@@ -2,11 +2,11 @@
 import type { Opcode } from '../../verbs/queues/work-request.js';
 import { SendFlag, WrOpcode } from '../../verbs/enums.js';
 import { check, type End } from '../private-data.js';
-import { Latencies } from '../latencies.js';
+import { Latencies, millis } from '../latencies.js';
 import { COLUMN_BYTES, MATRIX, columnOf } from '../memory-layout.js';
 import type { Session } from '../session.js';
 import type { DemoEndpoint } from '../endpoint.js';
-import { counted, millis, type Act, type Stage } from './act.js';
+import { counted, type Act, type Stage } from './act.js';
 
 /** READs and bare round trips in turn: one of each says little. */
 const ROUNDS = 31;
@@ -65,7 +65,9 @@ async function fetch(stage: Stage, end: End, which: number, missing: number) {
   }
   await session.refresh();
   const read = reads.quantile(0.5);
+  // NaN without a channel, Infinity where most messages were not back in time.
   const trip = trips.quantile(0.5);
+  const isCompared = Number.isFinite(trip);
   const wrong = differing(stage, which);
   const figures = {
     column: which,
@@ -74,16 +76,16 @@ async function fetch(stage: Stage, end: End, which: number, missing: number) {
     missing,
     wrong,
     readMillis: read,
-    ...(bare ? { bareMillis: trip, bareTrips: read / trip } : {}),
+    ...(isCompared ? { bareMillis: trip, bareTrips: read / trip } : {}),
   };
   return {
     sentences: [
       `${counted(COLUMN_BYTES, 'byte')} of ${MATRIX.rows} rows by 1 READ, in ` +
         `${counted(packets, 'packet')}: ${millis(read)}.`,
-      bare
+      isCompared
         ? `A bare message of the data channel there and back: ${millis(trip)}. ` +
           `So a column takes ${(read / trip).toFixed(1)} bare round trips (medians of ${ROUNDS}).`
-        : 'There is no bare channel to this peer to compare with.',
+        : 'There is no bare channel to this peer to compare with, or it does not answer.',
       `Bytes of the column that differed from theirs before: ${missing}; now: ${wrong}.`,
     ],
     figures,

@@ -2,9 +2,9 @@
 import { SendFlag, WrOpcode } from '../../verbs/enums.js';
 import { at, check, type End } from '../private-data.js';
 import type { EchoChannel } from '../echo-channel.js';
-import { Latencies } from '../latencies.js';
+import { Latencies, millis } from '../latencies.js';
 import { PICTURE_BYTES } from '../memory-layout.js';
-import { counted, millis, type Act, type Stage } from './act.js';
+import { counted, type Act, type Stage } from './act.js';
 
 /** Copies of the whole picture. */
 const COPIES = 2;

@@ -45,9 +45,10 @@ export const plug: MainAct = {
     return {
       sentences: [
         `Lost: ${Math.max(0, acknowledged - record)} of ${counted(acknowledged, 'acknowledged record')}. ` +
-          `The file has record ${record}, with ${torn} damaged words.`,
-        `The Worker was killed while record ${acknowledged + 1} was on its way; ` +
-          `${kib} KiB of record ${record + 1} lie beside the valid one and do not count.`,
+          `The newest record in the file is ${record}, and ` +
+          `${torn === 0 ? 'it is whole' : `${counted(torn, 'word')} in it are damaged`}.`,
+        'The Worker was killed in the middle of the next record: the file has ' +
+          `${begun === 0 ? 'nothing' : `${kib} KiB`} of that one, and it does not count.`,
         ...(earlier.record > 0
           ? [`Found at the start: record ${earlier.record} of the run before.`]
           : []),
@@ -127,12 +128,8 @@ async function recordUntilKilled(stage: Stage, { pmem, kill, close }: Opened): P
     const gone = new AbortController();
     const over = Promise.race([connection.disconnected, session.over]);
     void over.then(() => gone.abort(new Error(GONE)));
-    let acknowledged = await takeUntilPressed(stage, connection, gone.signal);
-    await underWay(pmem.buffer, acknowledged + 1, gone.signal);
-    // On a fast disk that record, too, was acknowledged meanwhile.
-    for (const { status, immData } of connection.recvCq.poll(16)) {
-      if (status === 0) acknowledged = immData;
-    }
+    const pressedAt = await takeUntilPressed(stage, connection, gone.signal);
+    const acknowledged = await underWay(pmem.buffer, connection, pressedAt, gone.signal);
     kill();
     stage.show({ kind: 'killed' });
     const records = counted(acknowledged, 'record');
@@ -192,11 +189,24 @@ async function takeUntilPressed(
   }
 }
 
-/** The record is in memory: its FLUSH comes next, or is here. */
-async function underWay(memory: Uint8Array, record: number, gone: AbortSignal): Promise<void> {
-  const words = recordAt(memory, placeOf(record));
+/**
+ * Resolves when the record after the last acknowledged one is in memory: its FLUSH comes next, or
+ * is here. Meanwhile more are acknowledged, and each lies at the place of the one before the last:
+ * a turn that comes late finds a later record there. Returns the number of the last one.
+ */
+export async function underWay(
+  memory: Uint8Array,
+  { recvCq }: Pick<RdmaConnection, 'recvCq'>,
+  acknowledged: number,
+  gone: AbortSignal,
+): Promise<number> {
   const end = performance.now() + NEXT_RECORD_MILLIS;
-  while (words.at(-1) !== record) {
+  for (;;) {
+    for (const { status, immData } of recvCq.poll(16)) {
+      if (status === 0) acknowledged = immData;
+    }
+    const next = acknowledged + 1;
+    if (recordAt(memory, placeOf(next)).at(-1) === next) return acknowledged;
     gone.throwIfAborted();
     if (performance.now() > end) throw new Error(GONE);
     await new Promise((resolve) => setTimeout(resolve, 0));

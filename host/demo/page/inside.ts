@@ -1,4 +1,5 @@
 /** Behind "look inside": experiments, counters, packets. Fetched when it is opened first. */
+import { millis } from '../latencies.js';
 import { Cards, type CardActions } from './cards.js';
 import { element } from './element.js';
 import { Plot } from './plot.js';
@@ -6,8 +7,6 @@ import type { ActCard, Figures, Kills, StripRun } from './protocol.js';
 import { Strip, type StripActions } from './strip.js';
 
 const perSecond = (value: number, unit: string): string => `${value.toFixed(1)} ${unit}`;
-const milliseconds = (value: number): string =>
-  Number.isNaN(value) ? '–' : `${value.toFixed(value < 10 ? 1 : 0)} ms`;
 
 export class Inside {
   readonly cards: Cards;
@@ -18,11 +17,11 @@ export class Inside {
   });
   readonly #delay = new Plot({
     title: '64-byte READ, p50 and p99',
-    text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
+    text: ([p50, p99]) => `${millis(p50!)}, ${millis(p99!)}`,
   });
   readonly #reliable = new Plot({
     title: 'Reliable channel, same loss',
-    text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
+    text: ([p50, p99]) => `${millis(p50!)}, ${millis(p99!)}`,
   });
   readonly #inFlight = new Plot({ title: 'WRITEs in flight', text: ([value]) => `${value!}` });
   readonly #retransmits = new Plot({

@@ -3,11 +3,11 @@
  * reliable one, or without relays in our own link alone.
  */
 import type { Wire } from '../acts/act.js';
+import type { DemoEndpoint } from '../endpoint.js';
 import { Latencies } from '../latencies.js';
 import type { Impairment } from '../relayed-signalling.js';
 import type { Session } from '../session.js';
 import { WIDE } from '../wide-connector.js';
-import type { Opened } from './open-endpoint.js';
 import type { RelayedWay } from './relayed-way.js';
 
 const ASK_MILLIS = 100;
@@ -17,10 +17,16 @@ interface Wanted extends Required<Impairment> {
   readonly session: Session;
 }
 
+/** Part of Opened that is used. */
+export interface Lossy {
+  readonly endpoint: Pick<DemoEndpoint, 'faults'>;
+  readonly yardsticks: { relay(session: Session, connections: number): Promise<RelayedWay> };
+}
+
 export class Losses {
   /** Milliseconds of 64 bytes there and back on the reliable channel, while packets get lost. */
   readonly reliable = new Latencies();
-  readonly #opened: Opened;
+  readonly #opened: Lossy;
   #wanted: Wanted | undefined;
   #applied: Wanted | undefined;
   #applying: Promise<Wire> | undefined;
@@ -29,7 +35,7 @@ export class Losses {
   #connections = 1;
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  constructor(opened: Opened) {
+  constructor(opened: Lossy) {
     this.#opened = opened;
   }
 
@@ -78,7 +84,10 @@ export class Losses {
         if (this.#way === way) void this.#leave();
       });
       this.#timer = setInterval(() => {
-        void way.reliable.trip(TRIP_MILLIS_MAX).then((millis) => this.reliable.add(millis));
+        void way.reliable.trip(TRIP_MILLIS_MAX).then((millis) => {
+          // Messages of a way that was left never come back.
+          if (this.#way === way) this.reliable.add(millis);
+        });
       }, ASK_MILLIS);
     } catch (error) {
       this.#missing = (error as Error).message;

@@ -1,5 +1,6 @@
 /** The race and the plug: their buttons, and what is drawn while they play. */
 import type { Scene } from '../acts/act.js';
+import { millis } from '../latencies.js';
 import { element, show } from './element.js';
 
 export interface MainActions {
@@ -13,8 +14,6 @@ type Lane = (typeof LANES)[number];
 /** Milliseconds that the track is long at first; a longer run makes it longer for both. */
 const TRACK_MILLIS = 400;
 
-const milliseconds = (value: number): string => `${value.toFixed(0)} ms`;
-
 export class MainActs {
   readonly #actions: MainActions;
   readonly #race = element('go-race', HTMLButtonElement);
@@ -23,6 +22,8 @@ export class MainActs {
   #playing = '';
   #trackMillis = TRACK_MILLIS;
   #startMillis = NaN;
+  /** Of the race, at `#startMillis`. */
+  #leftMillis = 0;
   readonly #took: Record<Lane, number> = { ours: NaN, reliable: NaN };
 
   constructor(actions: MainActions) {
@@ -39,6 +40,7 @@ export class MainActs {
     switch (scene.kind) {
       case 'start':
         this.#startMillis = performance.now();
+        this.#leftMillis = scene.leftMillis;
         for (const lane of LANES) this.#took[lane] = NaN;
         this.#animate();
         return;
@@ -59,6 +61,9 @@ export class MainActs {
     this.say(act, sentences);
     element(`said-${act}`, HTMLElement).dataset['figures'] = JSON.stringify(figures);
     if (act === 'plug') {
+      // Of the last records no message was shown.
+      const { acknowledged } = figures;
+      if (acknowledged !== undefined) show('plug-count', acknowledged.toLocaleString('en'));
       this.#lamp('off');
       show('go-plug', 'Start writing');
       this.#plug.classList.remove('danger');
@@ -78,7 +83,7 @@ export class MainActs {
     const chosen = document.querySelector<HTMLInputElement>('input[name="race-loss"]:checked');
     this.#trackMillis = TRACK_MILLIS;
     this.#begin('race');
-    this.say('race', ['Two connections are made through the lossy network …']);
+    this.say('race', ['Two connections are made …']);
     this.#actions.play('race', Number(chosen?.value ?? 1));
   }
 
@@ -107,14 +112,17 @@ export class MainActs {
     element('plug-lamp', HTMLElement).classList.toggle('on', state === 'on');
   }
 
-  #label(lane: Lane, millis: number, median: number): void {
+  #label(lane: Lane, took: number, median: number): void {
     const output = document.querySelector(`#lane-${lane} output`)!;
-    output.textContent = `${milliseconds(millis)}, median ${milliseconds(median)}`;
+    output.textContent = `${millis(took)}, median ${millis(median)}`;
   }
 
   /** Both bars grow in real time, each until its frame has arrived. */
   #animate(): void {
     const elapsed = performance.now() - this.#startMillis;
+    const left = Math.ceil((this.#leftMillis - elapsed) / 1000);
+    // A frame of the screen may come after the end.
+    if (this.#playing === 'race') show('go-race', `Racing: ${Math.max(left, 0)} s`);
     let isRunning = false;
     for (const lane of LANES) {
       const took = this.#took[lane];

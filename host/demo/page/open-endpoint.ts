@@ -11,6 +11,9 @@ import { ChannelYardsticks, SocketYardsticks, type Yardsticks } from './yardstic
 
 const ROOM = 'verbena demo';
 const SIGNAL_MILLIS = 4000;
+/** To find a peer that was lost: a server restarts, a tab was closed or has lost its relay. */
+const SERVER_ATTEMPTS = 150;
+const TAB_ATTEMPTS = 3;
 /** A person carries the answer of copy and paste back meanwhile. */
 const OPEN_MILLIS = 5 * 60_000;
 
@@ -73,24 +76,70 @@ async function overDataChannels(
   } catch (error) {
     note(`${(error as Error).message}: other tabs are not found; the server is.`, true);
   }
-  const url = new URL('signal', self.location.href);
-  if (!isStatic)
-    link.connect(url.href, { timeoutMillis: SIGNAL_MILLIS }).catch((error: Error) => {
-      note(
-        `The server is no peer: ${error.message}. Open this page in a second tab of this browser: ` +
-          'tabs find each other without it.',
-        true,
-      );
-    });
-  const yardsticks = new ChannelYardsticks(room, endpoint.address, link, connector);
+  const server = isStatic ? undefined : new URL('signal', self.location.href).href;
+  void keepPeers(link, room, server, note);
+  const yardsticks = new ChannelYardsticks(room, endpoint.address, { link, connector, isStatic });
   return { endpoint, linkName: 'WebRTC data channel', yardsticks, room };
+}
+
+/** Connects to the server, and anew to it and to tabs that were lost. */
+async function keepPeers(
+  link: DataChannelLink,
+  room: string,
+  server: string | undefined,
+  note: Note,
+): Promise<void> {
+  const limits = { timeoutMillis: SIGNAL_MILLIS };
+  const own = `${link.info.local.gid}`;
+  const events = link.peerEvents();
+  let serverId = '';
+  const seek = async (way: string | BroadcastSignalling, attempts: number): Promise<void> => {
+    for (let left = attempts; left > 0 && link.isOpen; left--) {
+      await new Promise((resolve) => setTimeout(resolve, SIGNAL_MILLIS));
+      const peer = await link.connect(way, limits).catch(() => undefined);
+      if (peer && way === server) serverId = `${peer.gid}`;
+      if (peer) return;
+    }
+  };
+  if (server !== undefined) {
+    link.connect(server, limits).then(
+      ({ gid }) => (serverId = `${gid}`),
+      (error: Error) =>
+        note(
+          `The server is no peer: ${error.message}. Open this page in a second tab of this ` +
+            'browser: tabs find each other without it.',
+          true,
+        ),
+    );
+  }
+  for await (const { kind, peer } of events) {
+    if (kind !== 'disconnected') continue;
+    const id = `${peer.gid}`;
+    // A server that was restarted has another address, and may take its time.
+    if (id === serverId) void seek(server!, SERVER_ATTEMPTS);
+    else if (own < id) void seek(new BroadcastSignalling(room, id), TAB_ATTEMPTS);
+  }
 }
 
 async function overWebSocket(note: Note): Promise<Opened> {
   const link = new WebSocketLink();
   const endpoint = await DemoEndpoint.open('tab', link);
-  link.connect(socketUrl('packets')).catch((error: Error) => {
+  void keepServer(link, note);
+  return { endpoint, linkName: 'WebSocket', yardsticks: new SocketYardsticks(), room: undefined };
+}
+
+/** Connects to the server, and anew to one that was restarted. */
+async function keepServer(link: WebSocketLink, note: Note): Promise<void> {
+  const url = socketUrl('packets');
+  const events = link.peerEvents();
+  link.connect(url).catch((error: Error) => {
     note(`No peer: ${error.message}. It takes WebRTC, or "npx verbena demo" as the server.`, true);
   });
-  return { endpoint, linkName: 'WebSocket', yardsticks: new SocketYardsticks(), room: undefined };
+  for await (const { kind } of events) {
+    if (kind !== 'disconnected') continue;
+    for (let left = SERVER_ATTEMPTS; left > 0 && link.isOpen; left--) {
+      await new Promise((resolve) => setTimeout(resolve, SIGNAL_MILLIS));
+      if (await link.connect(url).catch(() => undefined)) break;
+    }
+  }
 }

@@ -1,5 +1,6 @@
 /** The page: starts the Worker, passes on what is painted, shows what the Worker says. */
 import { provideRtc } from '../../link/rtc/provide.js';
+import { millis } from '../latencies.js';
 import { element, make, show } from './element.js';
 import { MainActs } from './main-acts.js';
 import { palette } from './palette.js';
@@ -12,9 +13,6 @@ import type { Inspection } from './inspection.js';
 import type { Figures, FromWorker, Pane, ToWorker } from './protocol.js';
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
-
-const milliseconds = (value: number): string =>
-  Number.isNaN(value) ? '–' : `${value.toFixed(value < 1 ? 2 : value < 10 ? 1 : 0)} ms`;
 
 class Page {
   readonly #worker = this.#startWorker().worker;
@@ -223,7 +221,9 @@ class Page {
       this.#status(`Connected to ${tabs === 1 ? '1 other tab' : `${tabs} other tabs`}.`);
     else if (peers.length > 0) this.#status('Connected to the server; no other tab yet.');
     else this.#status('No peer is connected yet.', false);
-    show('latency-of', tabs > 0 ? 'another tab' : 'the server');
+    show('latency-of', tabs > 0 || peers.length === 0 ? 'another tab' : 'the server');
+    const shown = peers.find(({ address }) => address === selected);
+    element('of-server', HTMLElement).hidden = shown?.isTab ?? true;
     const isFirst = peers.length > 0 && !this.#isColourChosen;
     const radio = document.querySelector<HTMLInputElement>(
       `input[name="colour"][value="${colour}"]`,
@@ -235,7 +235,7 @@ class Page {
   }
 
   #showFigures(figures: Figures): void {
-    show('latency', milliseconds(figures.delayP50));
+    show('latency', millis(figures.delayP50));
     this.#inside?.showFigures(figures);
     const numbers = {
       arrived: figures.arrived,

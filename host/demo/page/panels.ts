@@ -13,8 +13,10 @@ export function followAddress(): void {
     for (const panel of PANELS) {
       element(`act-${panel}`, HTMLElement).hidden = panel !== shown;
       const link = element(`to-${panel}`, HTMLAnchorElement);
-      if (panel === shown) link.setAttribute('aria-current', 'page');
-      else link.removeAttribute('aria-current');
+      if (panel === shown) {
+        link.setAttribute('aria-current', 'page');
+        document.title = `${link.textContent} – Verbena`;
+      } else link.removeAttribute('aria-current');
     }
     // A new tab begins where this one is.
     element('another', HTMLAnchorElement).href = location.href;

@@ -16,7 +16,10 @@ export class Paste {
     element('paste-offer', HTMLButtonElement).addEventListener('click', () => actions.invite());
     this.#in.addEventListener('input', () => {
       const text = this.#in.value.trim();
-      if (text === '') return;
+      if (text === '') {
+        this.say('');
+        return;
+      }
       this.#in.value = '';
       actions.paste(text);
     });

@@ -214,6 +214,7 @@ class Demo {
 
   #meet(session: Session): void {
     this.#met.add(session);
+    this.#pasted.meet(`${session.peer.gid}`);
     if (Number.isNaN(this.#colour)) this.#colour = this.#freeColour();
     this.#greet(session).catch(() => undefined);
   }
@@ -302,6 +303,13 @@ class Demo {
       refuse('There is no peer yet: open this page in a second tab.');
       return;
     }
+    if (id === 'race' && this.#pasted.has(`${session.peer.gid}`)) {
+      refuse(
+        'The race needs a tab of this browser, or the server: it opens further connections, ' +
+          'which are not made by copy and paste.',
+      );
+      return;
+    }
     if (this.#isPlaying) return;
     this.#isPlaying = true;
     const stage: Stage = {
@@ -323,7 +331,9 @@ class Demo {
     try {
       over(await act.play(stage, value), true);
     } catch (error) {
-      refuse((error as Error).message);
+      const isThere = this.#opened.endpoint.sessions.includes(session);
+      const left = 'The other side has left; choose another and try again.';
+      refuse(isThere ? (error as Error).message : left);
     }
   }
 

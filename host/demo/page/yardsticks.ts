@@ -44,19 +44,33 @@ abstract class Kept implements Yardsticks {
   ): Promise<EchoChannel>;
 }
 
+/** Link of our packets. */
+interface OurLink {
+  readonly link: DataChannelLink;
+  readonly connector: WideConnector;
+  /** No server of the demo answers. */
+  readonly isStatic: boolean;
+}
+
 /** Data channels: to the server by HTTP, to another tab by the room. */
 export class ChannelYardsticks extends Kept {
   readonly #room: string;
   readonly #link: DataChannelLink;
   readonly #connector: WideConnector;
-  readonly #channels = CHANNEL_KINDS.map((kind) => ({ kind, channels: new BareChannels(kind) }));
+  readonly #isStatic: boolean;
+  readonly #channels: readonly { readonly kind: ChannelKind; readonly channels: BareChannels }[];
 
-  /** `link`: that of our packets; `address`: its own, `room`: where it meets others. */
-  constructor(room: string, address: string, link: DataChannelLink, connector: WideConnector) {
+  /** `address`: that of the link, `room`: where it meets others. */
+  constructor(room: string, address: string, { link, connector, isStatic }: OurLink) {
     super();
     this.#connector = connector;
+    this.#isStatic = isStatic;
     this.#room = room;
     this.#link = link;
+    const remedy = `choose ${isStatic ? '' : 'the server, or '}a tab of this browser`;
+    this.#channels = CHANNEL_KINDS.map((kind) => {
+      return { kind, channels: new BareChannels(kind, remedy) };
+    });
     for (const { kind, channels } of this.#channels) {
       try {
         this.#roomOf(kind).join(address, channels.answer, () => {});
@@ -72,6 +86,10 @@ export class ChannelYardsticks extends Kept {
   }
 
   relay(session: Session, connections: number): Promise<RelayedWay> {
+    if (this.#isStatic) {
+      const rule = 'relay: a web host of files has none; start npx verbena demo';
+      return Promise.reject(new LinkError('EOPNOTSUPP', rule));
+    }
     const { kind, peer } = session;
     const ways: Ways = {
       lead: (through, width) => {

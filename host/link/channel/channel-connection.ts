@@ -19,6 +19,8 @@ const SILENCE_TRIPS = 2;
 /** The peer answers in its next turn, which a busy process delays. */
 const SILENCE_SLACK_MILLIS = 25;
 const SILENCE_MILLIS_MAX = 1600;
+/** Factor of that time while other channels carry: an early end would stop this one. */
+const SILENCE_PATIENCE = 4;
 /**
  * Acknowledgements are requested four times per window, and when the window closes if no answer is
  * pending. A request at each closing would cause an answer for every few messages, which then close
@@ -58,6 +60,8 @@ export class ChannelConnection {
   /** Smoothed time from a request to its acknowledgement. */
   #tripMillis = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Is it that of a channel beside others? */
+  #isPatient = false;
 
   constructor(
     readonly channel: DatagramChannel,
@@ -98,10 +102,10 @@ export class ChannelConnection {
   send(frame: Frame, flags: number): void {
     const { windowBytes, messageBytes, bufferedBytesMax } = this.#limits;
     const sequence = this.#next;
-    this.#sentBefore[sequence & (MESSAGES_MAX - 1)] = this.#sentBytes;
-    this.#sentBytes += frame.length;
-    this.#sentMillis = performance.now();
     this.#next = (sequence + 1) & 0xffff;
+    this.#sentBytes += frame.length;
+    this.#sentBefore[this.#next & (MESSAGES_MAX - 1)] = this.#sentBytes;
+    this.#sentMillis = performance.now();
     const asks =
       this.#isProbing ||
       this.#sentBytes - this.#askedBytes >= windowBytes / ASKS ||
@@ -145,10 +149,7 @@ export class ChannelConnection {
     // Old, or never sent.
     if (ahead < 0 || ahead >= underWay) return;
     this.#acked = (sequence + 1) & 0xffff;
-    this.#ackedBytes =
-      this.#acked === this.#next
-        ? this.#sentBytes
-        : this.#sentBefore[this.#acked & (MESSAGES_MAX - 1)]!;
+    this.#ackedBytes = this.#sentBefore[this.#acked & (MESSAGES_MAX - 1)]!;
     this.#isProbing = false;
     this.#measure(sequence);
     this.#silenceMillis = Math.max(
@@ -166,18 +167,31 @@ export class ChannelConnection {
     this.#tripMillis = this.#tripMillis === 0 ? sample : (7 * this.#tripMillis + sample) / 8;
   }
 
-  /** The window is closed: if nothing is seen for a while, everything is taken for lost. */
-  wait(): void {
-    this.#timer ??= setTimeout(() => {
-      this.#timer = undefined;
-      this.#counters.silences++;
-      this.#measured = undefined;
-      this.#acked = this.#next;
-      this.#ackedBytes = this.#sentBytes;
-      this.#isProbing = true;
-      this.#silenceMillis = Math.min(2 * this.#silenceMillis, SILENCE_MILLIS_MAX);
-      this.#roomy();
-    }, timerMillis(this.#silenceMillis));
+  /**
+   * If nothing is seen for a while, everything is taken for lost: when all windows are closed, and
+   * beside other channels also after a request. Those would always have less under way: a channel
+   * with a lost answer would never be used again.
+   */
+  wait(isClosed: boolean): void {
+    const isAsked = this.lastOrder !== undefined && this.#askedBytes > this.#ackedBytes;
+    if (isClosed ? this.#timer && !this.#isPatient : this.#timer || !isAsked) return;
+    this.stop();
+    this.#isPatient = !isClosed;
+    const patient =
+      this.#tripMillis > 0 ? SILENCE_PATIENCE * this.#silenceMillis : SILENCE_MILLIS_MAX;
+    this.#timer = setTimeout(
+      () => {
+        this.#timer = undefined;
+        this.#counters.silences++;
+        this.#measured = undefined;
+        this.#acked = this.#next;
+        this.#ackedBytes = this.#sentBytes;
+        this.#isProbing = true;
+        this.#silenceMillis = Math.min(2 * this.#silenceMillis, SILENCE_MILLIS_MAX);
+        this.#roomy();
+      },
+      timerMillis(isClosed ? this.#silenceMillis : patient),
+    );
   }
 
   /** Waits no longer. */

@@ -28,10 +28,12 @@ export interface ChannelCounters {
   received: number;
   messagesSent: number;
   messagesReceived: number;
-  /** Too long, or too many waited for the window. */
+  /** Too long, or too many waited for the window or the rate of the peer. */
   dropped: number;
   /** Packets for an unknown address. */
   unroutable: number;
+  /** Messages that waited for `peerBytesPerSecond`. */
+  paced: number;
   /** Messages that the channel did not take. */
   refused: number;
   /** Invalid messages, and messages with incomplete packets. */

@@ -50,6 +50,8 @@ const PENDING_PER_PEER = 8;
 const RIVAL_MILLIS = 3000;
 /** Of `queueBytes`, for packets of queue pairs: acknowledgements need some as well. */
 const QUEUE_SHARE = 0.75;
+/** Without an answer to any of them in a row a peer is gone: 2 s on data channels. */
+const PROBES = 20;
 const PATH_MTUS = [256, 512, 1024, 2048, 4096];
 
 /** Bytes of the longest packet with so much payload. Throws MisuseError. */
@@ -71,6 +73,7 @@ export abstract class ChannelLink implements Link {
     messagesReceived: 0,
     dropped: 0,
     unroutable: 0,
+    paced: 0,
     refused: 0,
     malformed: 0,
     silences: 0,
@@ -403,6 +406,35 @@ export abstract class ChannelLink implements Link {
     return this.#peers.get(peer.gid.toString())?.isInterrupted ?? false;
   }
 
+  /** @internal A number that is another one when the peer of that address has sent something. */
+  heard(id: string): number | undefined {
+    return this.#peers.get(id)?.heard;
+  }
+
+  /**
+   * @internal The peer may be gone: ends its connection when PROBES in a row have no answer. They
+   * are repeated for as long again, since packets of a peer that is gone may still arrive. The
+   * timers of an interrupted connection are its own. Without `askMillis` none is sent.
+   */
+  probe(id: string): void {
+    const peer = this.#peers.get(id);
+    const { askMillis } = this.#limits;
+    if (!peer || peer.isProbed || askMillis === 0) return;
+    peer.isProbed = true;
+    let [heard, asked, silent] = [peer.heard, 0, -1];
+    const ask = (): void => {
+      const isCurrent = this.#peers.get(id) === peer;
+      if (!isCurrent || asked++ === 2 * PROBES) return void (peer.isProbed = false);
+      const isSilent = heard === peer.heard && peer.isOpen && !peer.isInterrupted;
+      silent = isSilent ? silent + 1 : 0;
+      heard = peer.heard;
+      if (silent === PROBES) return this.#remove(peer, 'it does not answer any more');
+      peer.ask();
+      setTimeout(ask, timerMillis(askMillis));
+    };
+    ask();
+  }
+
   /** By what is sent to it; undefined: by nothing at the moment. */
   protected channelOf(gid: Gid): DatagramChannel | undefined {
     const peer = this.#peers.get(gid.toString());
@@ -477,6 +509,7 @@ export abstract class ChannelLink implements Link {
   #message(peer: ChannelPeer, bytes: Uint8Array, connection?: DatagramChannel): void {
     if (!this.#receiver || !peer.isOpen) return;
     if (this.#older.has(peer)) this.#follow(peer);
+    peer.heard++;
     if (!peer.isTouched) {
       peer.isTouched = true;
       this.#touched.push(peer);

@@ -35,6 +35,10 @@ export class ChannelPeer {
   rivalled: () => void = () => {};
   /** Something came since the last turn. */
   isTouched = false;
+  /** It may be gone: `link.probe` asks it for an answer. */
+  isProbed = false;
+  /** Messages that came. */
+  heard = 0;
   readonly #limits: ChannelLimits;
   readonly #counters: ChannelCounters;
   readonly #packet: (bytes: Uint8Array, peer: ChannelPeer) => void;
@@ -168,19 +172,15 @@ export class ChannelPeer {
     while (this.#first < this.#waiting.length) {
       const frame = this.#waiting[this.#first]!;
       const connection = this.#roomiest(frame.length);
-      if (!connection) {
-        for (const waiting of this.#connections) waiting.wait();
-        break;
-      }
+      if (!connection) break;
       this.#first++;
       this.#waitingBytes -= frame.length - HEADER_BYTES;
       this.#send(frame, connection);
       this.#recycle(frame);
     }
-    if (this.#first === this.#waiting.length) {
-      this.#waiting.length = 0;
-      this.#first = 0;
-    } else if (this.#first >= SENT_KEPT) {
+    const isClosed = this.#first < this.#waiting.length;
+    for (const connection of this.#connections) connection.wait(isClosed);
+    if (!isClosed || this.#first >= SENT_KEPT) {
       this.#waiting.splice(0, this.#first);
       this.#first = 0;
     }

@@ -22,6 +22,7 @@ import {
 } from '../rtc/connection.js';
 import { defaultConnector } from '../rtc/default.js';
 import { checkDescription, gidOfDescription } from '../rtc/fingerprint.js';
+import { PROGRAM_OPTIONS, pacedConnector } from '../rtc/paced.js';
 import { judgeOffer } from '../rtc/session.js';
 import { HttpSignalling } from '../signalling/http.js';
 import type { Signalling, SignallingListener, SignallingRoom } from '../signalling/signalling.js';
@@ -51,6 +52,12 @@ export interface DataChannelOptions extends RtcOptions {
    * meanwhile. Default 10 s.
    */
   readonly returnMillis?: number;
+  /**
+   * In programs: bytes per second of the messages of one peer, and of those to it, at least
+   * 131,072. Others wait: a peer that READs or WRITEs all it can leaves processor and network to
+   * the others. Default: no limit.
+   */
+  readonly peerBytesPerSecond?: number;
   /** Default: what there is where this runs. Two links never have the same. */
   readonly connector?: RtcConnector;
 }
@@ -127,7 +134,7 @@ export class DataChannelLink extends ChannelLink {
   constructor(options: DataChannelOptions = {}) {
     const numbers =
       'pathMtuBytes windowBytes connections queueBytes peersMax openMillis returnMillis';
-    checkKeys('DataChannelLink', options, `connector ${RTC_OPTIONS} ${numbers}` as const);
+    checkKeys('DataChannelLink', options, `${PROGRAM_OPTIONS} ${RTC_OPTIONS} ${numbers}` as const);
     const packetSizeMax = packetSizeOf(options.pathMtuBytes ?? 1024);
     const peersMax = options.peersMax ?? PEERS_MAX;
     const limits = {
@@ -162,8 +169,8 @@ export class DataChannelLink extends ChannelLink {
     checkPolicy(iceTransportPolicy);
     this.#policy = iceTransportPolicy;
     this.#connector = options.connector ?? defaultConnector(own);
-    this.#bundler =
-      connections > 1 ? new BundleConnector(this.#connector, connections) : this.#connector;
+    const paced = pacedConnector(this.#connector, options, this.counters);
+    this.#bundler = connections > 1 ? new BundleConnector(paced, connections) : paced;
   }
 
   /**
@@ -256,7 +263,8 @@ export class DataChannelLink extends ChannelLink {
         if (attempts > 1 && this.#listening.has(stop)) greet(newcomer, attempts - 1);
       });
     };
-    const stop = room.join(name, this.answer, (newcomer) => greet(newcomer));
+    const events = { away: (id: string) => this.probe(id) };
+    const stop = room.join(name, this.answer, (newcomer) => greet(newcomer), events);
     return this.#attend(stop);
   }
 

@@ -5,6 +5,16 @@
 import { LinkError } from '../../errors/errors.js';
 import type { Socket } from './websocket-channel.js';
 
+/** Throws TypeError. In a page, a URL is relative to that of the page, and http: becomes ws:. */
+export function absoluteUrl(url: string | URL): URL {
+  return new URL(url);
+}
+
+/** A refused upgrade, in the sentence of ws. 408, 429 and 5xx pass. */
+export function isRefusal(sentence: string): boolean {
+  return /response: 4(?!08|29)/.test(sentence);
+}
+
 export async function openSocket(url: string | URL): Promise<Socket> {
   const WebSocket = await findClass();
   return new WebSocket(url);

@@ -19,17 +19,19 @@ import { RtcChannel, type RtcDataChannel } from './rtc-channel.js';
 /** Part of RTCPeerConnection that is used; the DOM's types are not here. */
 export interface RtcPeerConnection {
   readonly connectionState: string;
-  readonly iceGatheringState: string;
   readonly localDescription: { readonly sdp: string } | null;
   onconnectionstatechange: (() => void) | null;
   onicecandidate: ((event: { readonly candidate: object | null }) => void) | null;
-  onicegatheringstatechange: (() => void) | null;
   createDataChannel(label: string, options: object): RtcDataChannel;
   createOffer(): Promise<{ readonly sdp?: string }>;
   setLocalDescription(): Promise<void>;
   setRemoteDescription(description: Description): Promise<void>;
   restartIce(): void;
   close(): void;
+}
+
+interface Scope {
+  addEventListener?(kind: 'pagehide', listener: typeof closeAll): void;
 }
 
 interface RtcPeerConnectionClass {
@@ -66,16 +68,13 @@ export class PageConnector implements RtcConnector {
     return (await this.#certificate).gid;
   }
 
-  async offer(): Promise<RtcConnection> {
-    const made = await this.prepare();
-    const channel = wrap(made);
-    return connectionOf(made, channel, describe(made.connection));
+  offer(): Promise<RtcConnection> {
+    return this.answer();
   }
 
-  async answer(offer: Description): Promise<RtcConnection> {
-    const made = await this.prepare();
-    const channel = wrap(made);
-    return connectionOf(made, channel, describe(made.connection, offer));
+  /** Without an offer of the peer it makes one. */
+  async answer(offer?: Description): Promise<RtcConnection> {
+    return connectionOf(await this.prepare(), offer);
   }
 
   /** `made` is called in the task that makes the channel. */
@@ -110,6 +109,7 @@ export class PageConnector implements RtcConnector {
         },
       );
     }
+    closeWithPage(connection);
     return {
       connection,
       channel: connection.createDataChannel(CHANNEL_LABEL, channelOptions(this.#options)),
@@ -131,6 +131,21 @@ export class PageConnector implements RtcConnector {
       connection.close();
     }
   }
+}
+
+/** Connections of this page, and some that were closed. */
+const made = new Set<RtcPeerConnection>();
+
+const closeAll = ({ persisted }: { readonly persisted: boolean }): void => {
+  if (!persisted) for (const connection of made) connection.close();
+};
+
+/** A browser ends a page without a word to its peers, which notice it by the silence of 15 s. */
+function closeWithPage(connection: RtcPeerConnection): void {
+  // Once: it is the same function each time.
+  (globalThis as unknown as Scope).addEventListener?.('pagehide', closeAll);
+  for (const each of made) if (each.connectionState === 'closed') made.delete(each);
+  made.add(connection);
 }
 
 function wrap({ connection, channel }: PageConnection): RtcChannel {
@@ -156,19 +171,17 @@ export function watch(
   };
 }
 
-async function connectionOf(
-  { connection }: PageConnection,
-  channel: RtcChannel,
-  description: Promise<Description>,
-): Promise<RtcConnection> {
+async function connectionOf(made: PageConnection, offer?: Description): Promise<RtcConnection> {
+  const { connection } = made;
+  const channel = wrap(made);
   try {
     return {
-      description: await description,
+      description: await describe(connection, offer),
       channel,
       accept: (answer) => acceptAnswer(connection, answer),
       restart: {
-        offer: () => describeRestart(connection),
-        answer: (offer) => describeRestart(connection, offer),
+        offer: () => describe(connection),
+        answer: (offer) => describe(connection, offer),
       },
     };
   } catch (error) {
@@ -177,26 +190,17 @@ async function connectionOf(
   }
 }
 
-/** Our answer to `offer`, or our offer. Rejects with LinkError EPROTO. */
+/**
+ * Our answer to `offer`, or our offer, which restarts ICE if there is a connection already. Rejects
+ * with LinkError EPROTO.
+ */
 export async function describe(
   connection: RtcPeerConnection,
   offer?: Description,
 ): Promise<Description> {
   if (offer) await setRemote(connection, offer);
-  await connection.setLocalDescription();
-  await gathered(connection);
-  const { sdp } = connection.localDescription!;
-  return { type: offer ? 'answer' : 'offer', sdp };
-}
-
-/** The same for an ICE restart, which gathers candidates anew. Rejects with LinkError EPROTO. */
-export async function describeRestart(
-  connection: RtcPeerConnection,
-  offer?: Description,
-): Promise<Description> {
-  if (offer) await setRemote(connection, offer);
   else connection.restartIce();
-  // The state still says that the candidates of before are complete.
+  // At a restart the connection's state says that the candidates of before are complete.
   const complete = new Promise<void>((resolve) => {
     const timer = setTimeout(resolve, ICE_GATHERING_MILLIS_MAX);
     connection.onicecandidate = ({ candidate }) => {
@@ -205,14 +209,7 @@ export async function describeRestart(
       resolve();
     };
   });
-  try {
-    await connection.setLocalDescription();
-  } catch (error) {
-    const { message } = error as Error;
-    throw new LinkError('EPROTO', `the browser refuses the ICE restart: ${message}`, {
-      cause: error,
-    });
-  }
+  await attempt(connection.setLocalDescription(), 'its own description');
   await complete;
   const { sdp } = connection.localDescription!;
   return { type: offer ? 'answer' : 'offer', sdp };
@@ -226,25 +223,14 @@ export async function acceptAnswer(
 }
 
 async function setRemote(connection: RtcPeerConnection, description: Description): Promise<void> {
-  try {
-    await connection.setRemoteDescription(description);
-  } catch (error) {
-    const { message } = error as Error;
-    throw new LinkError('EPROTO', `the browser refuses the ${description.type}: ${message}`, {
-      cause: error,
-    });
-  }
+  await attempt(connection.setRemoteDescription(description), `the ${description.type}`);
 }
 
-function gathered(connection: RtcPeerConnection): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ICE_GATHERING_MILLIS_MAX);
-    const look = (): void => {
-      if (connection.iceGatheringState !== 'complete') return;
-      clearTimeout(timer);
-      resolve();
-    };
-    connection.onicegatheringstatechange = look;
-    look();
-  });
+async function attempt(setting: Promise<void>, description: string): Promise<void> {
+  try {
+    await setting;
+  } catch (cause) {
+    const { message } = cause as Error;
+    throw new LinkError('EPROTO', `the browser refuses ${description}: ${message}`, { cause });
+  }
 }

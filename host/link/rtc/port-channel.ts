@@ -11,6 +11,12 @@ export interface Port {
   close(): void;
 }
 
+/** The two ends of a new message channel. */
+export function portPair(): [Port, Port] {
+  const { port1, port2 } = new MessageChannel() as unknown as Record<'port1' | 'port2', Port>;
+  return [port1, port2];
+}
+
 /** Message of the page: bytes, or that the channel is open, or the reason why it is closed. */
 export type PortMessage = ArrayBuffer | { readonly kind: 'opened' | 'closed' };
 

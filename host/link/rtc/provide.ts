@@ -2,28 +2,21 @@
 import { checkKeys } from '../../base/options.js';
 import { LinkError } from '../../errors/errors.js';
 import type { Description } from './connection.js';
-import {
-  PageConnector,
-  acceptAnswer,
-  describe,
-  describeRestart,
-  watch,
-  type PageConnection,
-} from './page.js';
-import type { Port } from './port-channel.js';
+import { PageConnector, acceptAnswer, describe, watch, type PageConnection } from './page.js';
+import { portPair, type Port } from './port-channel.js';
 import type { RtcDataChannel } from './rtc-channel.js';
 import type { RtcHello, RtcRequest, RtcResponse } from './worker.js';
 
 /** Part of Worker that is used. */
 export interface WorkerLike {
-  // Method syntax: the DOM's Worker takes Transferable[].
-  postMessage(message: unknown, transfer: never[]): void;
+  // Method syntax: the DOM's Worker has an event of its own.
+  addEventListener(kind: 'message', listener: (event: WorkerMessage) => void): void;
 }
 
-/** The two ends of a new message channel. */
-function portPair(): [Port, Port] {
-  const { port1, port2 } = new MessageChannel() as unknown as Record<'port1' | 'port2', Port>;
-  return [port1, port2];
+export interface WorkerMessage {
+  readonly data: unknown;
+  readonly ports: readonly unknown[];
+  stopImmediatePropagation(): void;
 }
 
 /** Options of the RTC service that a page provides to its Worker. */
@@ -36,18 +29,31 @@ export interface ProvideOptions {
 const BUFFERED_BYTES_MAX = 2 ** 20;
 
 /**
- * Lets a Worker of this page have data channels: to be called once, right after `new Worker`. They
+ * Lets a Worker of this page have data channels: to be called once, right after `new Worker`, as
+ * the Worker's requests are for no other listener. It may load the library at any time. The channels
  * end with the page, or when what is returned is called. Where the browser hands no channel over
  * (Chromium and Safari do), the page passes messages on, and the Worker is no quicker than the
  * page.
  */
 export function provideRtc(worker: WorkerLike, options: ProvideOptions = {}): () => void {
   checkKeys('provideRtc', options, 'forward');
-  const [ours, theirs] = portPair();
-  const hello: RtcHello = { verbena: 'rtc', port: theirs };
-  worker.postMessage(hello, [theirs as never]);
-  const provider = new Provider(ours, options.forward ?? false);
-  return () => provider.close();
+  const providers: Provider[] = [];
+  let isOver = false;
+  const end = (): void => {
+    isOver = true;
+    for (const provider of providers.splice(0)) provider.close();
+  };
+  worker.addEventListener('message', (event) => {
+    const hello = event.data as Partial<RtcHello> | null;
+    // A port is never in what a Worker passes on from elsewhere.
+    const [port] = event.ports;
+    if (hello?.verbena !== 'rtc' || !port) return;
+    // It is not for the application.
+    event.stopImmediatePropagation();
+    providers.push(new Provider(port as Port, options.forward ?? false));
+    if (isOver) end();
+  });
+  return end;
 }
 
 class Provider {
@@ -60,11 +66,11 @@ class Provider {
     this.#port = port;
     this.#isForwarding = isForwarding;
     port.onmessage = ({ data }) => void this.#answer(data as RtcRequest);
+    this.#say({ id: 0 });
   }
 
   close(): void {
-    for (const { connection } of this.#connections.values()) connection.close();
-    this.#connections.clear();
+    for (const id of this.#connections.keys()) this.#drop(id);
     const message = 'connect: provideRtc is over; start another Worker';
     this.#say({ id: 0, error: { code: 'ECONNRESET', message } });
     this.#port.close();
@@ -75,8 +81,7 @@ class Provider {
     try {
       await this.#perform(request);
     } catch (error) {
-      this.#connections.get(id)?.connection.close();
-      this.#connections.delete(id);
+      this.#drop(id);
       const { message } = error as Error;
       const code = error instanceof LinkError ? error.code : 'EIO';
       this.#say({ id, error: { code, message } });
@@ -92,10 +97,7 @@ class Provider {
         this.#say({ id, gid: (await connector.address()).bytes });
         return;
       }
-      case 'offer':
-        await this.#make(id, request.by);
-        return;
-      case 'answer':
+      case 'make':
         await this.#make(id, request.by, request.offer);
         return;
       case 'accept': {
@@ -105,13 +107,17 @@ class Provider {
       }
       case 'restart': {
         const connection = this.#connectionOf(request.of);
-        this.#say({ id, description: await describeRestart(connection, request.offer) });
+        this.#say({ id, description: await describe(connection, request.offer) });
         return;
       }
       case 'close':
-        this.#connections.get(request.of)?.connection.close();
-        this.#connections.delete(request.of);
+        this.#drop(request.of);
     }
+  }
+
+  #drop(id: number): void {
+    this.#connections.get(id)?.connection.close();
+    this.#connections.delete(id);
   }
 
   #connectionOf(id: number): PageConnection['connection'] {

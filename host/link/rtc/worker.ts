@@ -12,18 +12,18 @@ import {
   type RtcConnector,
   type RtcOptions,
 } from './connection.js';
-import { PortChannel, type Port } from './port-channel.js';
+import { PortChannel, portPair, type Port } from './port-channel.js';
 import { RtcChannel, type RtcDataChannel } from './rtc-channel.js';
 
 /** Request of a Worker to its page. `by`: the request for the address; `of`: for the connection. */
 export type RtcRequest =
   | { readonly id: number; readonly kind: 'address'; readonly options: RtcOptions }
-  | { readonly id: number; readonly kind: 'offer'; readonly by: number }
+  /** With an offer of the peer: a connection that answers it. */
   | {
       readonly id: number;
-      readonly kind: 'answer';
+      readonly kind: 'make';
       readonly by: number;
-      readonly offer: Description;
+      readonly offer: Description | undefined;
     }
   | {
       readonly id: number;
@@ -35,13 +35,13 @@ export type RtcRequest =
       readonly id: number;
       readonly kind: 'restart';
       readonly of: number;
-      readonly offer?: Description;
+      readonly offer: Description | undefined;
     }
   | { readonly id: number; readonly kind: 'close'; readonly of: number };
 
 /** Answer of the page, in several parts: `channel` or `port` comes before `description`. */
 export interface RtcResponse {
-  /** Of the request. */
+  /** Of the request; 0 is the first message of a port. */
   readonly id: number;
   readonly gid?: Uint8Array;
   readonly channel?: RtcDataChannel;
@@ -57,55 +57,52 @@ export interface RtcResponse {
   readonly isLost?: boolean;
 }
 
-/** The first message of `provideRtc`. */
+/** Message of a Worker to its page: serve the port that comes with it. */
 export interface RtcHello {
   readonly verbena: 'rtc';
-  readonly port: Port;
 }
 
-/** A page that does not answer has not called `provideRtc`. */
-const PAGE_MILLIS = 5000;
+/** A page that does not answer has not called `provideRtc`; it may do so between two requests. */
+const ASK_MILLIS = 1000;
+const ASKS = 5;
 
-interface WorkerScope {
-  addEventListener(type: 'message', listen: (event: HelloEvent) => void): void;
-}
+let page: Promise<Port> | undefined;
 
-interface HelloEvent {
-  readonly data: unknown;
-  stopImmediatePropagation(): void;
-}
-
-/** Resolved with the port to the page. It is listened for from the beginning. */
-const pagePort = new Promise<Port>((resolve) => {
-  const isWorker = 'WorkerGlobalScope' in globalThis;
-  if (!isWorker) return;
-  (globalThis as unknown as WorkerScope).addEventListener('message', (event) => {
-    const hello = event.data as Partial<RtcHello> | null;
-    if (hello?.verbena !== 'rtc' || !hello.port) return;
-    // It is not for the application.
-    event.stopImmediatePropagation();
-    resolve(hello.port);
-  });
-});
-
+/**
+ * Port to the page. The Worker asks, so that it does not matter when it loads the library, how many
+ * copies of the library, or when the page calls `provideRtc`.
+ */
 function pageOf(): Promise<Port> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => {
-      const sentence =
-        'connect: a Worker has no WebRTC of its own; call provideRtc(worker) in the page';
-      reject(new LinkError('EOPNOTSUPP', sentence));
-    }, PAGE_MILLIS);
-    void pagePort.then((port) => {
-      clearTimeout(timer);
-      resolve(port);
-    });
+  page ??= new Promise((resolve, reject) => {
+    let asks = 0;
+    let timer: ReturnType<typeof setTimeout>;
+    const askPage = (): void => {
+      if (asks++ === ASKS) {
+        page = undefined;
+        const sentence = 'connect: the page does not answer; call provideRtc(worker) in it';
+        reject(new LinkError('EOPNOTSUPP', sentence));
+        return;
+      }
+      const [port, theirs] = portPair();
+      timer = setTimeout(askPage, ASK_MILLIS);
+      // The page answers each port at once.
+      port.onmessage = () => {
+        clearTimeout(timer);
+        port.onmessage = hear;
+        resolve(port);
+      };
+      const hello: RtcHello = { verbena: 'rtc' };
+      // A SharedWorker has no page.
+      (globalThis as Partial<Port>).postMessage?.(hello, [theirs]);
+    };
+    askPage();
   });
+  return page;
 }
 
 /** Requests of all connectors of this Worker. */
 let requests = 0;
 const pending = new Map<number, (response: RtcResponse) => void>();
-let isListening = false;
 let over: RtcResponse['error'];
 
 export class WorkerConnector implements RtcConnector {
@@ -122,31 +119,25 @@ export class WorkerConnector implements RtcConnector {
     return new Gid(gid!);
   }
 
-  async offer(): Promise<RtcConnection> {
+  offer(): Promise<RtcConnection> {
+    return this.answer();
+  }
+
+  /** Without an offer of the peer the page makes one. */
+  async answer(given?: Description): Promise<RtcConnection> {
     const { id: by } = await this.#introduce();
-    return this.#make((id) => ({ id, kind: 'offer', by }));
-  }
-
-  async answer(offer: Description): Promise<RtcConnection> {
-    const { id: by } = await this.#introduce();
-    return this.#make((id) => ({ id, kind: 'answer', by, offer }));
-  }
-
-  #introduce(): Promise<RtcResponse> {
-    const options = this.#options;
-    this.#known ??= pageOf().then((port) => ask(port, (id) => ({ id, kind: 'address', options })));
-    return this.#known;
-  }
-
-  async #make(request: (id: number) => RtcRequest): Promise<RtcConnection> {
-    const port = await pagePort;
+    const port = await pageOf();
     const of = ++requests;
+    const restart = async (offer?: Description): Promise<Description> => {
+      const { description } = await ask(port, (id) => ({ id, kind: 'restart', of, offer }));
+      return description!;
+    };
     const closeConnection = (): void => {
       pending.delete(of);
       port.postMessage({ id: ++requests, kind: 'close', of });
     };
     return new Promise((resolve, reject) => {
-      listenTo(port);
+      checkPage();
       let channel: RtcChannel | PortChannel | undefined;
       pending.set(of, (response) => {
         if (response.channel) channel = new RtcChannel(response.channel, closeConnection);
@@ -165,43 +156,40 @@ export class WorkerConnector implements RtcConnector {
           accept: async (answer) => {
             await ask(port, (id) => ({ id, kind: 'accept', of, answer }));
           },
-          restart: {
-            offer: () => restart(port, { of }),
-            answer: (offer) => restart(port, { of, offer }),
-          },
+          restart: { offer: () => restart(), answer: restart },
         });
       });
-      port.postMessage(request(of));
+      port.postMessage({ id: of, kind: 'make', by, offer: given } satisfies RtcRequest);
     });
+  }
+
+  #introduce(): Promise<RtcResponse> {
+    const options = this.#options;
+    this.#known ??= pageOf().then((port) => ask(port, (id) => ({ id, kind: 'address', options })));
+    // The page may answer later.
+    this.#known.catch(() => (this.#known = undefined));
+    return this.#known;
   }
 }
 
-/** Throws LinkError: the page answers no more. */
-function listenTo(port: Port): void {
-  if (over) throw errorOf(over);
-  if (isListening) return;
-  isListening = true;
-  port.onmessage = ({ data }) => {
-    const response = data as RtcResponse;
-    if (response.id === 0) {
-      over = response.error;
-      for (const answer of pending.values()) answer(response);
-    } else pending.get(response.id)?.(response);
-  };
+/** Message of the page. */
+function hear({ data }: { readonly data: unknown }): void {
+  const response = data as RtcResponse;
+  if (response.id === 0) {
+    over = response.error;
+    for (const answer of pending.values()) answer(response);
+  } else pending.get(response.id)?.(response);
 }
 
-async function restart(
-  port: Port,
-  what: { readonly of: number; readonly offer?: Description },
-): Promise<Description> {
-  const { description } = await ask(port, (id) => ({ id, kind: 'restart', ...what }));
-  return description!;
+/** Throws LinkError: the page answers no more. */
+function checkPage(): void {
+  if (over) throw errorOf(over);
 }
 
 function ask(port: Port, request: (id: number) => RtcRequest): Promise<RtcResponse> {
   const id = ++requests;
   return new Promise((resolve, reject) => {
-    listenTo(port);
+    checkPage();
     pending.set(id, (response) => {
       pending.delete(id);
       if (response.error) reject(errorOf(response.error));
@@ -212,8 +200,5 @@ function ask(port: Port, request: (id: number) => RtcRequest): Promise<RtcRespon
 }
 
 function errorOf({ code, message }: NonNullable<RtcResponse['error']>): LinkError {
-  const error = new LinkError(code, '');
-  // It says its code already.
-  error.message = message;
-  return error;
+  return new LinkError(code, message);
 }

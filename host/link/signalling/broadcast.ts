@@ -10,6 +10,17 @@ interface Channel {
   close(): void;
 }
 
+/** Part of LockManager that is used. */
+interface Locks {
+  request(name: string, options: object, granted: () => unknown): Promise<unknown>;
+  query(): Promise<{ readonly held: readonly LockInfo[]; readonly pending: readonly LockInfo[] }>;
+}
+
+interface LockInfo {
+  readonly name: string;
+  readonly mode: 'exclusive' | 'shared';
+}
+
 interface Message {
   readonly verbena: 1;
   readonly kind: 'hello' | 'here' | 'bye' | 'offer' | 'answer' | 'refusal';
@@ -26,9 +37,12 @@ interface Message {
  * process that was killed. That takes about two minutes. One that slept offers by itself.
  */
 const SILENCES_MAX = 16;
+const HELLO_MILLIS = 1000;
 
 /** Parts of the global object. Workers have no pagehide, Node has no listeners. */
 interface Scope {
+  /** Absent in pages of http, except those of this machine. */
+  readonly navigator?: { readonly locks?: Locks };
   readonly BroadcastChannel?: new (name: string) => Channel;
   addEventListener?(kind: 'pagehide', listener: () => void): void;
   removeEventListener?(kind: 'pagehide', listener: () => void): void;
@@ -97,24 +111,41 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
   #attend(
     name: string | undefined,
     answer: Answerer,
-    { newcomer, present, left }: RoomEvents & { newcomer?: RoomEvents['present'] } = {},
+    { newcomer, present, away, left }: RoomEvents & { newcomer?: RoomEvents['present'] } = {},
   ): () => void {
     const channel = this.#open();
-    const meet = (id: string, report: RoomEvents['present']): void => {
+    /** Members whose lock is watched. */
+    const watched = new Set<string>();
+    const meet = async (id: string, report: RoomEvents['present']): Promise<void> => {
       const way = new BroadcastSignalling(this.#room, id);
       way.#gone = () => left?.(id);
       report?.(way, id);
+      if (watched.has(id)) return;
+      watched.add(id);
+      const released = isReleased(this.#lockOf(id), over.signal, () => away?.(id));
+      const isGone = await released.catch(() => false);
+      watched.delete(id);
+      if (isGone) left?.(id);
     };
     let isOver = false;
+    const over = new AbortController();
+    const hello = (): void => {
+      if (!isOver) post(channel, { kind: 'hello', id: name! });
+    };
     channel.onmessage = ({ data }) => {
       const message = read(data);
       if (!message || (message.to !== undefined && message.to !== name)) return;
       const { id } = message;
+      if (id === name) {
+        // To the others this member has left with another one of its name.
+        if (message.kind === 'bye') hello();
+        return;
+      }
       if (message.kind === 'hello') {
-        meet(id, newcomer);
+        void meet(id, newcomer);
         if (name !== undefined) post(channel, { kind: 'here', id: name, to: id });
       }
-      if (message.kind === 'here') meet(id, present);
+      if (message.kind === 'here') void meet(id, present);
       if (message.kind === 'bye') left?.(id);
       if (message.kind !== 'offer') return;
       answer(message.description).then(
@@ -127,7 +158,8 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
         },
       );
     };
-    if (name !== undefined) post(channel, { kind: 'hello', id: name });
+    // First the lock: those that receive the hello look for it.
+    if (name !== undefined) hold(this.#lockOf(name), over.signal, hello);
     const bye = (): void => {
       if (name !== undefined) post(channel, { kind: 'bye', id: name });
     };
@@ -137,8 +169,13 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
       scope.removeEventListener?.('pagehide', bye);
       if (!isOver) bye();
       isOver = true;
+      over.abort();
       channel.close();
     };
+  }
+
+  #lockOf(member: string): string {
+    return `verbena ${this.#room} ${member}`;
   }
 
   #open(): Channel {
@@ -147,6 +184,48 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
       'EOPNOTSUPP',
       'open: BroadcastChannel is missing in this browser; use another',
     );
+  }
+}
+
+/**
+ * A member holds a lock until `signal` is aborted. The browser releases it before, if the page or
+ * Worker is gone, for whatever reason. `held` is called once: at the latest after HELLO_MILLIS, since
+ * another member of that name, or a page that is stopped, may keep the lock.
+ */
+function hold(lock: string, signal: AbortSignal, held: () => void): void {
+  const locks = scope.navigator?.locks;
+  if (!locks) return held();
+  let isHeld = false;
+  const say = (): void => {
+    if (!isHeld) held();
+    isHeld = true;
+  };
+  const timer = setTimeout(say, HELLO_MILLIS);
+  const over = new Promise((resolve) => signal.addEventListener('abort', resolve));
+  const holding = locks.request(lock, {}, () => {
+    clearTimeout(timer);
+    say();
+    return over;
+  });
+  // As in a frame without an origin.
+  holding.catch(say);
+}
+
+/**
+ * Resolves with true when no member holds the lock any more, nor waits for it: several pages may
+ * have members of one name. Calls `away` each time that one releases it. False: none did.
+ */
+async function isReleased(
+  lock: string,
+  signal: AbortSignal,
+  away: () => unknown,
+): Promise<boolean> {
+  const locks = scope.navigator?.locks;
+  for (let wasHeld = false; ; wasHeld = true) {
+    const { held = [], pending = [] } = (await locks?.query()) ?? {};
+    const isOf = ({ name, mode }: LockInfo): boolean => name === lock && mode === 'exclusive';
+    if (![...held, ...pending].some(isOf)) return wasHeld;
+    await locks!.request(lock, { mode: 'shared', signal }, away);
   }
 }
 

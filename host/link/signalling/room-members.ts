@@ -48,7 +48,8 @@ export interface Unable {
 type BusMessage = { readonly from: string } & Said;
 type Said =
   | ({ readonly kind: 'joined' | 'moved'; readonly name: string } & Claim)
-  | { readonly kind: 'left' | 'away'; readonly name: string }
+  | { readonly kind: 'left'; readonly name: string }
+  | { readonly kind: 'away'; readonly name: string; readonly isGoing?: boolean }
   | { readonly kind: 'query' }
   | { readonly kind: 'here'; readonly members: readonly Listed[] }
   | ({ readonly kind: 'relay' } & Relay)
@@ -194,8 +195,8 @@ export class RoomMembers {
     return undefined;
   }
 
-  /** The WebSocket of a member is lost. */
-  away(name: string, socket: MemberSocket): void {
+  /** The WebSocket of a member is lost. `isGoing`: as of a page that is gone. */
+  away(name: string, socket: MemberSocket, isGoing = false): void {
     const member = this.#local.get(name);
     if (member?.socket !== socket) return;
     member.socket = undefined;
@@ -204,7 +205,8 @@ export class RoomMembers {
     if (!member.absence) return this.leave(name);
     member.away = setTimeout(() => this.leave(name), timerMillis(this.#limits.returnMillis));
     member.away.unref();
-    this.#publish({ kind: 'away', name });
+    if (isGoing) this.#tell({ kind: 'away', name });
+    this.#publish({ kind: 'away', name, isGoing });
   }
 
   leave(name: string, socket?: MemberSocket): void {
@@ -318,8 +320,11 @@ export class RoomMembers {
         if (this.#elsewhere.get(message.name)?.server === server) this.#gone(message.name);
         return;
       case 'away': {
-        const member = this.#elsewhere.get(message.name);
-        if (member?.server === server) member.isAway = true;
+        const { name, isGoing } = message;
+        const member = this.#elsewhere.get(name);
+        if (member?.server !== server) return;
+        member.isAway = true;
+        if (isGoing === true) this.#tell({ kind: 'away', name });
         return;
       }
       case 'here':

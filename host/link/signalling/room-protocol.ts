@@ -3,7 +3,7 @@
  * WebSocket. Both sides treat what they receive as hostile.
  *
  *     member > server   join, offer, answer, refusal (with `to`), ping, leave
- *     server > member   welcome, joined, present, left, offer, answer, refusal (with `from`),
+ *     server > member   welcome, joined, present, away, left, offer, answer, refusal (with `from`),
  *                       absent, pong, refused
  */
 
@@ -44,7 +44,7 @@ export type MemberMessage = JoinMessage | ExchangeMessage | { readonly kind: 'pi
 export type ServerMessage =
   | ExchangeMessage
   | { readonly kind: 'welcome'; readonly members: readonly string[] }
-  | { readonly kind: 'joined' | 'present' | 'left'; readonly name: string }
+  | { readonly kind: 'joined' | 'present' | 'away' | 'left'; readonly name: string }
   | { readonly kind: 'absent'; readonly to: string; readonly id: string }
   | { readonly kind: 'refused'; readonly reason: string }
   | { readonly kind: 'pong' };
@@ -120,6 +120,7 @@ export function parseServerMessage(text: unknown): ServerMessage | undefined {
       return { kind };
     case 'joined':
     case 'present':
+    case 'away':
     case 'left':
       return isText(name, NAME_LENGTH_MAX) ? { kind, name } : undefined;
     case 'welcome': {

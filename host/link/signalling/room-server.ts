@@ -85,6 +85,8 @@ const HEARTBEATS = 4;
 const JOIN_MILLIS = 5000;
 /** Unsent bytes to a member that does not read. */
 const BUFFERED_BYTES_MAX = 2 ** 20;
+/** Of a page that is closed, left or killed (RFC 6455 7.4.1), and of proxies that end. */
+const GOING_AWAY = 1001;
 const POLICY_VIOLATION = 1008;
 const TRY_AGAIN_LATER = 1013;
 
@@ -303,7 +305,7 @@ class Session implements MemberSocket {
     this.#joining.unref();
     socket.on('pong', () => (this.#isHeard = true));
     socket.on('error', () => socket.terminate());
-    socket.on('close', () => this.#closed());
+    socket.on('close', (code) => this.#closed(code));
     socket.on('message', (data: Buffer, isBinary: boolean) => {
       this.#isHeard = true;
       if (!this.isOver) this.#receive(isBinary ? undefined : data.toString());
@@ -341,11 +343,11 @@ class Session implements MemberSocket {
     this.#socket.ping();
   }
 
-  #closed(): void {
+  #closed(code: number): void {
     this.isOver = true;
     clearInterval(this.#ping);
     clearTimeout(this.#joining);
-    this.#room?.away(this.#name!, this);
+    this.#room?.away(this.#name!, this, code === GOING_AWAY);
     this.#events.closed();
   }
 

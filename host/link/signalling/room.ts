@@ -8,7 +8,7 @@ import { checkMillis, timerMillis } from '../../base/timer.js';
 import { shown } from '../../errors/check-whole.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import type { Socket } from '../channel/websocket-channel.js';
-import { openSocket } from '../channel/websocket-class.js';
+import { absoluteUrl, isRefusal, openSocket } from '../channel/websocket-class.js';
 import { randomGid } from '../random-address.js';
 import type { Description } from '../rtc/connection.js';
 import {
@@ -92,19 +92,14 @@ export class RoomSignalling implements SignallingRoom {
 
 /** Throws MisuseError. In a page, a URL is relative to that of the page, and http: becomes ws:. */
 function webSocketUrl(given: string | URL): URL {
-  const { location } = globalThis as { readonly location?: { readonly href: string } };
   try {
-    const url = new URL(given, location?.href);
-    if (location) url.protocol = url.protocol.replace('http', 'ws');
+    const url = absoluteUrl(given);
     if (/^wss?:$/.test(url.protocol) && !url.hash) return url;
   } catch {
     // Said below.
   }
   throw new MisuseError('url', `must be a ws:// or wss:// URL, got ${String(given)}`);
 }
-
-/** A refused upgrade, in the sentence of ws; browsers report no status. 408, 429, 5xx pass. */
-const REFUSED = /response: 4(?!08|29)/;
 
 interface Exchange {
   readonly to: string;
@@ -127,9 +122,8 @@ class Member {
   /** Proves to the server, after a loss, that this is the member of that name. */
   readonly #key = `${randomGid()}`;
   readonly #known = new Set<string>();
-  /** Of these, those that were not there after a loss. */
-  readonly #absent = new Set<string>();
-  #grace: ReturnType<typeof setTimeout> | undefined;
+  /** Of these, those that were not there after a loss: each may return until its timer fires. */
+  readonly #absent = new Map<string, ReturnType<typeof setTimeout>>();
   readonly #exchanges = new Map<string, Exchange>();
   /** Offers that wait for the WebSocket, or for a member to return. */
   readonly #waiting = new Map<string, MemberMessage & { readonly kind: 'offer' }>();
@@ -170,7 +164,8 @@ class Member {
     }
     this.#socket = socket;
     const lost = ({ message }: { readonly message?: string }): void => {
-      if (this.#socket === socket) this.#lost(message);
+      // Without a text: in browsers, and where several addresses were tried.
+      if (this.#socket === socket) this.#lost(message || undefined);
     };
     const join = (): void => {
       const said = { kind: 'join', room: this.#room, name: this.#name, key: this.#key };
@@ -202,14 +197,16 @@ class Member {
     }, timerMillis(pingMillis));
   }
 
-  #lost(why = 'no WebSocket', isRefused = REFUSED.test(why)): void {
+  #lost(why = 'no WebSocket', isRefused = isRefusal(why)): void {
     const socket = this.#socket;
     this.#socket = undefined;
     this.#isJoined = false;
     socket?.close();
     clearTimeout(this.#timer);
     if (this.#isOver) return;
-    const error = new LinkError('ECONNREFUSED', `the server at ${this.#url.href}: ${why}`);
+    const rule = `join: the server at ${this.#url.href}: ${why}`;
+    const remedy = 'check that it runs and admits this member';
+    const error = new LinkError('ECONNREFUSED', `${rule}; ${remedy}`);
     if (isRefused && !this.#wasJoined) return this.#refused(error);
     this.#events.failed?.(error);
     this.#options.onLost?.(error);
@@ -229,8 +226,7 @@ class Member {
 
   #end(error: LinkError): void {
     this.#isOver = true;
-    clearTimeout(this.#grace);
-    clearTimeout(this.#timer);
+    for (const timer of [...this.#absent.values(), this.#timer]) clearTimeout(timer);
     this.#socket?.close();
     this.#socket = undefined;
     for (const { reject } of this.#exchanges.values()) reject(error);
@@ -253,6 +249,8 @@ class Member {
         return this.#meet(message.name, this.#events.newcomer);
       case 'present':
         return this.#meet(message.name, this.#events.present);
+      case 'away':
+        return this.#events.away?.(message.name);
       case 'left':
         if (this.#known.delete(message.name)) this.#events.left?.(message.name);
         return;
@@ -273,20 +271,20 @@ class Member {
     this.#isJoined = true;
     this.#wasJoined = true;
     this.#retryMillis = RETRY_MILLIS;
-    // Members may have left while the WebSocket was lost, or have yet to return themselves.
-    for (const name of this.#known) this.#absent.add(name);
-    clearTimeout(this.#grace);
-    this.#grace = setTimeout(() => this.#forget(), timerMillis(RETURN_MILLIS));
+    // Members may have left while the WebSocket was lost, or have yet to return themselves. One
+    // that is absent already has no more time: this WebSocket may be lost again and again.
+    for (const name of this.#known) {
+      if (this.#absent.has(name)) continue;
+      const forget = (): void => {
+        this.#absent.delete(name);
+        if (this.#known.delete(name)) this.#events.left?.(name);
+        this.#sendWaiting();
+      };
+      this.#absent.set(name, setTimeout(forget, timerMillis(RETURN_MILLIS)));
+    }
     for (const name of members) this.#meet(name, this.#events.present);
     this.#sendWaiting();
     this.#events.joined?.();
-  }
-
-  /** Those of before the loss that have not returned. */
-  #forget(): void {
-    for (const name of this.#absent) if (this.#known.delete(name)) this.#events.left?.(name);
-    this.#absent.clear();
-    this.#sendWaiting();
   }
 
   #sendWaiting(): void {
@@ -296,6 +294,7 @@ class Member {
   }
 
   #meet(name: string, report?: (signalling: Signalling, name: string) => void): void {
+    clearTimeout(this.#absent.get(name));
     if (this.#absent.delete(name)) this.#sendWaiting();
     if (name === this.#name || this.#known.has(name)) return;
     this.#known.add(name);

@@ -32,6 +32,8 @@ export interface SignallingListener {
 export interface RoomEvents {
   /** A member that was there before this one; it offers to this one by itself. */
   readonly present?: (signalling: Signalling, name: string) => void;
+  /** The page of a member seems to be gone: it may be that this member is no more. */
+  readonly away?: (name: string) => void;
   /** A member has left the room, or was away for too long. */
   readonly left?: (name: string) => void;
   /** This member is in the room, again after each loss of the server. */

@@ -160,6 +160,11 @@ export class UdpBatchLink implements Link {
     return this.#opened?.fd ?? -1;
   }
 
+  /** An epoll set of the sockets of its groups; -1: not open. */
+  get groupSet(): number {
+    return this.#opened?.groupShare.set ?? -1;
+  }
+
   /** The socket at which other processes end `wait`, by any datagram; -1: none, or not open. */
   get callDescriptor(): number {
     return this.#opened?.callSocket ?? -1;
@@ -220,6 +225,17 @@ export class UdpBatchLink implements Link {
     } catch {
       // A sandbox may allow to attach filters only.
       posix.attachFilter(fd, PASS_ALL);
+    }
+  }
+
+  /** Datagrams that found a full receive buffer, or that a filter dropped: a counter of 32 bits. */
+  get overflows(): number {
+    const opened = this.#opened;
+    try {
+      return opened?.posix.droppedDatagrams(opened.fd) ?? 0;
+    } catch {
+      // A kernel or a sandbox that does not say.
+      return 0;
     }
   }
 

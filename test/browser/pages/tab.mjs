@@ -2,16 +2,27 @@
 import { provideRtc } from '/build/browser/index.js';
 
 const { searchParams } = new URL(location.href);
-const kind = ['mesh', 'transfer'].find((name) => searchParams.has(name));
+const kind = ['mesh', 'transfer', 'dynamic'].find((name) => searchParams.has(name));
 const program = kind ? `./${kind}-worker.mjs` : './worker.mjs';
 const worker = new Worker(new URL(program, import.meta.url), { type: 'module' });
 if (!searchParams.has('unprovided')) {
-  globalThis.endRtc = provideRtc(worker, { forward: searchParams.has('forward') });
+  const provide = () => {
+    globalThis.endRtc = provideRtc(worker, { forward: searchParams.has('forward') });
+  };
+  const wait = Number(searchParams.get('provideAfter'));
+  if (wait > 0) setTimeout(provide, wait);
+  else provide();
 }
 
 let calls = 0;
 const pending = new Map();
+globalThis.strayMessages = 0;
 worker.onmessage = ({ data: { id, value, error } }) => {
+  if (!pending.has(id)) {
+    // A request for WebRTC where the page lends none.
+    globalThis.strayMessages++;
+    return;
+  }
   const { resolve, reject } = pending.get(id);
   pending.delete(id);
   if (error) reject(new Error(error));

@@ -62,6 +62,26 @@ test('a page reads every counter, whichever names its own sources use', () => {
   }
 });
 
+test('an enum of a page has the names and values of the library’s', () => {
+  const program = `
+    const plain = (_, each) => (typeof each === 'bigint' ? each + 'n' : each);
+    const text = (value) => JSON.stringify(value, plain);
+    const host = await import('${root.href}build/host/index.js');
+    for (const bundle of ['index', 'mesh', 'transfer']) {
+      const page = await import('${root.href}build/browser/' + bundle + '.js');
+      const enums = Object.entries(page).filter(([, value]) => typeof value === 'object');
+      for (const [name, value] of enums) {
+        const [has, wanted] = [text(value), text(host[name])];
+        if (has !== wanted) console.log(bundle, name, has, wanted);
+      }
+      console.log(enums.length > 40);
+    }
+    process.exit();`;
+  const run = ['--input-type=module', '--eval', program];
+  const said = execFileSync(process.execPath, run, { encoding: 'utf8', timeout: 20_000 });
+  assert.is(said, 'true\ntrue\ntrue\n');
+});
+
 test('the types of a page name no module of Node: a project need not have @types/node', () => {
   for (const page of ['browser/index', 'browser/mesh']) {
     const declarations = declarationsFrom(`build/host/${page}.d.ts`);

@@ -3,9 +3,10 @@ import { join } from 'node:path';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import type { Stage } from '../../../host/demo/acts/act.js';
-import { plug } from '../../../host/demo/acts/plug.js';
+import { plug, underWay } from '../../../host/demo/acts/plug.js';
 import { race } from '../../../host/demo/acts/race.js';
 import { writtenBy } from '../../../host/demo/endpoint.js';
+import { RECORDS_BYTES, placeOf, recordAt } from '../../../host/demo/memory-layout.js';
 import { Role, decodePrivateData } from '../../../host/demo/private-data.js';
 import {
   SendFlag,
@@ -143,6 +144,15 @@ test('a session that is over ends the act, and the file is free again', () =>
     assert.is(await playing, 'the peer has gone');
     await isFree(context);
   }));
+
+test('a late turn counts the records that were acknowledged meanwhile', async () => {
+  const memory = new Uint8Array(RECORDS_BYTES);
+  // Record 4 was acknowledged as well, and record 6 lies at its place.
+  for (const record of [5, 6]) recordAt(memory, placeOf(record)).fill(record);
+  const completions = [4, 5].map((immData) => ({ status: 0, immData }));
+  const recvCq = { poll: () => completions.splice(0) } as unknown as RdmaConnection['recvCq'];
+  assert.is(await underWay(memory, { recvCq }, 3, new AbortController().signal), 5);
+});
 
 test('a race without a channel for frames leaves no loss', () =>
   withWorld(0, async ({ stage, lost, peer }) => {

@@ -1,7 +1,12 @@
 /** Copy and paste: texts that a person carries, and signalling that connects once. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { PasteSignalling, descriptionOf, textOf } from '../../../host/demo/paste-signalling.js';
+import {
+  PasteSignalling,
+  descriptionOf,
+  replyTextOf,
+  textOf,
+} from '../../../host/demo/paste-signalling.js';
 import { rejection } from '../../support/refusal.js';
 
 const OFFER = { type: 'offer', sdp: 'v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=é\r\n' } as const;
@@ -29,6 +34,20 @@ test('an invitation is answered by what is pasted, and connects once', async () 
   assert.is(await answering, answer);
   const again = (await rejection(signalling.exchange(OFFER, signal))) as { code: string };
   assert.is(again.code, 'ECONNREFUSED');
+});
+
+test('a reply to another invitation is refused, and uses nothing up', async () => {
+  const signalling = new PasteSignalling(() => {});
+  const answering = signalling.exchange(OFFER, new AbortController().signal);
+  const answer = { type: 'answer', sdp: 'v=0' } as const;
+  const older = { ...OFFER, sdp: OFFER.sdp.replace('1 2', '0 2') };
+  assert.throws(
+    () => signalling.accept(descriptionOf(replyTextOf(answer, older))),
+    /belongs to another invitation; paste the reply to the newest one/,
+  );
+  const reply = descriptionOf(replyTextOf(answer, OFFER));
+  signalling.accept(reply);
+  assert.is(await answering, reply);
 });
 
 test('an invitation that its page gives up is closed', async () => {

@@ -2,6 +2,7 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RelayServer } from '../../../host/demo/relay-server.js';
@@ -20,8 +21,10 @@ class Peer {
   readonly heard: string[] = [];
   readonly #socket: Socket = createSocket('udp4');
 
-  constructor() {
+  /** At that address, or at the usual one. */
+  constructor(address?: string) {
     this.#socket.on('message', (bytes) => this.heard.push(bytes.toString()));
+    if (address !== undefined) this.#socket.bind(0, address);
   }
 
   say(text: string, { address, port }: RelayAddress): Promise<void> {
@@ -72,6 +75,21 @@ test('datagrams of an unknown sender are dropped while the peer is there', () =>
     await eventually(() => a!.heard.length === 2);
     assert.equal(stranger!.heard, [], 'nor told anything');
   }));
+
+test('datagrams of an address that the relay does not accept make no peer', async () => {
+  const relay = await Relay.open('127.0.0.1', Math.random, (address) => address === '127.0.0.1');
+  const [stranger, a, b] = [new Peer('127.0.41.9'), new Peer(), new Peer()];
+  try {
+    await stranger.say('first', relay.offerer);
+    await a.say('here', relay.offerer);
+    await b.say('one', relay.answerer);
+    await eventually(() => a.heard.length === 1);
+    assert.equal([stranger.heard, a.heard], [[], ['one']]);
+  } finally {
+    for (const peer of [stranger, a, b]) peer.close();
+    relay.close();
+  }
+});
 
 test('of all that comes the share that is wanted is dropped, and counted', () => {
   let turn = 0;
@@ -168,7 +186,11 @@ test('the desk makes relays up to a limit, and changes those it has', async () =
   };
   try {
     const made = await askForRelay(url);
-    assert.is(made.offerer.address, '127.0.0.1');
+    // Firefox sends nothing to a loopback address.
+    const places = Object.values(networkInterfaces()).flatMap((some) => some ?? []);
+    const outer = places.filter(({ family, internal }) => family === 'IPv4' && !internal);
+    assert.is(made.offerer.address, outer[0]?.address ?? '127.0.0.1');
+    assert.is(made.answerer.address, made.offerer.address);
     const changed = await askForRelay(url, made.id, { loss: 0.5 });
     assert.is(changed.id, made.id);
     assert.is(desk.relays[0]!.loss, 0.5);
@@ -191,6 +213,26 @@ test('the desk makes relays up to a limit, and changes those it has', async () =
     desk.close();
     server.closeAllConnections();
     server.close();
+  }
+});
+
+test('a relay that is still being opened when its server is closed ends as well', async () => {
+  const relays = new RelayServer();
+  const server = createServer((request, response) => {
+    const answered = relays.answer(request, response);
+    relays.close();
+    void answered;
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  try {
+    const { port } = server.address() as AddressInfo;
+    const { status } = await fetch(`http://127.0.0.1:${port}/relay`, { method: 'POST' });
+    assert.is(status, 503);
+    assert.equal(relays.relays, []);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+    relays.close();
   }
 });
 

@@ -1,12 +1,15 @@
 /** The demo's server: what a request gets that is not that of its page. */
+import { once } from 'node:events';
 import { connect } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { WebSocket } from 'ws';
 import { DemoServer } from '../../../host/demo/server.js';
+import type { WebSocketLink } from '../../../host/link/channel/websocket.js';
 import { contentSecurityPolicy } from '../../../host/demo/page-headers.js';
 import { releaseDataChannels } from '../../support/channel-mesh.js';
 import { printed } from '../../support/hook.js';
+import { eventually } from '../../support/receiver.js';
 
 const test = suite<{ server: DemoServer }>('demo/server');
 
@@ -87,6 +90,34 @@ test('the echo stops reading from a peer that does not read', async ({ server })
   socket.resume();
   while (back < sent + 1) await new Promise((resolve) => setTimeout(resolve, 10));
   socket.terminate();
+});
+
+test('a server with WebSockets, and with connections without a request, ends at once', async () => {
+  const server = await DemoServer.open({ bind: '127.0.0.1', port: 0 });
+  const { port, host } = new URL(server.url);
+  const silent = connect(Number(port), '127.0.0.1');
+  const begun = connect(Number(port), '127.0.0.1', () => begun.write('GET / HTTP/1.1\r\nHost: '));
+  const sockets = ['packets', 'echo'].map((path) => new WebSocket(`ws://${host}/${path}`));
+  const isOpen = ({ readyState }: WebSocket): boolean => readyState === WebSocket.OPEN;
+  await eventually(() => sockets.every(isOpen) && !silent.pending && !begun.pending);
+  const start = performance.now();
+  const ended = [silent, begun, ...sockets].map((each) => once(each, 'close'));
+  await server.close();
+  await Promise.all(ended);
+  assert.ok(performance.now() - start < 2000, `${performance.now() - start} ms`);
+});
+
+test('a server whose endpoint refuses to close ends all the same, and says so', async () => {
+  const server = await DemoServer.open({ bind: '127.0.0.1', port: 0 });
+  const { endpoint, socketEndpoint } = server;
+  const close = endpoint!.close.bind(endpoint);
+  endpoint!.close = () => Promise.reject(new Error('busy'));
+  const error = await server.close().catch((reason: unknown) => reason);
+  assert.is((error as Error).message, 'busy');
+  assert.not((socketEndpoint!.link as WebSocketLink).isOpen);
+  const again = await fetch(server.url).catch(() => 'refused');
+  assert.is(again, 'refused');
+  await close();
 });
 
 test.run();

@@ -1,8 +1,12 @@
 /** Members of a mesh in processes: one is killed, one is stopped and comes back. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { joinMesh } from '../../../host/mesh/index.js';
+import { RoomSignalling } from '../../../host/link/signalling/room.js';
+import type { RoomEvents, SignallingRoom } from '../../../host/link/signalling/signalling.js';
+import { releaseDataChannels } from '../../support/channel-mesh.js';
 import { MemberProcess, MeshServer } from '../../support/mesh-process.js';
-import { eventually } from '../../support/receiver.js';
+import { eventually, settle } from '../../support/receiver.js';
 
 const KEEP_ALIVE_MILLIS = 2000;
 /** A fifth more, and what a busy machine adds. */
@@ -75,6 +79,48 @@ test('four processes write to each other, and a killed one is noticed and named'
   assert.is((await late.ask('peers 3')).code, undefined);
   await askAll(rest, 'peers 3');
   for (const { value } of await askAll([...rest, late], 'sum 2')) assert.equal(value, [8]);
+});
+
+/** A room whose server says of a member that its page or process is gone, right or wrong. */
+class DoubtingRoom extends RoomSignalling {
+  doubt: NonNullable<RoomEvents['away']> = () => undefined;
+
+  override join(...[name, answer, newcomer, events]: Parameters<SignallingRoom['join']>) {
+    this.doubt = events!.away!;
+    return super.join(name, answer, newcomer, events);
+  }
+}
+
+test('of members that may be gone one that is killed leaves at once, and one that answers stays', async (world) => {
+  const room = new DoubtingRoom(world.server.url, 'doubts');
+  const keepAliveMillis = 30_000;
+  const make = (): MemberProcess => new MemberProcess(world.server.url, 'doubts', keepAliveMillis);
+  world.members = [make(), make()];
+  const left: string[] = [];
+  const onLeave = ({ id }: { readonly id: string }): void => void left.push(id);
+  const mesh = await joinMesh({
+    signalling: room,
+    memory: { table: 4096 },
+    keepAliveMillis,
+    onLeave,
+  });
+  try {
+    await mesh.waitForPeers(2, { timeout: 20_000 });
+    const [victim, alive] = world.members.map(({ id }) => id!);
+    const peer = mesh.peers.get(alive!);
+    world.members[0]!.signal('SIGKILL');
+    room.doubt(victim!);
+    room.doubt(alive!);
+    await eventually(() => left.length > 0, 3500);
+    assert.equal(left, [victim]);
+    // Longer than it has to answer.
+    await settle(3000);
+    assert.equal(left, [victim]);
+    assert.is(mesh.peers.get(alive!), peer);
+  } finally {
+    await mesh.close();
+    await releaseDataChannels();
+  }
 });
 
 test('a process that is stopped leaves, and joins again when it goes on', async (world) => {

@@ -15,7 +15,7 @@ test('a store whose Worker could not start begins another one', async () => {
       onmessage: null,
       onerror: null,
       postMessage({ id, call }: OpfsRequest) {
-        const error = { name: 'RefusalError', code: 'EACCES' as const, message: 'denied' };
+        const error = { name: 'RefusalError', code: 'EACCES' as const, message: 'denied (EACCES)' };
         const value = call === 'open' ? { entries: [], note: '' } : undefined;
         const data: OpfsAnswer = number === 1 ? { id, error } : { id, value };
         setImmediate(() => worker.onmessage?.({ data }));
@@ -30,7 +30,7 @@ test('a store whose Worker could not start begins another one', async () => {
     () => assert.unreachable('it should have been refused') as never,
     (error: Error) => error.message,
   );
-  assert.equal([refusal, ended], ['denied', [1]]);
+  assert.equal([refusal, ended], ['denied (EACCES)', [1]]);
   assert.ok(await store.open(version as never));
   assert.is(started, 2);
 });

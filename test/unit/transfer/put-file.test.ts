@@ -1,5 +1,5 @@
 /** `putFile` and `receiveFiles` between two devices of this process. */
-import { mkdir, readFile, readdir } from 'node:fs/promises';
+import { mkdir, readFile, readdir, truncate } from 'node:fs/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError, openDevice, type Context } from '../../../host/index.js';
@@ -83,6 +83,25 @@ test('a Blob arrives by its name, and both sides report the same digest', () =>
     assert.equal([name, bytes, sha256], ['blob', 1_000_001, put.sha256]);
     await eventually(() => receiver.count === 0);
     assert.is(receiver.count, 0);
+  }));
+
+test('memory is bounded: a file of three times the memory of both devices arrives', () =>
+  inWorld(async ({ space, context, udpPort, files, receiver }) => {
+    const bytes = 3 * 2 ** 25;
+    const path = await space.file('long', 0);
+    await truncate(path, bytes);
+    // Buffers of this process, with those of both devices.
+    let most = 0;
+    const before = process.memoryUsage().arrayBuffers;
+    const put = await putFile(address, path, {
+      ...{ context, udpPort },
+      onProgress: () => {
+        most = Math.max(most, process.memoryUsage().arrayBuffers - before);
+      },
+    });
+    await eventually(() => files.length === 1 && receiver.count === 0);
+    assert.equal([files[0]!.bytes, files[0]!.sha256], [bytes, put.sha256]);
+    assert.ok(most < 2 ** 23, `${most} bytes of buffers`);
   }));
 
 test('an abort rejects with its reason, and the next call sends the rest', () =>

@@ -67,7 +67,7 @@ test('a quota counts finished and unfinished files, and an own part once', async
   await checkQuota(directory, 200, { name: 'a', size: 100 });
   await checkQuota(directory, 200, { name: 'b', size: 50 });
   const error = await rejection(checkQuota(directory, 200, { name: 'b', size: 51 }));
-  assert.match((error as Error).message, /--quota\) \(ENOSPC\)$/);
+  assert.match((error as Error).message, /raise it \(option quotaBytes; --quota\) \(ENOSPC\)$/);
 });
 
 test.run();

@@ -94,6 +94,40 @@ test('a channel that stands still gets no more than its window, the others go on
   await link.close();
 });
 
+test('a channel carries again after the answer to its request is lost', async () => {
+  const { link, channels } = await open(2);
+  await send(link, 4);
+  assert.equal(counts(channels), [2, 2]);
+  // The second one has requested an acknowledgement; the first one is always answered.
+  await eventually(() => {
+    see(channels[0]!);
+    void send(link, 3);
+    return channels[1]!.sent.length > 2;
+  });
+  assert.is(link.counters.silences, 1);
+  await link.close();
+});
+
+test('a channel beside others whose answers take long is not taken for silent', async () => {
+  const { link, channels } = await open(2);
+  const begin = performance.now();
+  await send(link, 4);
+  while (performance.now() - begin < 300) {
+    see(channels[0]!);
+    await send(link, 1);
+    await settle(10);
+  }
+  assert.equal([link.counters.silences, channels[1]!.sent.length], [0, 2]);
+  see(channels[1]!);
+  const trip = performance.now() - begin;
+  // Its round trip is known: closed windows end a wait that was a patient one.
+  await send(link, 40);
+  const { length } = channels[1]!.sent;
+  await eventually(() => channels[1]!.sent.length > length, 2 * trip + 400);
+  assert.ok(channels[1]!.sent.length > length, `${length} messages`);
+  await link.close();
+});
+
 test('packets of several channels are delivered in the order in which they were sent', async () => {
   const from = await open(3);
   await send(from.link, 12);

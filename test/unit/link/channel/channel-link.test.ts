@@ -368,6 +368,59 @@ test('several connections to one peer are probed, until one is left', async () =
   await link.close();
 });
 
+/** Answers each request of an acknowledgement, up to a number of them. */
+class AnsweringChannel extends FakeChannel {
+  asked = 0;
+
+  constructor(readonly answers: number) {
+    super();
+  }
+
+  override send(bytes: Uint8Array): boolean {
+    const isSent = super.send(bytes);
+    if (asks(bytes) && ++this.asked <= this.answers) {
+      queueMicrotask(() => this.receiver!.message(message(undefined, 0)));
+    }
+    return isSent;
+  }
+}
+
+test('a peer that may be gone is probed: a silent one ends, one that answers stays', async () => {
+  const { link, receiver } = await open({ askMillis: 1, peersMax: 4 });
+  const alive = new AnsweringChannel(Infinity);
+  // The answers before its end were under way.
+  const late = new AnsweringChannel(5);
+  await link.connect(CHOSEN_FOR, alive);
+  await link.connect(FOLLOWED, late);
+  link.probe('fd00::99');
+  for (const gid of [CHOSEN_FOR, FOLLOWED])
+    for (let twice = 0; twice < 2; twice++) link.probe(`${gid}`);
+  await eventually(() => receiver.gone.length > 0);
+  assert.equal(receiver.gone, [`${FOLLOWED}: it does not answer any more`]);
+  assert.ok(late.isClosed);
+  assert.is(late.asked, 25, '20 in a row, and once at a time');
+  await eventually(() => alive.asked === 40);
+  await settle(20);
+  assert.is(alive.asked, 40);
+  assert.is(receiver.gone.length, 1);
+  link.probe(`${CHOSEN_FOR}`);
+  assert.is(alive.asked, 41, 'a later probe');
+  await link.close();
+});
+
+test('a probe does not end a peer whose connection is interrupted and may come back', async () => {
+  const { link, receiver } = await open({ askMillis: 1, peersMax: 4 });
+  const channel = await link.connect(CHOSEN_FOR);
+  channel.receiver!.interrupted!(true);
+  link.probe(`${CHOSEN_FOR}`);
+  await settle(100);
+  assert.equal(receiver.gone, []);
+  channel.receiver!.interrupted!(false);
+  link.probe(`${CHOSEN_FOR}`);
+  await eventually(() => receiver.gone.length > 0);
+  await link.close();
+});
+
 test('when the peer closes the newer of two connections, the older one goes on', async () => {
   const { link, receiver } = await open();
   const older = await link.connect(FOLLOWED);

@@ -104,6 +104,10 @@ class Client {
     this.say({ kind: 'offer', to, id, description: {} });
   }
 
+  close(code: number): void {
+    this.#socket.close(code);
+  }
+
   terminate(): void {
     this.#socket.terminate();
   }
@@ -302,6 +306,22 @@ test('a heartbeat names the members whose WebSocket is lost', async () => {
   await settle(250);
   const early = await Client.join(two, 'a', 'another key');
   assert.equal([early.received, early.code], [[], 1013]);
+});
+
+test('members of all servers learn of a page that is gone, not of a WebSocket that is lost', async () => {
+  const [one, two] = await twoSites();
+  const witnesses = [await Client.join(one, 'a'), await Client.join(two, 'b')];
+  const lost = await Client.join(one, 'lost');
+  const gone = await Client.join(one, 'gone');
+  await eventually(() => witnesses.every((witness) => witness.knows('gone')));
+  lost.terminate();
+  await eventually(() => one.rooms.sessions === 2);
+  gone.close(1001);
+  await eventually(() => witnesses.every((witness) => witness.of('away').length > 0));
+  for (const witness of witnesses) {
+    assert.equal(witness.of('away'), [{ kind: 'away', name: 'gone' }]);
+    assert.equal(witness.of('left'), [], 'it may come back');
+  }
 });
 
 test('an error of authorize is no refusal: the member tries again', async () => {

@@ -213,6 +213,33 @@ test('a member that returns later than others to a server that restarts has not 
   assert.is(a.newcomers.length + a.present.length, 1, 'b is no newcomer');
 });
 
+test('a member that loses its WebSocket again and again learns which members have left', async () => {
+  const first = await serve();
+  const { port } = first.server.address() as AddressInfo;
+  const path = await passOn(port);
+  const a = new Member(path.url, 'room', 'a');
+  const b = new Member(first.url, 'room', 'b');
+  await eventually(() => a.ways.size === 1 && b.ways.size === 1);
+  // `b` leaves while there is no server, so that none can report it.
+  await first.rooms.close();
+  first.server.closeAllConnections();
+  await new Promise((resolve) => first.server.close(resolve));
+  sites = [];
+  b.leave();
+  const { rooms } = await serve({}, port);
+  const start = performance.now();
+  await eventually(() => rooms.counters.joined === 1);
+  const cutting = setInterval(path.cut, 1500);
+  try {
+    await eventually(() => a.left.length > 0, 14_000);
+  } finally {
+    clearInterval(cutting);
+  }
+  assert.equal(a.left, ['b']);
+  assert.ok(performance.now() - start > 9500, 'it has 10 s to return');
+  assert.ok(rooms.counters.joined >= 5, `${rooms.counters.joined} joins`);
+});
+
 test('pauses between attempts to reach the server differ', async () => {
   const server = createTcpServer((socket) => socket.destroy());
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
