@@ -1,8 +1,8 @@
 /** Programs of `verbena run` for the bench `bridge`, and what they print. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, readdirSync } from 'node:fs';
-import { Workspace, cliPath, type Program } from '../support/processes.js';
+import { devicesOf, readOf } from '../support/bridge-devices.js';
+import { Workspace, cliPath } from '../support/processes.js';
 import { bounded, nextAddresses, untilReady } from '../interop/bridge/pair.js';
 
 /** TCP ports of servers, one for each pair. */
@@ -73,32 +73,8 @@ export function devinfoMillis(isBare: boolean): Promise<number> {
   return millisOf(process.execPath, [cliPath, 'run', '--address', address, 'ibv_devinfo']);
 }
 
-function readOf(pid: string, name: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/${name}`, 'latin1');
-  } catch {
-    // It has ended.
-    return '';
-  }
-}
-
-/** The process that has the device of `program`, or of a descendant. */
-function sidecarOf(program: Program): string {
-  const parents = [String(program.pid)];
-  for (const parent of parents) {
-    parents.push(...readOf(parent, `task/${parent}/children`).split(' ').filter(Boolean));
-  }
-  const owners = parents.map((pid) => `VERBENA_RUN_OWNER=${pid}\0`);
-  const found = readdirSync('/proc').find((pid) => {
-    if (!/^\d+$/.test(pid) || !readOf(pid, 'cmdline').includes('sidecar.js')) return false;
-    return owners.some((owner) => readOf(pid, 'environ').includes(owner));
-  });
-  if (found === undefined) throw new Error('no process has the device of the program');
-  return found;
-}
-
-/** Resident memory of the sidecar of a program that waits for its peer, in MiB, by kind. */
-export async function sidecarMib(): Promise<Record<'VmRSS' | 'RssAnon' | 'RssFile', number>> {
+/** Resident MiB of the process that has the device of a program that waits for its peer. */
+export async function deviceMib(): Promise<Record<'VmRSS' | 'RssAnon' | 'RssFile', number>> {
   const tcp = port++;
   const [address] = nextAddresses();
   const kinds = { VmRSS: NaN, RssAnon: NaN, RssFile: NaN };
@@ -106,7 +82,7 @@ export async function sidecarMib(): Promise<Record<'VmRSS' | 'RssAnon' | 'RssFil
     const words = ['--', 'ibv_rc_pingpong', '-g', '0', '-p', tcp];
     const program = space.start('run', '--address', address, ...words);
     await untilReady(program, address, { tcp });
-    const status = readOf(sidecarOf(program), 'status');
+    const status = readOf(devicesOf(address)[0]!, 'status');
     for (const kind of ['VmRSS', 'RssAnon', 'RssFile'] as const) {
       kinds[kind] = Number(new RegExp(`${kind}:\\s+(\\d+) kB`).exec(status)?.[1]) / 1024;
     }

@@ -10,7 +10,7 @@ import {
   ours,
   parseTable,
   runBoth,
-  sidecarMib,
+  deviceMib,
   type Side,
 } from './bridge-programs.js';
 import { Yardsticks, isInstalled, parsePerftest } from './programs.js';
@@ -71,11 +71,11 @@ function variantsOf(share: number): Variant[] {
     async () => ({ ibv_devinfo_run_ms: await devinfoMillis(false) }),
     async () => ({ ibv_devinfo_bare_ms: await devinfoMillis(true) }),
     async () => {
-      const { VmRSS, RssAnon, RssFile } = await sidecarMib();
+      const { VmRSS, RssAnon, RssFile } = await deviceMib();
       return {
-        sidecar_rss_mib: VmRSS,
-        sidecar_anon_rss_mib: RssAnon,
-        sidecar_file_rss_mib: RssFile,
+        device_rss_mib: VmRSS,
+        device_anon_rss_mib: RssAnon,
+        device_file_rss_mib: RssFile,
       };
     },
   ];
@@ -133,7 +133,7 @@ async function run(pace: Pace): Promise<BenchResult> {
       ),
       atMost(
         WHAT.MEMORY,
-        medianOf(rounds, (f) => f['sidecar_rss_mib']!),
+        medianOf(rounds, (f) => f['device_rss_mib']!),
         60,
       ),
     ],

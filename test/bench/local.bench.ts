@@ -9,20 +9,16 @@ import { ALL_ACCESS } from '../support/pair.js';
 import { Stopwatch, atLeast, atMost, interleave, medianOf, medians } from './harness.js';
 import type { Bar, Bench, BenchResult, Figures, Pace } from './harness.js';
 import { makeLists, openWorld, pump, type World } from './pump.js';
-import { addTogether, writeTrips } from './local-ends.js';
+import { localTrips, type Together } from './local-trips.js';
 import { Yardsticks } from './programs.js';
-import { sendTrips } from './stack-trips.js';
-import type { Progress } from './stack.js';
-import { tripFigures } from './trips.js';
 
 const SECONDS = 0.5;
-const TRIPS = { bytes: 64, count: 5000 };
+const TRIPS = 5000;
 const MIB = 2 ** 20;
 const KEYS = 10_000;
 /** Distance of two regions: each has a page of its own. */
 const KEY_BYTES = 4096;
 
-const ADDERS = 4;
 /** UCX copies one message again and again: the large one is what WRITEs of 1 MiB walk over. */
 const UCX_LARGE = 'ucx_posix_put_bw_33554432_gbps';
 const UCX_65536 = 'ucx_posix_put_bw_65536_gbps';
@@ -82,18 +78,6 @@ function copy(name: string, { a, b }: World, size: number, bytes: number): Figur
   return { [`copy_${name}_gbps`]: count / 1e9 / watch.seconds() };
 }
 
-/** SENDs to and fro between two processes of a device. */
-async function trips(
-  name: string,
-  progress: Progress,
-  waits: boolean,
-  pace: Pace,
-): Promise<Figures> {
-  const device = `bench-local-${process.pid}-${name}`;
-  const count = TRIPS.count * pace.share;
-  return tripFigures(name, await sendTrips({ ...TRIPS, count, progress, waits, name: device }));
-}
-
 /** One WRITE of 64 KiB at a time: posted, and polled for. */
 function singly({ a }: World, lists: readonly AnyRequest[][], seconds: number): Figures {
   const requests = lists.flat().map((one) => [one]);
@@ -132,6 +116,8 @@ async function run(pace: Pace): Promise<BenchResult> {
     const { count, seconds: took } = await pump(world, lists, seconds);
     return { [`${name}_mps`]: count / 1e6 / took };
   };
+  const together = (kind: Together): Promise<Figures> =>
+    localTrips({ kind, count: TRIPS * pace.share, seconds });
   const hot = makeLists(world, 64, 512 * 1024);
   const random = toManyKeys(world);
   const block = changed(makeLists(world, 65536, 512 * 1024), (one) => {
@@ -153,11 +139,11 @@ async function run(pace: Pace): Promise<BenchResult> {
       () => small('write_64_random', random),
       await unreliable(seconds),
       () => Promise.resolve(singly(world, block, seconds / 2)),
-      async () => tripFigures('write_poll', await writeTrips(TRIPS.count * pace.share)),
-      async () => ({ fetch_add_mps: await addTogether(ADDERS, seconds) }),
+      () => together('write_poll'),
+      () => together('fetch_add'),
       ...yardsticks.variants,
-      () => trips('send_poll', 'poll', false, pace),
-      () => trips('send_waits', 'thread', true, pace),
+      () => together('send_poll'),
+      () => together('send_waits'),
     ],
     pace,
   );

@@ -6,7 +6,8 @@ import { makeProgram } from '../../host/cli/main.js';
 import { Workspace, freePort } from '../support/processes.js';
 
 const test = suite('cli/exit-codes');
-const NOWHERE = 'no-such-host.invalid';
+/** With an empty label: no name server is needed for its refusal. */
+const NOWHERE = 'no-such-host..invalid';
 const HERE = '127.0.97.1';
 /** Started, and not done: rds-ping gives up after three seconds. */
 const BUSY_MILLIS = 2000;
@@ -34,7 +35,7 @@ function refused(space: Workspace): Readonly<Record<string, Words | undefined>> 
     'nvme-target': [no, '--bind', HERE, '--udp-port', 0],
     devinfo: ['--storage', no],
     doctor: undefined,
-    run: [no],
+    run: ['--fault', no, process.execPath],
     'shmem run': [no],
     tour: [no],
   };

@@ -88,7 +88,7 @@ test('a silent host, a host without a listener, and an unknown name have their o
         ask(ABSENT, '--udp-port', 0, '--exchange', 'tcp'),
         /no process listens at .*\(ECONNREFUSED\)/,
       ],
-      [ask('no.such.host.invalid', '--udp-port', 0), /no.such.host.invalid is not known/],
+      [ask('no.such.host..invalid', '--udp-port', 0), /no.such.host..invalid is not known/],
     ];
     for (const [ended, what] of cases) {
       const { code, stderr } = await ended;

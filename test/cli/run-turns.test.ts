@@ -1,11 +1,12 @@
 /** `verbena run`: turns of the engine in the program itself. */
 import { execFileSync } from 'node:child_process';
-import { readFileSync, readdirSync, readlinkSync, writeFileSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { ContextLayout } from '#build/abi.js';
 import { DESCRIPTORS } from '../../host/bridge/operations.js';
+import { OWN_SIDECAR, descriptorOf, devicesOf, readOf } from '../support/bridge-devices.js';
 import { compile } from '../support/c-program.js';
 import { Workspace, type Program } from '../support/processes.js';
 
@@ -30,42 +31,29 @@ interface Side {
   readonly go: string;
 }
 
-function readOf(pid: string, name: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/${name}`, 'latin1');
-  } catch {
-    // It has ended.
-    return '';
-  }
-}
-
-/** Processes that have the device at this address. */
-function sidecarsOf(address: string): number[] {
-  return readdirSync('/proc')
-    .filter((pid) => /^\d+$/.test(pid) && readOf(pid, 'cmdline').includes('/sidecar.js'))
-    .filter((pid) => readOf(pid, 'environ').includes(`"${address}"`))
-    .map(Number);
-}
-
-/** The file behind a descriptor of a process. */
-const descriptorOf = (pid: number, fd: number): string => readlinkSync(`/proc/${pid}/fd/${fd}`);
-
 /** The program of a `verbena run`. */
 function childOf({ pid }: Program): number {
-  return Number(readOf(String(pid), `task/${pid}/children`).trim().split(' ')[0]);
+  return Number(readOf(pid!, `task/${pid}/children`).trim().split(' ')[0]);
+}
+
+interface Choices {
+  /** Options of `verbena run`. */
+  readonly options?: readonly string[];
+  /** Words in front of the programs. */
+  readonly prefix?: readonly string[];
+  /** Both are on the device at this address, which has a name. */
+  readonly shared?: string;
 }
 
 /**
- * Two connected programs that wait for a file: one does `what`, the other answers. `shared`: both on
- * the device at this address, which has a name.
+ * Two connected programs that wait for a file: one does `what`, the other answers.
  */
 async function startPair(
   space: Workspace,
   file: string,
   what: string,
   rounds: number,
-  options: readonly string[] = [],
-  shared?: string,
+  { options = [], prefix = [], shared }: Choices = {},
 ): Promise<readonly [Side, Side]> {
   const pair = next++;
   const addresses = [`127.75.0.${pair}`, `127.75.1.${pair}`].map((each) => shared ?? each);
@@ -73,7 +61,18 @@ async function startPair(
   const files = [0, 1].map((index) => space.path(`qp-${pair}-${index}`));
   const sides = [what, 'answer'].map((each, index) => {
     const [address, go] = [addresses[index]!, `${files[index]}.go`];
-    const own = ['run', '--address', address, ...name, ...options, '--', file, each, rounds];
+    const own = [
+      'run',
+      '--address',
+      address,
+      ...name,
+      ...options,
+      '--',
+      ...prefix,
+      file,
+      each,
+      rounds,
+    ];
     const peer = addresses[1 - index]!;
     const words = [...own, files[index]!, files[1 - index]!, peer, address, ...CONTEXT];
     return { program: space.start(...words), address, go };
@@ -94,19 +93,19 @@ async function ends(sides: readonly Side[], pattern: RegExp): Promise<void> {
   assert.match(sides[0]!.program.stdout, pattern);
 }
 
-async function untilSidecars({ address }: Side, count: number): Promise<void> {
+async function untilDevices({ address }: Side, count: number): Promise<void> {
   const deadline = performance.now() + ENDING_MILLIS;
-  while (sidecarsOf(address).length > count && performance.now() < deadline) await sleep(20);
-  assert.is(sidecarsOf(address).length, count);
+  while (devicesOf(address).length > count && performance.now() < deadline) await sleep(20);
+  assert.is(devicesOf(address).length, count);
 }
 
-const untilNoSidecar = (side: Side): Promise<void> => untilSidecars(side, 0);
+const untilNoDevice = (side: Side): Promise<void> => untilDevices(side, 0);
 
 /** State and system call of each thread of a process, as of /proc/PID/task/TID. */
 function threadsOf(pid: number): { readonly state: string; readonly call: string }[] {
   return readdirSync(`/proc/${pid}/task`).map((thread) => {
-    const status = readOf(String(pid), `task/${thread}/status`);
-    const [call = ''] = readOf(String(pid), `task/${thread}/syscall`).split(' ');
+    const status = readOf(pid, `task/${thread}/status`);
+    const [call = ''] = readOf(pid, `task/${thread}/syscall`).split(' ');
     return { state: /(?<=^State:\t)\w/m.exec(status)?.[0] ?? '', call };
   });
 }
@@ -134,10 +133,10 @@ async function stopAsleep(pids: readonly number[]): Promise<void> {
 }
 
 /** Runs `work` while both processes that have the devices stand still. */
-async function withoutSidecars(sides: readonly Side[], work: () => Promise<void>): Promise<void> {
+async function withoutDevices(sides: readonly Side[], work: () => Promise<void>): Promise<void> {
   // The last acknowledgements are over.
   await sleep(QUIET_MILLIS);
-  const pids = [...new Set(sides.flatMap(({ address }) => sidecarsOf(address)))];
+  const pids = [...new Set(sides.flatMap(({ address }) => devicesOf(address)))];
   assert.is(pids.length, sides.length);
   await stopAsleep(pids);
   try {
@@ -151,48 +150,58 @@ function inPair(
   what: string,
   rounds: number,
   work: (sides: readonly [Side, Side], space: Workspace) => Promise<void>,
-  options: readonly string[] = [],
+  choices: Choices = {},
 ): () => Promise<void> {
   return () =>
     Workspace.use(async (space) => {
       const file = await compile(space, 'turns');
       if (!file) return;
-      const sides = await startPair(space, file, what, rounds, options);
+      const sides = await startPair(space, file, what, rounds, choices);
       await work(sides, space);
-      for (const side of sides) await untilNoSidecar(side);
+      for (const side of sides) await untilNoDevice(side);
     });
 }
 
-test(
-  'messages travel while both sidecars are stopped',
-  inPair('ask', 2000, async (sides) => {
-    await withoutSidecars(sides, async () => {
-      go(sides);
-      await sides[0].program.printed('stdout', /2000 rounds, 0 wrong/);
-      await sides[1].program.printed('stdout', /2000 rounds, 0 wrong/);
-    });
-    await ends(sides, /2000 rounds, 0 wrong/);
-  }),
-);
+for (const [holder, prefix] of [
+  ['processes of "verbena run"', []],
+  ['sidecars', OWN_SIDECAR],
+] as const) {
+  test(
+    `messages travel while both ${holder} are stopped`,
+    inPair(
+      'ask',
+      2000,
+      async (sides) => {
+        await withoutDevices(sides, async () => {
+          go(sides);
+          await sides[0].program.printed('stdout', /2000 rounds, 0 wrong/);
+          await sides[1].program.printed('stdout', /2000 rounds, 0 wrong/);
+        });
+        await ends(sides, /2000 rounds, 0 wrong/);
+      },
+      { prefix },
+    ),
+  );
+}
 
 for (const options of [
   ['--turns', 'device'],
   ['--loss', '1', '--seed', '3'],
 ]) {
   test(
-    `with ${options[0]} ${options[1]} the sidecar makes all turns`,
+    `with ${options[0]} ${options[1]} the process that has the device makes all turns`,
     inPair(
       'ask',
       300,
       async (sides) => {
-        await withoutSidecars(sides, async () => {
+        await withoutDevices(sides, async () => {
           go(sides);
           await sleep(300);
           assert.not.match(sides[0].program.stdout, /rounds/);
         });
         await ends(sides, /300 rounds, 0 wrong/);
       },
-      options,
+      { options },
     ),
   );
 }
@@ -235,7 +244,7 @@ test(
     const [asking, answering] = sides;
     const pid = childOf(answering.program);
     process.kill(pid, 'SIGSTOP');
-    await withoutSidecars([answering], async () => {
+    await withoutDevices([answering], async () => {
       go([asking]);
       await asking.program.printed('stdout', /after the timeout: transport retry counter exceeded/);
     });
@@ -245,6 +254,26 @@ test(
     await answering.program.ended;
   }),
 );
+
+test('a device without a name has a native thread, and one with a name has a Worker', () =>
+  Workspace.use(async (space) => {
+    const file = await compile(space, 'turns');
+    if (!file) return;
+    const address = '127.75.2.2';
+    for (const choices of [{}, { prefix: OWN_SIDECAR }, { shared: address }]) {
+      const sides = await startPair(space, file, 'ask', 1, choices);
+      const pids = [...new Set(sides.flatMap((side) => devicesOf(side.address)))];
+      assert.is(pids.length, 2);
+      for (const pid of pids) {
+        const names = readdirSync(`/proc/${pid}/task`).map((thread) =>
+          readOf(pid, `task/${thread}/comm`).trim(),
+        );
+        assert.is(names.includes('verbena-device'), !('shared' in choices), names.join());
+      }
+      go(sides);
+      await ends(sides, /1 rounds, 0 wrong/);
+    }
+  }));
 
 test(
   'an engine that accesses what is no memory fails, and the program goes on',
@@ -264,9 +293,9 @@ test('programs on one device make turns, and outlive others that are killed in o
     const file = await compile(space, 'turns');
     if (!file) return;
     const address = '127.75.2.1';
-    const sides = await startPair(space, file, 'ask', 2000, [], address);
+    const sides = await startPair(space, file, 'ask', 2000, { shared: address });
     for (let attempt = 0; attempt < 2; attempt++) {
-      const others = await startPair(space, file, 'ask', 100_000_000, [], address);
+      const others = await startPair(space, file, 'ask', 100_000_000, { shared: address });
       go(others);
       await sleep(30 + 13 * attempt);
       for (const { program } of others) {
@@ -274,22 +303,22 @@ test('programs on one device make turns, and outlive others that are killed in o
         await program.ended;
       }
     }
-    await untilSidecars(sides[0], 2);
-    await withoutSidecars(sides, async () => {
+    await untilDevices(sides[0], 2);
+    await withoutDevices(sides, async () => {
       go(sides);
       for (const { program } of sides) await program.printed('stdout', /2000 rounds, 0 wrong/);
     });
     await ends(sides, /2000 rounds, 0 wrong/);
-    await untilNoSidecar(sides[0]);
+    await untilNoDevice(sides[0]);
   }));
 
 test('a sidecar watches its program by a descriptor that outlives the control channel', () =>
   Workspace.use(async (space) => {
     const file = await compile(space, 'turns');
     if (!file) return;
-    const sides = await startPair(space, file, 'ask', 1);
+    const sides = await startPair(space, file, 'ask', 1, { prefix: OWN_SIDECAR });
     for (const { address } of sides) {
-      const [sidecar] = sidecarsOf(address);
+      const [sidecar] = devicesOf(address);
       const { SOCKET, PROGRAM } = DESCRIPTORS;
       assert.is(descriptorOf(sidecar!, PROGRAM), descriptorOf(sidecar!, SOCKET));
     }
@@ -297,7 +326,7 @@ test('a sidecar watches its program by a descriptor that outlives the control ch
     await ends(sides, /1 rounds, 0 wrong/);
   }));
 
-test('a program that is killed in a turn leaves no sidecar', () =>
+test('a program that is killed in a turn leaves no process that has its device', () =>
   Workspace.use(async (space) => {
     const file = await compile(space, 'turns');
     if (!file) return;
@@ -308,7 +337,7 @@ test('a program that is killed in a turn leaves no sidecar', () =>
       for (const side of sides) {
         process.kill(childOf(side.program), 'SIGKILL');
         assert.is((await side.program.ended).code, 137);
-        await untilNoSidecar(side);
+        await untilNoDevice(side);
       }
     }
   }));

@@ -1,19 +1,13 @@
 /** `verbena run`: refusals, and C programs that are compiled here. */
-import { execFileSync } from 'node:child_process';
-import {
-  chmodSync,
-  copyFileSync,
-  existsSync,
-  readFileSync,
-  readdirSync,
-  writeFileSync,
-} from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { chmodSync, copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { checkProgram, findProgram } from '../../host/cli/run/program-file.js';
 import { RefusalError } from '../../host/index.js';
+import { OWN_SIDECAR, devicesOf, sidecarsOf } from '../support/bridge-devices.js';
 import { compile, isBuilt } from '../support/c-program.js';
 import { root } from '../support/paths.js';
 import { Workspace, type Ended, type Program } from '../support/processes.js';
@@ -24,26 +18,10 @@ const ADDRESS = '127.74.0.';
 /** Only detects a hang. */
 const ENDING_MILLIS = 30_000;
 
-/** Sidecars of programs whose device is at this address. */
-function sidecarsOf(address: string): number[] {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .filter((name) => {
-      try {
-        const command = readFileSync(`/proc/${name}/cmdline`, 'latin1');
-        const environment = readFileSync(`/proc/${name}/environ`, 'latin1');
-        return command.includes('/sidecar.js') && environment.includes(`"${address}"`);
-      } catch {
-        return false;
-      }
-    })
-    .map(Number);
-}
-
-async function untilNoSidecar(address: string): Promise<void> {
+async function untilNoDevice(address: string): Promise<void> {
   const deadline = performance.now() + ENDING_MILLIS;
-  while (sidecarsOf(address).length > 0 && performance.now() < deadline) await sleep(20);
-  assert.equal(sidecarsOf(address), []);
+  while (devicesOf(address).length > 0 && performance.now() < deadline) await sleep(20);
+  assert.equal(devicesOf(address), []);
 }
 
 test('registered memory: overlaps, neighbours, churn, refusals and fork', () =>
@@ -57,14 +35,55 @@ test('registered memory: overlaps, neighbours, churn, refusals and fork', () =>
       'overlaps: success, 0 wrong',
       'neighbour: 0 stores lost',
       'churn: 0 wrong',
-      'refusals: gap EFAULT, empty EINVAL, read-only EFAULT, shared EOPNOTSUPP, huge ENOMEM; to read: yes',
+      'refusals: gap EFAULT, empty EINVAL, read-only EFAULT, shared EOPNOTSUPP, huge ENOMEM; to read: yes, to write then: EFAULT',
+      'domains: all memory EOPNOTSUPP, used EBUSY EBUSY',
       'drops: 0 left while registered, 0 after; free 0',
       'fork: child ended 7, heap 1 x, success',
     ]);
     assert.match(stderr, /no place for 1099511627776 bytes .*--memory/);
     assert.match(stderr, /shared with a file or another process/);
-    await untilNoSidecar(address);
+    await untilNoDevice(address);
   }));
+
+const EXPECTED =
+  '8 of 8 large, 0 wrong, 0 refused, written; whole yes, before the device yes, old pages yes';
+
+// With 256 MiB pages without a region move out of the way.
+for (const memory of ['2G', '256M']) {
+  test(`buffers of malloc are registered in any order, large and small: --memory ${memory}`, () =>
+    Workspace.use(async (space) => {
+      const program = await compile(space, 'buffers');
+      if (!program) return;
+      for (const seed of [1, 2]) {
+        const words = ['--address', `${ADDRESS}1`, '--memory', memory, '--', program, seed, 1500];
+        const { code, stdout, stderr } = await space.run('run', ...words);
+        assert.is(code, 0, stderr);
+        assert.is(stdout.trim(), EXPECTED);
+      }
+    }));
+}
+
+for (const turns of ['program', 'device']) {
+  test(`a request has its place in the send queue until it is polled: --turns ${turns}`, () =>
+    Workspace.use(async (space) => {
+      const program = await compile(space, 'slots');
+      if (!program) return;
+      const words = ['--address', `${ADDRESS}1`, '--turns', turns, '--', program];
+      const { code, stdout, stderr } = await space.run('run', ...words);
+      assert.is(code, 0, stderr);
+      assert.equal(stdout.trim().split('\n'), [
+        'signaled: 8, 3 polled, 3 more',
+        'unsignaled: 1, 1 polled, 7 more',
+        'extended: 8, 5 polled, 5 more',
+        'threads: 20000 of 20000',
+        'within a poll: 24 of 24',
+        'many: 0 wrong',
+        'states: 8, reset 0, 8; error 12, 3 polled, 3 more, 8 polled',
+        'overflow: lost',
+      ]);
+      assert.match(stderr, /completion queue of \d+ entries has overflowed/);
+    }));
+}
 
 test('mremap: registered memory grows in place and shrinks, and moves once it is not registered', () =>
   Workspace.use(async (space) => {
@@ -112,7 +131,7 @@ test('handlers of SIGSEGV are the program’s, children included, and threads th
     }
   }));
 
-test('fork by _Fork, forkpty and daemon; a program that adopts orphans has no child of ours', () =>
+test('fork by _Fork, clone, system calls, forkpty and daemon; a program that adopts orphans has no child of ours', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'forks');
     if (!program) return;
@@ -124,12 +143,19 @@ test('fork by _Fork, forkpty and daemon; a program that adopts orphans has no ch
       'fork: ended 7, memory 1 0',
       '_Fork: ended 7, memory 1 0',
       'forkpty: ended 7, memory 1 0',
+      'call of fork: ended 7, memory 1 0',
+      'call of clone: ended 7, memory 1 0',
+      'CLONE_VFORK: ended 7, memory 1 0',
+      'clone3: ended 7, memory 1 0',
+      'clone: ended 7, on a stack 7 7, memory 1',
+      'id: ended 7, here 1',
+      'calls: memory shared, CLONE_FILES EOPNOTSUPP, close EBADF, clone3 EINVAL EFAULT',
       'stopped: 1, ended 7',
       'cancelled: forked, ended 7',
       'spawned: 0, shell 3, vfork 5, memory 1',
       'daemon: posted EINVAL, opened yes, memory 2',
     ]);
-    await untilNoSidecar(address);
+    await untilNoDevice(address);
   }));
 
 test('SIGTERM ends a program that forks while its child is stopped', () =>
@@ -156,24 +182,46 @@ test('a handler of pthread_atfork that a library’s constructor has registered 
     assert.is(stdout, 'child 2, parent 1\n');
   }));
 
-for (const [index, { limit, printed, said }] of [
+for (const [index, { limit, printed, said, prefix = [] }] of [
   { limit: ['files', '256', 'hard'], printed: 'written: success, errno ENOTTY' },
   { limit: ['size', '1048576'], printed: 'written: success, errno ENOTTY' },
   { limit: ['space', '1073741824'], printed: 'no device: ENOMEM', said: /2048 MiB.*ulimit -v/ },
-  { limit: ['files', '24', 'hard'], printed: 'no device: EIO', said: /ended at its start.*ulimit/ },
+  // The device is in the process of `verbena run`, which has no such limit.
+  { limit: ['files', '18', 'hard'], printed: 'written: success, errno ENOTTY' },
+  {
+    limit: ['files', '18', 'hard'],
+    prefix: OWN_SIDECAR,
+    printed: 'no device: EIO',
+    said: /ended at its start.*ulimit/,
+  },
 ].entries()) {
-  test(`a program with the limit ${limit.join(' ')} has a device, or the reason why not`, () =>
+  test(`a program with the limit ${limit.join(' ')}${prefix.length > 0 ? ', with a sidecar,' : ''} has a device, or the reason why not`, () =>
     Workspace.use(async (space) => {
       const program = await compile(space, 'limits');
       if (!program) return;
       const address = `${ADDRESS}${40 + index}`;
-      const words = ['run', '--address', address, '--', program, ...limit];
+      const words = ['run', '--address', address, '--', ...prefix, program, ...limit];
       const { stdout, stderr } = await space.run(...words);
       assert.is(stdout.trim(), printed, stderr);
       assert.match(stderr, said ?? /^$/);
-      await untilNoSidecar(address);
+      await untilNoDevice(address);
     }));
 }
+
+test('a program of the C library musl runs, and has a device', () =>
+  Workspace.use(async (space) => {
+    if (!isBuilt) return void (await compile(space, 'memory'));
+    if (spawnSync('musl-gcc', ['--version']).error) {
+      return console.log('skipped: needs musl-gcc (musl-tools)');
+    }
+    const source = fileURLToPath(new URL('test/cli/run/musl.c', root));
+    const program = space.path('musl');
+    execFileSync('musl-gcc', ['-D_GNU_SOURCE', '-O1', '-Wall', source, '-o', program]);
+    const words = ['run', '--address', `${ADDRESS}52`, '--', program];
+    const { code, stdout, stderr } = await space.run(...words);
+    assert.is(code, 0, stderr);
+    assert.is(stdout, 'child 7, memory 0, shell 3\n');
+  }));
 
 test('a plugin that is opened with RTLD_DEEPBIND has the device', () =>
   Workspace.use(async (space) => {
@@ -215,38 +263,48 @@ test('a fault of the program’s own ends it, also after pages have moved', () =
     assert.is(code, 139, stderr);
   }));
 
-test('the sidecar is no child of the program, and ends however the program or run ends', () =>
-  Workspace.use(async (space) => {
-    const program = await compile(space, 'process');
-    if (!program) return;
-    const ends: readonly [NodeJS.Signals, number][] = [
-      ['SIGTERM', 143],
-      ['SIGINT', 130],
-      ['SIGKILL', 137],
-    ];
-    for (const [index, [signal, exitCode]] of ends.entries()) {
-      const address = `${ADDRESS}${10 + index}`;
-      const running = space.start('run', '--address', address, program);
-      await running.printed('stdout', /xrcd: .*\n/);
-      assert.match(running.stdout, /children: ECHILD, 0 signals; contexts: two/);
-      assert.match(running.stdout, /xrcd: refused EOPNOTSUPP/);
-      assert.is(sidecarsOf(address).length, 1);
-      const child = childOf(running);
-      // SIGKILL cannot be forwarded: the program gets it itself.
-      if (signal === 'SIGKILL') process.kill(child, signal);
-      else running.kill(signal);
-      const { code } = await running.ended;
-      assert.is(code, exitCode);
-      await untilNoSidecar(address);
-    }
-    const address = `${ADDRESS}15`;
-    const running = space.start('run', '--address', address, program);
-    await running.printed('stdout', /xrcd: .*\n/);
-    running.kill('SIGKILL');
-    // The program had the same standard output: it is closed once both have ended.
-    assert.is((await running.ended).signal, 'SIGKILL');
-    await untilNoSidecar(address);
-  }));
+for (const [place, holder, prefix] of [
+  [10, 'the process of "verbena run"', []],
+  [16, 'a sidecar', OWN_SIDECAR],
+] as const) {
+  test(`the device ends with the program, however that ends, if ${holder} has it`, () =>
+    Workspace.use(async (space) => {
+      const program = await compile(space, 'process');
+      if (!program) return;
+      const ends: readonly [NodeJS.Signals, number][] = [
+        ['SIGTERM', 143],
+        ['SIGINT', 130],
+        ['SIGKILL', 137],
+      ];
+      const startAt = async (address: string): Promise<Program> => {
+        const running = space.start('run', '--address', address, '--', ...prefix, program);
+        await running.printed('stdout', /xrcd: .*\n/);
+        return running;
+      };
+      for (const [index, [signal, exitCode]] of ends.entries()) {
+        const address = `${ADDRESS}${place + index}`;
+        const running = await startAt(address);
+        // It is no child of the program.
+        assert.match(running.stdout, /children: ECHILD, 0 signals; contexts: two/);
+        assert.match(running.stdout, /xrcd: refused EOPNOTSUPP/);
+        assert.is(devicesOf(address).length, 1);
+        assert.is(sidecarsOf(address).length, prefix.length === 0 ? 0 : 1);
+        const child = childOf(running);
+        // SIGKILL cannot be forwarded: the program gets it itself.
+        if (signal === 'SIGKILL') process.kill(child, signal);
+        else running.kill(signal);
+        const { code } = await running.ended;
+        assert.is(code, exitCode);
+        await untilNoDevice(address);
+      }
+      const address = `${ADDRESS}${place + ends.length}`;
+      const running = await startAt(address);
+      running.kill('SIGKILL');
+      // The program had the same standard output: it is closed once both have ended.
+      assert.is((await running.ended).signal, 'SIGKILL');
+      await untilNoDevice(address);
+    }));
+}
 
 /** Process id of the program of a `verbena run`. */
 function childOf({ pid }: Program): number {
@@ -278,11 +336,12 @@ test('a child of fork, sysfs and interfaces: what a program finds beside the ver
       '/sys/class/infiniband/verbena0/device/net/: lo',
       '/sys/class/infiniband/verbena0/ports/1: gid_attrs link_layer phys_state pkeys rate state',
       'old names: 4 of stat, 5 of open; access 0; read again 2',
+      'scanned: link_layer phys_state pkeys rate state; others: yes; interface lo',
       `interface: verbena0 ${address}`,
       'child: port 0 4, device memory 0, region EIO',
       'empty polls: 0',
     ]);
-    await untilNoSidecar(address);
+    await untilNoDevice(address);
   }));
 
 test('events that are not read yet go with their id to another channel', () =>
@@ -294,7 +353,7 @@ test('events that are not read yet go with their id to another channel', () =>
     const { code, stdout, stderr } = await space.run(...words);
     assert.is(code, 0, stderr);
     assert.equal(stdout.trim().split('\n'), ['migrated: yes', 'stayed: yes', 'left: 0']);
-    await untilNoSidecar(address);
+    await untilNoDevice(address);
   }));
 
 for (const turns of ['program', 'device']) {
@@ -314,7 +373,7 @@ for (const turns of ['program', 'device']) {
         'handled: some, 0 failed',
         'replaced: 1',
       ]);
-      await untilNoSidecar(address);
+      await untilNoDevice(address);
     }));
 }
 
@@ -323,8 +382,8 @@ test('a poll fails when the process that has the device is dead', () =>
     const program = await compile(space, 'events');
     if (!program) return;
     const address = `${ADDRESS}35`;
-    const words = ['run', '--address', address, '--turns', 'device', '--', program, address];
-    const running = space.start(...words, 'ended');
+    const words = ['run', '--address', address, '--turns', 'device', '--', ...OWN_SIDECAR, program];
+    const running = space.start(...words, address, 'ended');
     await running.printed('stdout', /polling\n/);
     const [sidecar] = sidecarsOf(address);
     process.kill(sidecar!, 'SIGKILL');
@@ -348,7 +407,36 @@ test('a capture on a full disk is reported at the end, and XRC at its first use'
       stderr,
       /^verbena run: ibv_open_xrcd: the device has no XRC; use RC .*EOPNOTSUPP/m,
     );
-    await untilNoSidecar(address);
+    await untilNoDevice(address);
+  }));
+
+test('two programs do not write to one capture, and the second leaves it whole', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'process');
+    if (!program) return;
+    const file = space.path('both.pcap');
+    const wordsAt = (place: number): readonly string[] => [
+      'run',
+      '--address',
+      `${ADDRESS}${place}`,
+      '--pcap',
+      file,
+      '--',
+      program,
+    ];
+    const first = space.start(...wordsAt(53));
+    await first.printed('stdout', /xrcd: .*\n/);
+    const second = await space.run(...wordsAt(54));
+    assert.match(second.stderr, /^verbena run: --pcap: another process writes .*\(EBUSY\)$/m);
+    first.kill('SIGTERM');
+    const { code, stderr } = await first.ended;
+    assert.is(code, 143, stderr);
+    assert.is(readFileSync(file).readUInt32LE(0), 0xa1b2c3d4);
+    await untilNoDevice(`${ADDRESS}53`);
+    const third = space.start(...wordsAt(54));
+    await third.printed('stdout', /xrcd: .*\n/);
+    third.kill('SIGTERM');
+    await third.ended;
   }));
 
 test('a device that does not open is reported with the reason', () =>
@@ -403,12 +491,49 @@ test('a program is refused if it is missing, or if the loader would ignore the l
     assert.is(refusalOf(() => findProgram(script)).code, 'EACCES');
   }));
 
+test('the exit code is 127 for a program that is missing, and 126 for one that cannot be started', () =>
+  Workspace.use(async (space) => {
+    if (!isBuilt) return void (await compile(space, 'memory'));
+    const script = space.path('script');
+    const codeOf = async (program: string, line: RegExp): Promise<number | null> => {
+      const { code, stderr } = await space.run('run', '--', program);
+      assert.match(stderr, line);
+      return code;
+    };
+    assert.is(await codeOf('no-such-program', /^verbena run: no program .*\(ENOENT\)\n$/), 127);
+    assert.is(await codeOf(space.path('no'), /no program .*\(ENOENT\)\n$/), 127);
+    writeFileSync(script, '#!/no/such/shell\n', { mode: 0o755 });
+    assert.is(await codeOf(script, /interpreter or loader is missing.*\(ENOENT\)\n$/), 127);
+    chmodSync(script, 0o644);
+    assert.is(await codeOf(script, /is not executable.*\(EACCES\)\n$/), 126);
+    assert.is(await codeOf('/', /is a directory.*\(EISDIR\)\n$/), 126);
+  }));
+
 test('a shared device has no faults and no capture', () =>
   Workspace.use(async (space) => {
     const words = ['run', '--name', 'n', '--loss', '1', process.execPath];
     const { code, stderr } = await space.run(...words);
     assert.is(code, 2);
     assert.match(stderr, /^verbena run: --name: is not available with --pcap or faults\n$/);
+  }));
+
+test('a shared device has at most 3839M, and the address of another program is refused with options of run', () =>
+  Workspace.use(async (space) => {
+    if (!isBuilt) return void (await compile(space, 'memory'));
+    const named = ['run', '--name', 'run-memory', '--address', `${ADDRESS}51`];
+    const most = await space.run(...named, '--memory', '4G', process.execPath);
+    assert.is(most.code, 2);
+    assert.match(most.stderr, /^verbena run: --memory: must be at most 3839M with --name, got/);
+    const program = await compile(space, 'process');
+    if (!program) return;
+    const words = ['run', '--address', `${ADDRESS}51`, '--', program];
+    const running = space.start(...words);
+    await running.printed('stdout', /xrcd: .*\n/);
+    const { stderr } = await space.run(...words);
+    assert.match(stderr, /another local address such as 127\.0\.0\.2 \(--address\), or start all/);
+    assert.match(stderr, /with the same --name \(EADDRINUSE\)$/m);
+    running.kill('SIGTERM');
+    await running.ended;
   }));
 
 test('an option of the program is its own', () =>

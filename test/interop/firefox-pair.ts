@@ -1,7 +1,15 @@
-/** A tab of Chromium and a tab of Firefox: a mesh, frames, and files, both ways. */
+/** A tab of Chromium and a tab of Firefox: a mesh, frames, files, and the demo, both ways. */
 import * as assert from 'uvu/assert';
 import type * as Library from '../../host/browser/mesh.js';
+import { DemoServer } from '../../host/demo/server.js';
 import { createSignallingServer } from '../../host/mesh/index.js';
+import {
+  DemoPage,
+  differences,
+  freshUrl,
+  leave as leaveDemo,
+  until,
+} from '../browser/demo-page.js';
 import {
   TRANSFER_PAGE,
   openTransferTab,
@@ -127,28 +135,37 @@ async function meshOfBoth(pair: Pair): Promise<void> {
   for (const tab of [a, b]) await leave(tab);
 }
 
-/** A file takes 2 s. */
-const FILE_MILLIS = 60_000;
-const ATTEMPTS = 3;
+const WORKERS = 200;
+const START_MILLIS = 60_000;
 
-/**
- * Repeats work that stands still: in Firefox 153 `new Worker` in a Worker, as the store makes one,
- * does not return in one of 60 to 200 pages, also in a page without Verbena. An error is one.
- */
-async function repeatIfHung(work: (attempt: number) => Promise<void>): Promise<void> {
-  for (let attempt = 1; ; attempt++) {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const limit = new Promise<'hung'>((resolve) => {
-      timer = setTimeout(() => resolve('hung'), FILE_MILLIS);
-    });
-    const working = work(attempt);
-    // After a hang it rejects when the browser is closed.
-    working.catch(() => undefined);
-    const end = await Promise.race([working, limit]);
-    clearTimeout(timer);
-    if (end !== 'hung') return;
-    if (attempt === ATTEMPTS) throw new Error(`hung ${ATTEMPTS} times for ${FILE_MILLIS} ms`);
-  }
+/** As stores of files and persistent memory start theirs: see `stopWatchingWorkers`. */
+async function startWorkers({ site, browsers }: Pair): Promise<void> {
+  const page = await browsers.Firefox.context.newPage();
+  await page.goto(site.url(MESH_PAGE));
+  const started = await page.evaluate(`new Promise((resolve) => {
+    const urlOf = (text) => URL.createObjectURL(new Blob([text]));
+    const inner = urlOf('postMessage(0)');
+    const outer = new Worker(urlOf(\`(async () => {
+      for (let count = 1; count <= ${WORKERS}; count++) {
+        const worker = new Worker('\${inner}');
+        await new Promise((answered) => (worker.onmessage = answered));
+        worker.terminate();
+        postMessage(count);
+      }
+    })()\`));
+    let count = 0;
+    outer.onmessage = ({ data }) => {
+      count = data;
+      if (count === ${WORKERS}) resolve(count);
+    };
+    setTimeout(() => resolve(count), ${START_MILLIS});
+    setInterval(() => {
+      const end = performance.now() + 15;
+      while (performance.now() < end);
+    }, 20);
+  })`);
+  assert.is(started, WORKERS, 'all of them have started');
+  await page.close();
 }
 
 async function fileBetween({ site }: Pair, from: Browser, to: Browser, seed: number) {
@@ -170,6 +187,50 @@ async function fileBetween({ site }: Pair, from: Browser, to: Browser, seed: num
   }
 }
 
+/**
+ * The demo's pages connect by copy and paste, since a BroadcastChannel stays in its browser: they
+ * paint together, and each one pulls the plug while the other one writes.
+ */
+async function demoOfBoth({ browsers }: Pair): Promise<void> {
+  const server = await DemoServer.open({ bind: '127.0.0.1', port: 0 });
+  try {
+    const url = freshUrl({ server }, 'paint');
+    const pages = [
+      await DemoPage.open(browsers.Chromium, url),
+      await DemoPage.open(browsers.Firefox, url),
+    ] as const;
+    const [a, b] = pages;
+    for (const { page } of pages) await page.locator('#paste summary').click();
+    const output = ({ page }: DemoPage): Promise<string> =>
+      until(
+        () => page.inputValue('#paste-out'),
+        (text) => text !== '',
+      );
+    await a.page.locator('#paste-offer').click();
+    await b.page.locator('#paste-in').fill(await output(a));
+    await a.page.locator('#paste-in').fill(await output(b));
+    for (const page of pages) await page.said('#status', /Connected to 1 other tab/);
+    for (const [page, other] of [pages, [b, a]] as const) {
+      await page.page.bringToFront();
+      await page.clear();
+      await page.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
+      assert.is(await differences(page, async () => (await other.inspect()).ours), 0);
+      await page.show('plug');
+      await page.page.locator('#go-plug').click();
+      await page.said('#plug-count', /[1-9]/);
+      await page.said('#go-plug', /Pull the plug/);
+      await page.page.locator('#go-plug').click();
+      const { acknowledged, record, torn } = await page.played('plug');
+      assert.ok(record === acknowledged || record === acknowledged! + 1, `${record}`);
+      assert.is(torn, 0);
+      await page.show('paint');
+    }
+    await leaveDemo(...pages);
+  } finally {
+    await server.close();
+  }
+}
+
 /** Each of the checks has a tab of both browsers. */
 export async function checkPair(report: Report): Promise<void> {
   const site = await Site.open();
@@ -180,14 +241,20 @@ export async function checkPair(report: Report): Promise<void> {
   ]);
   const pair: Pair = { site, browsers: { Chromium, Firefox } };
   try {
+    await report.check('Firefox: Workers of a Worker start while their page is busy', () =>
+      startWorkers(pair),
+    );
     await report.check('Chromium and Firefox: WRITE, READ, atomics, a sum and frames', () =>
       meshOfBoth(pair),
     );
+    await report.check('the demo of both: painting, and records that outlive a Worker', () =>
+      demoOfBoth(pair),
+    );
     await report.check('a file of Chromium is in the private file system of Firefox', () =>
-      repeatIfHung((attempt) => fileBetween(pair, Chromium, Firefox, attempt)),
+      fileBetween(pair, Chromium, Firefox, 1),
     );
     await report.check('a file of Firefox is in the private file system of Chromium', () =>
-      repeatIfHung((attempt) => fileBetween(pair, Firefox, Chromium, 10 + attempt)),
+      fileBetween(pair, Firefox, Chromium, 2),
     );
   } finally {
     await Promise.all([Chromium.close(), Firefox.close()]);

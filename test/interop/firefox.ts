@@ -13,15 +13,21 @@ import type { Group } from './group.js';
 import type { Tool } from './tool.js';
 import { run } from './tools.js';
 
-/**
- * Those that use nothing of playwright alone, as a long run has them. Not the race and the loss:
- * Firefox finds no way through the demo's relays, and both go on without one.
- */
-const SUITES = ['tabs', 'node', 'hostile', 'mesh', 'transfer', 'demo', 'demo-acts'];
+/** As a long run has them, without the cases that use DevTools of Chromium. */
+const SUITES = [
+  'tabs',
+  'node',
+  'hostile',
+  'mesh',
+  'transfer',
+  'demo',
+  'demo-acts',
+  'demo-race',
+  'demo-plug',
+  'demo-loss',
+  'demo-peers',
+];
 const SUITE_SECONDS_MAX = 300;
-/** It takes 30 s, and is repeated when it stands still: see `repeatIfHung` of firefox-pair.ts. */
-const TRANSFER_SECONDS_MAX = 90;
-const ATTEMPTS = 3;
 
 const chromium: Tool = {
   name: 'chromium',
@@ -44,13 +50,7 @@ async function runSuite(name: string): Promise<Result> {
   const path = fileURLToPath(new URL(`build/test/browser/${name}.test.js`, root));
   const browser = { VERBENA_BROWSER: 'firefox', REQUIRE_BROWSER: '1', [LONG]: '1' };
   const env = { ...process.env, ...browser };
-  const isTransfer = name === 'transfer';
-  const seconds = isTransfer ? TRANSFER_SECONDS_MAX : SUITE_SECONDS_MAX;
-  for (let attempt = 1; ; attempt++) {
-    const ran = await runToEnd([path], seconds, { env });
-    if (ran.hung && isTransfer && attempt < ATTEMPTS) continue;
-    return judge(name, ran, seconds);
-  }
+  return judge(name, await runToEnd([path], SUITE_SECONDS_MAX, { env }), SUITE_SECONDS_MAX);
 }
 
 export const firefoxGroup: Group = {

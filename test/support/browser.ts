@@ -148,18 +148,23 @@ export class Browser {
       return new Browser(firefox, () => firefox.close());
     }
     const folder = mkdtempSync(join(tmpdir(), 'verbena-browser-'));
-    const context = await chromium.launchPersistentContext(folder, {
+    const remove = (): void =>
+      rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+    const options = {
       executablePath: CHROMIUM,
       headless: true,
       chromiumSandbox: false,
       args: [...CHROMIUM_FLAGS, ...flags],
       // Without it Chromium hides local addresses behind names of mDNS, which do not resolve here.
       permissions: ['microphone'],
-    });
-    return new Browser(context, async () => {
-      await context.close();
-      rmSync(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
-    });
+    };
+    try {
+      const context = await chromium.launchPersistentContext(folder, options);
+      return new Browser(context, () => context.close().finally(remove));
+    } catch (error) {
+      remove();
+      throw error;
+    }
   }
 
   async open(url: string): Promise<Tab> {

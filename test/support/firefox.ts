@@ -2,15 +2,12 @@
  * Firefox for tests, steered by WebDriver BiDi (https://w3c.github.io/webdriver-bidi) over a
  * WebSocket: what `Browser` and `Tab` need of a browser, no more.
  */
-import { spawn, type ChildProcess } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { WebSocket } from 'ws';
+import { BrowserProcess, BrowserSession } from './browser-process.js';
 import { FirefoxLocator, FirefoxMouse } from './firefox-input.js';
 
 const EXECUTABLE = process.env['FIREFOX'] ?? '/usr/bin/firefox-esr';
-const START_MILLIS = 60_000;
 
 export function missingFirefox(): string | undefined {
   return existsSync(EXECUTABLE)
@@ -40,56 +37,7 @@ interface Message {
   readonly message?: string;
 }
 
-/** Commands and events of one session. */
-class Session {
-  readonly #socket: WebSocket;
-  readonly #pending = new Map<
-    number,
-    { resolve(value: never): void; reject(error: Error): void }
-  >();
-  readonly #listeners = new Set<(message: Message) => void>();
-  #count = 0;
-
-  private constructor(socket: WebSocket) {
-    this.#socket = socket;
-    socket.on('message', (data) => this.#take(JSON.parse(String(data)) as Message));
-    socket.on('close', () => {
-      for (const { reject } of this.#pending.values()) reject(new Error('Firefox has ended'));
-    });
-  }
-
-  static async open(url: string): Promise<Session> {
-    const socket = new WebSocket(url);
-    await new Promise((resolve, reject) => socket.once('open', resolve).once('error', reject));
-    return new Session(socket);
-  }
-
-  onEvent(listener: (message: Message) => void): void {
-    this.#listeners.add(listener);
-  }
-
-  send<Result>(method: string, params: object = {}): Promise<Result> {
-    const id = ++this.#count;
-    this.#socket.send(JSON.stringify({ id, method, params }));
-    return new Promise<Result>((resolve, reject) => this.#pending.set(id, { resolve, reject }));
-  }
-
-  close(): void {
-    this.#socket.close();
-  }
-
-  #take(message: Message): void {
-    const { id, result, error } = message;
-    const pending = id === undefined ? undefined : this.#pending.get(id);
-    if (!pending) {
-      for (const listener of this.#listeners) listener(message);
-      return;
-    }
-    this.#pending.delete(id!);
-    if (error === undefined) pending.resolve(result as never);
-    else pending.reject(new Error(`${error}: ${message.message}`));
-  }
-}
+type Session = BrowserSession<Message>;
 
 /** JSON has no NaN. */
 const NAN = '\u0000NaN';
@@ -160,6 +108,11 @@ export class FirefoxPage {
     return this.locator(selector).textContent();
   }
 
+  async inputValue(selector: string): Promise<string> {
+    const element = `document.querySelector(${JSON.stringify(selector)})`;
+    return (await this.evaluate(`${element}.value`)) as string;
+  }
+
   async reload(): Promise<void> {
     await this.#session.send('browsingContext.reload', {
       context: this.#context,
@@ -193,35 +146,28 @@ export class FirefoxPage {
 }
 
 export class Firefox {
-  readonly #child: ChildProcess;
+  readonly #process: BrowserProcess;
   readonly #session: Session;
-  readonly #folder: string;
 
-  private constructor(child: ChildProcess, session: Session, folder: string) {
-    this.#child = child;
+  private constructor(process: BrowserProcess, session: Session) {
+    this.#process = process;
     this.#session = session;
-    this.#folder = folder;
   }
 
-  static async launch(): Promise<Firefox> {
-    const folder = mkdtempSync(join(tmpdir(), 'verbena-firefox-'));
-    writeFileSync(join(folder, 'user.js'), PREFERENCES);
-    const words = [
-      '--headless',
-      '--no-remote',
-      '--profile',
-      folder,
-      '--remote-debugging-port',
-      '0',
-    ];
-    const child = spawn(EXECUTABLE, words, {
-      stdio: ['ignore', 'ignore', 'pipe'],
-      env: { ...process.env, HOME: folder, MOZ_CRASHREPORTER_DISABLE: '1' },
+  static launch(executable = EXECUTABLE): Promise<Firefox> {
+    const words = (profile: string): readonly string[] => {
+      writeFileSync(join(profile, 'user.js'), PREFERENCES);
+      const remote = ['--remote-allow-system-access', '--remote-debugging-port', '0'];
+      return ['--headless', '--no-remote', '--profile', profile, ...remote];
+    };
+    const env = (HOME: string) => ({ ...process.env, HOME, MOZ_CRASHREPORTER_DISABLE: '1' });
+    return BrowserProcess.launch({ name: 'Firefox', executable, words, env }, async (own, url) => {
+      const session = await BrowserSession.open<Message>('Firefox', `${url}/session`);
+      await session.send('session.new', { capabilities: {} });
+      await stopWatchingWorkers(session);
+      await session.send('session.subscribe', { events: ['log.entryAdded'] });
+      return new Firefox(own, session);
     });
-    const session = await Session.open(`${await addressOf(child)}/session`);
-    await session.send('session.new', { capabilities: {} });
-    await session.send('session.subscribe', { events: ['log.entryAdded'] });
-    return new Firefox(child, session, folder);
   }
 
   async newPage(): Promise<FirefoxPage> {
@@ -232,29 +178,32 @@ export class Firefox {
   }
 
   async close(): Promise<void> {
-    const ended = new Promise((resolve) => this.#child.once('exit', resolve));
-    await this.#session.send('browser.close').catch(() => this.#child.kill());
+    await this.#session.send('browser.close').catch(() => this.#process.kill('SIGTERM'));
     this.#session.close();
-    await ended;
-    rmSync(this.#folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+    await this.#process.ended();
   }
 }
 
-/** `WebDriver BiDi listening on ws://127.0.0.1:PORT`. */
-function addressOf(child: ChildProcess): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let text = '';
-    const timer = setTimeout(
-      () => reject(new Error(`Firefox does not start\n${text}`)),
-      START_MILLIS,
-    );
-    child.stderr!.setEncoding('utf8').on('data', (more: string) => {
-      text += more;
-      const [, url] = /listening on (ws:\/\/\S+)/.exec(text) ?? [];
-      if (url === undefined) return;
-      clearTimeout(timer);
-      resolve(url);
-    });
-    child.once('exit', (code) => reject(new Error(`Firefox ended with ${code}\n${text}`)));
+const WATCHER =
+  'chrome://remote/content/shared/js-process-actors/WebDriverWorkerListenerActor.sys.mjs';
+
+/**
+ * Removes the listener for Workers that a BiDi session registers. With a listener, as under its
+ * debugger, Firefox 153 blocks a Worker in `new Worker` until the page's thread has registered the
+ * new Worker; the waiting Worker and the new one share a condition variable that wakes only one of
+ * them (SetIsDebuggerRegistered), so on a busy page 1 of 40 calls never returned. Without debugger
+ * nothing waits there.
+ */
+async function stopWatchingWorkers(session: Session): Promise<void> {
+  const tree = await session.send<{ contexts: readonly { context: string }[] }>(
+    'browsingContext.getTree',
+    { 'moz:scope': 'chrome' },
+  );
+  const watcher = `ChromeUtils.importESModule('${WATCHER}')`;
+  const { type, exceptionDetails } = await session.send<Evaluated>('script.evaluate', {
+    expression: `void ${watcher}.unregisterWebDriverWorkerListenerActor()`,
+    target: { context: tree.contexts[0]!.context },
+    awaitPromise: false,
   });
+  if (type === 'exception') throw new Error(`Firefox: ${exceptionDetails!.text}`);
 }

@@ -2,11 +2,7 @@
  * Chromium whose tabs hide each other, by its DevTools protocol alone: playwright keeps every page
  * visible, and a visible page is not frozen.
  */
-import { spawn, type ChildProcess } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { WebSocket } from 'ws';
+import { BrowserProcess, BrowserSession } from './browser-process.js';
 import { CHROMIUM, CHROMIUM_FLAGS } from './chromium.js';
 
 interface Message {
@@ -20,11 +16,6 @@ interface Message {
   };
   readonly result?: unknown;
   readonly error?: { readonly message: string };
-}
-
-interface Pending {
-  resolve(value: never): void;
-  reject(error: Error): void;
 }
 
 /** A tab: the methods of playwright's Page that tests of tabs use. */
@@ -81,88 +72,52 @@ export class HiddenPage {
 }
 
 export class HiddenChromium {
-  readonly #child: ChildProcess;
-  readonly #socket: WebSocket;
-  readonly #folder: string;
-  readonly #pending = new Map<number, Pending>();
+  readonly #process: BrowserProcess;
+  readonly #session: BrowserSession<Message>;
   readonly #pages = new Map<string, HiddenPage>();
-  #count = 0;
 
-  private constructor(child: ChildProcess, socket: WebSocket, folder: string) {
-    this.#child = child;
-    this.#socket = socket;
-    this.#folder = folder;
-    socket.on('message', (data) => this.#take(JSON.parse(String(data)) as Message));
+  private constructor(process: BrowserProcess, session: BrowserSession<Message>) {
+    this.#process = process;
+    this.#session = session;
+    session.onEvent((event) => this.#pages.get(event.sessionId ?? '')?.take(event));
   }
 
-  static async launch(): Promise<HiddenChromium> {
-    const folder = mkdtempSync(join(tmpdir(), 'verbena-chromium-'));
-    const words = ['--headless=new', '--remote-debugging-port=0', `--user-data-dir=${folder}`];
-    const child = spawn(CHROMIUM, [...CHROMIUM_FLAGS, ...words, 'about:blank'], {
-      stdio: ['ignore', 'ignore', 'pipe'],
+  static launch(): Promise<HiddenChromium> {
+    const words = (profile: string): readonly string[] => {
+      const own = ['--headless=new', '--remote-debugging-port=0', `--user-data-dir=${profile}`];
+      return [...CHROMIUM_FLAGS, ...own, 'about:blank'];
+    };
+    const program = { name: 'Chromium', executable: CHROMIUM, words } as const;
+    return BrowserProcess.launch(program, async (own, url) => {
+      const session = await BrowserSession.open<Message>('Chromium', url);
+      // As playwright's pages: without it local addresses are names of mDNS.
+      await session.send('Browser.grantPermissions', { permissions: ['audioCapture'] });
+      return new HiddenChromium(own, session);
     });
-    const socket = new WebSocket(await addressOf(child));
-    await new Promise((resolve, reject) => socket.once('open', resolve).once('error', reject));
-    const browser = new HiddenChromium(child, socket, folder);
-    // As playwright's pages: without it local addresses are names of mDNS.
-    await browser.#send('Browser.grantPermissions', { permissions: ['audioCapture'] });
-    return browser;
   }
 
   /** In front of the others, which are hidden from now on. */
   async newPage(): Promise<HiddenPage> {
-    const { targetId } = await this.#send<{ targetId: string }>('Target.createTarget', {
+    const session = this.#session;
+    const { targetId } = await session.send<{ targetId: string }>('Target.createTarget', {
       url: 'about:blank',
     });
-    const { sessionId } = await this.#send<{ sessionId: string }>('Target.attachToTarget', {
+    const { sessionId } = await session.send<{ sessionId: string }>('Target.attachToTarget', {
       targetId,
       flatten: true,
     });
-    await this.#send('Target.activateTarget', { targetId });
+    await session.send('Target.activateTarget', { targetId });
     const page = new HiddenPage(
-      (method, params) => this.#send(method, params, sessionId),
-      () => this.#send('Target.closeTarget', { targetId }),
+      (method, params) => session.send(method, params, { sessionId }),
+      () => session.send('Target.closeTarget', { targetId }),
     );
     this.#pages.set(sessionId, page);
     return page;
   }
 
   async close(): Promise<void> {
-    const ended = new Promise((resolve) => this.#child.once('exit', resolve));
-    this.#send('Browser.close').catch(() => undefined);
-    await ended;
-    this.#socket.terminate();
-    rmSync(this.#folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+    await this.#session.send('Browser.close').catch(() => this.#process.kill('SIGTERM'));
+    this.#session.close();
+    await this.#process.ended();
   }
-
-  #send<Result>(method: string, params: object = {}, sessionId?: string): Promise<Result> {
-    const id = ++this.#count;
-    this.#socket.send(JSON.stringify({ id, method, params, sessionId }));
-    return new Promise<Result>((resolve, reject) => this.#pending.set(id, { resolve, reject }));
-  }
-
-  #take(message: Message): void {
-    const { id, sessionId, result, error } = message;
-    if (id === undefined) {
-      if (sessionId !== undefined) this.#pages.get(sessionId)?.take(message);
-      return;
-    }
-    const pending = this.#pending.get(id);
-    this.#pending.delete(id);
-    if (error) pending?.reject(new Error(error.message));
-    else pending?.resolve(result as never);
-  }
-}
-
-/** `DevTools listening on ws://127.0.0.1:PORT/...`. */
-function addressOf(child: ChildProcess): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let text = '';
-    child.stderr!.setEncoding('utf8').on('data', (more: string) => {
-      text += more;
-      const [, url] = /listening on (ws:\/\/\S+)/.exec(text) ?? [];
-      if (url !== undefined) resolve(url);
-    });
-    child.once('exit', (code) => reject(new Error(`Chromium ended with ${code}\n${text}`)));
-  });
 }

@@ -5,10 +5,11 @@ const LIMITS = { timeout: 60_000 };
 
 const shmem = await init({ size: 2 ** 18, onPeFailed: () => undefined });
 const sums = await shmem.array(Int32Array, 1);
-await shmem.barrierAll();
-if (shmem.myPe === 2) process.kill(process.pid, 'SIGSTOP');
 let team = shmem.world;
 try {
+  await shmem.barrierAll();
+  // Others may still be in the barrier: what PE 2 has put for them may not have left.
+  if (shmem.myPe === 2) process.kill(process.pid, 'SIGSTOP');
   for (;;) await team.sync(LIMITS);
 } catch (error) {
   const { code, message } = error as Error & { readonly code?: string };

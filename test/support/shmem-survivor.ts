@@ -6,9 +6,10 @@ const shmem = await init({
   onPeFailed: (pe) => console.log(`failed ${pe}`),
 });
 const sums = await shmem.array(Int32Array, 1);
-await shmem.barrierAll();
-if (shmem.myPe === 1) process.kill(process.pid, 'SIGKILL');
 try {
+  await shmem.barrierAll();
+  // Others may still be in the barrier: what PE 1 has put for them may not have left.
+  if (shmem.myPe === 1) process.kill(process.pid, 'SIGKILL');
   for (;;) await shmem.barrierAll({ timeout: 60_000 });
 } catch (error) {
   if ((error as { code?: string }).code !== 'ECONNRESET') throw error;
