@@ -19,17 +19,32 @@ function endedIn(file: string): number[] {
   }
 }
 
-/** Aborts when a PE of the job has ended; `stop` ends the look. */
-export function watchEnded(file: string | undefined): { signal: AbortSignal; stop(): void } {
+/** A look at the file of the launcher, again and again. */
+export interface EndedWatch {
+  /** Aborts when a PE of the job has ended. */
+  readonly signal: AbortSignal;
+  /**
+   * What ended a wait that failed with `error`: the end of a PE, if there was one. Another PE that
+   * has learned of it earlier closes the device in any step of this one.
+   */
+  cause(error: unknown): unknown;
+  stop(): void;
+}
+
+export function watchEnded(file: string | undefined): EndedWatch {
   const ended = new AbortController();
   const look = (): void => {
-    const [rank] = endedIn(file!);
+    const [rank] = file === undefined ? [] : endedIn(file);
     if (rank === undefined) return;
     const text = `init: PE ${rank} ended before all PEs had called init; see its output`;
     ended.abort(new RefusalError('ECONNRESET', text));
   };
   const timer = file === undefined ? undefined : setInterval(look, LOOK_MILLIS);
-  return { signal: ended.signal, stop: () => clearInterval(timer) };
+  const cause = (error: unknown): unknown => {
+    look();
+    return ended.signal.aborted ? ended.signal.reason : error;
+  };
+  return { signal: ended.signal, cause, stop: () => clearInterval(timer) };
 }
 
 /** A PE ends with the launcher that started it, also if that is killed. */

@@ -122,7 +122,7 @@ async function open(
     size: options.size,
     address: options.address ?? env.VERBENA_SHMEM_ADDRESS ?? '127.0.0.1',
     timeoutMillis: options.timeout,
-    signal: ended.signal,
+    ended,
   }).finally(() => ended.stop());
   const report = options.onPeFailed ?? warn;
   const failing: { world?: World } = {};

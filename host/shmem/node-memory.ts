@@ -11,6 +11,7 @@ import { indicesOf, layoutOf, structAt } from '../engine/struct.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { openDevice } from '../verbs/open-device.js';
+import type { EndedWatch } from './ended-pes.js';
 
 const TABLE_BYTES = 4096;
 const PeLayout = layoutOf(
@@ -59,8 +60,8 @@ export interface NodeOptions {
   readonly size: number;
   readonly address: string;
   readonly timeoutMillis: number;
-  /** Aborts when a PE has ended. */
-  readonly signal: AbortSignal;
+  /** PEs of the launcher that have ended. */
+  readonly ended: EndedWatch;
 }
 
 export class NodeMemory {
@@ -106,7 +107,7 @@ export class NodeMemory {
       return node;
     } catch (error) {
       await context.close();
-      throw error;
+      throw options.ended.cause(error);
     }
   }
 
@@ -160,7 +161,7 @@ export class NodeMemory {
   }
 
   async #join(): Promise<void> {
-    const { index, count, timeoutMillis, signal } = this.options;
+    const { index, count, timeoutMillis, ended } = this.options;
     const { device } = this.context;
     Atomics.store(this.words, this.#word(index, SLOT), device.slot);
     Atomics.store(this.words, this.#word(index, INCARNATION), this.#incarnation(device.slot));
@@ -172,7 +173,7 @@ export class NodeMemory {
       );
     await device.waits.until(
       () => absent().length === 0,
-      { timeout: timeoutMillis, signal },
+      { timeout: timeoutMillis, signal: ended.signal },
       () => {
         const missing = absent();
         const which = `${missing.length} of ${count} PEs of this machine (the first: ${missing[0]})`;
@@ -227,8 +228,8 @@ function create(context: Context, options: NodeOptions): NodeMemory {
 }
 
 async function join(context: Context, options: NodeOptions): Promise<NodeMemory> {
-  const { count, size, timeoutMillis, signal, first } = options;
-  const limits = { timeout: timeoutMillis, signal };
+  const { count, size, timeoutMillis, ended, first } = options;
+  const limits = { timeout: timeoutMillis, signal: ended.signal };
   const root = await context.roots.wait(ROOT, limits).catch((error: unknown) => {
     if (!(error instanceof RefusalError) || error.code !== 'ETIMEDOUT') throw error;
     const text = `init: PE ${first}, the first of this machine, has not called init`;
