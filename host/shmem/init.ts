@@ -9,7 +9,7 @@ import { clean, jobOf, type Job } from './job.js';
 import { LOCAL_PES_MAX, NodeMemory } from './node-memory.js';
 import type { Peer } from './peer.js';
 import { RedisClient } from './redis.js';
-import { RemotePeer, type RemoteAddress } from './remote-peer.js';
+import { RemotePeer, type RemoteAddress, type RemotePeerEvents } from './remote-peer.js';
 import { Shmem } from './shmem.js';
 import { World } from './world.js';
 
@@ -128,7 +128,10 @@ async function open(
   const failing: { world?: World } = {};
   try {
     const remote = exchange
-      ? await connect(node, places, place, rank, exchange, (pe) => failing.world?.fail(pe))
+      ? await connect(node, places, place, rank, exchange, {
+          failed: (pe) => failing.world?.fail(pe),
+          waits: () => failing.world?.noteStop(),
+        })
       : new Map<number, Peer>();
     const world = await World.create({
       rank,
@@ -169,12 +172,12 @@ async function connect(
   place: string,
   rank: number,
   exchange: Exchange,
-  failed: (rank: number) => void,
+  events: RemotePeerEvents,
 ): Promise<Map<number, Peer>> {
   const { context, pd, key } = node;
   const peers = new Map<number, RemotePeer>();
   places.forEach((one, pe) => {
-    if (one !== place) peers.set(pe, new RemotePeer(context, pd, pe, failed));
+    if (one !== place) peers.set(pe, new RemotePeer(context, pd, pe, events));
   });
   const { gid, port } = context.local;
   const qpNums = Object.fromEntries([...peers].map(([pe, { qpNum }]) => [pe, qpNum]));

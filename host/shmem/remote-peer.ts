@@ -45,13 +45,20 @@ export interface RemoteAddress {
   readonly key: number;
 }
 
+export interface RemotePeerEvents {
+  /** Called once, when the PE does not answer any more. */
+  failed(rank: number): void;
+  /** Called in each turn of a loop that waits for answers. */
+  waits(): void;
+}
+
 export class RemotePeer implements Peer {
   readonly base = undefined;
   readonly #rank: number;
   readonly #qp: QueuePair;
   readonly #cq: CompletionQueue;
   readonly #scratch: MemoryRegion;
-  readonly #failed: (rank: number) => void;
+  readonly #events: RemotePeerEvents;
   #address: RemoteAddress | undefined;
   #used = SCRATCH_START;
   #pending = 0;
@@ -65,15 +72,9 @@ export class RemotePeer implements Peer {
   #hasLost = false;
   #isReported = false;
 
-  /** `failed` is called once, when the PE does not answer any more. */
-  constructor(
-    context: Context,
-    pd: ProtectionDomain,
-    rank: number,
-    failed: (rank: number) => void,
-  ) {
+  constructor(context: Context, pd: ProtectionDomain, rank: number, events: RemotePeerEvents) {
     this.#rank = rank;
-    this.#failed = failed;
+    this.#events = events;
     this.#cq = context.createCq(DEPTH);
     const cap = { maxSendWr: DEPTH, maxRecvWr: 1 };
     this.#qp = pd.createQp({ sendCq: this.#cq, recvCq: this.#cq, cap });
@@ -161,7 +162,7 @@ export class RemotePeer implements Peer {
 
   quiet(): void {
     // Requests under way to a PE that has failed get no answer for seconds.
-    while (this.#pending > 0 && this.#why === undefined) this.#poll();
+    while (this.#pending > 0 && this.#why === undefined) this.#wait();
     this.#used = SCRATCH_START;
     if (!this.#hasLost || this.#isReported) return;
     // Once: a program that goes on without that PE writes to others.
@@ -234,7 +235,7 @@ export class RemotePeer implements Peer {
 
   #send(request: SendWorkRequest): void {
     this.#check();
-    while (this.#pending >= DEPTH) this.#poll();
+    while (this.#pending >= DEPTH) this.#wait();
     this.#qp.postSend(request);
     this.#sentMillis = performance.now();
     this.#pending++;
@@ -250,6 +251,11 @@ export class RemotePeer implements Peer {
     return at;
   }
 
+  #wait(): void {
+    this.#events.waits();
+    this.#poll();
+  }
+
   #poll(): void {
     for (const { status, wrId } of this.#cq.poll(DEPTH)) {
       this.#pending--;
@@ -259,7 +265,7 @@ export class RemotePeer implements Peer {
       this.#hasLost ||= isOfProgram;
       if (this.#why !== undefined) continue;
       this.#why = WcStatusName[status] ?? `status ${status}`;
-      this.#failed(this.#rank);
+      this.#events.failed(this.#rank);
     }
   }
 

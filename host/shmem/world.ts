@@ -74,7 +74,7 @@ export class World {
   #eventsMillis = 0;
   /** When this PE was seen last, its processor time then, and when it went on after a stop. */
   #sampledMillis = performance.now();
-  #spentMillis = 0;
+  #spentMillis = processorMillis();
   #continuedMillis = -Infinity;
 
   private constructor(options: WorldOptions, yieldProcessor: () => void) {
@@ -152,7 +152,7 @@ export class World {
       if (!this.failed.has(rank) && this.node.hasFailed(index)) this.fail(rank);
     });
     if (this.#isAlone) return this.failed;
-    this.#noteStop();
+    this.noteStop();
     for (const peer of this.peers) peer.look();
     for (let rank = 0; rank < this.size; rank++) {
       if (Atomics.load(this.#marks, rank) === 0) continue;
@@ -181,14 +181,14 @@ export class World {
 
   /**
    * Was this process stopped? A program that computes takes processor time, and its device's thread
-   * answers meanwhile.
+   * answers meanwhile. Loops that wait call it each turn: on a busy machine they take little
+   * processor time as well.
    */
-  #noteStop(): void {
+  noteStop(): void {
     const now = performance.now();
     const passed = now - this.#sampledMillis;
     if (passed < SAMPLE_MILLIS) return;
-    const { user, system } = process.cpuUsage();
-    const spent = (user + system) / 1000;
+    const spent = processorMillis();
     const isStop = passed > STOPPED_MILLIS && spent - this.#spentMillis < passed * STOPPED_PART;
     if (isStop) this.#continuedMillis = now;
     this.#sampledMillis = now;
@@ -286,6 +286,12 @@ export class World {
     const { waits } = this.node.context.device;
     await waits.until(look, limits ?? {}, late, this.#isAlone ? undefined : REMOTE_LOOK_MILLIS);
   }
+}
+
+/** Processor time of this process, the start of Node included. */
+function processorMillis(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
 }
 
 function ownFailure(operation: string): RefusalError {
