@@ -7,6 +7,9 @@ import { Workspace, freePort, noise } from '../support/processes.js';
 import { longOnly, sample } from '../support/sample.js';
 import type { PutReport } from '../../host/cli/put/put.js';
 
+/** A transfer that takes a second and more: a test does something in the middle of it. */
+const LARGE = 16_000_000;
+const SLOW = ['--piece-bytes', '64k', '--loss', 30] as const;
 const test = suite('cli/transfer');
 const longTest = longOnly(test);
 
@@ -93,12 +96,12 @@ longTest('a transfer works over IPv6', () =>
 test('a file that was changed since is sent anew, and the old part is discarded aloud', () =>
   Workspace.use(async (space) => {
     const { server, address } = await space.serve(await makeIn(space));
-    const file = await space.file('y', 2_000_000);
-    const slow = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
+    const file = await space.file('y', LARGE);
+    const slow = space.start('put', file, address, ...SLOW);
     await slow.printed('stderr', /[3-9]0 %/);
     slow.kill('SIGKILL');
-    await server.printed('stderr', /y from 127.0.0.1 is not complete: [^;]+; \d+ of 31 pieces/);
-    await writeFile(file, noise(2_000_000, 99));
+    await server.printed('stderr', /y from 127.0.0.1 is not complete: [^;]+; \d+ of 245 pieces/);
+    await writeFile(file, noise(LARGE, 99));
     await utimes(file, new Date(), new Date(Date.now() + 5000));
     const put = await space.run('put', file, address, '--piece-bytes', '64k', '--json');
     assert.is(put.code, 0, put.stderr);
@@ -110,10 +113,11 @@ test('a file that was changed since is sent anew, and the old part is discarded 
 longTest('a file that changes during its transfer is refused, and leaves no piece', () =>
   Workspace.use(async (space) => {
     const { address } = await space.serve(await makeIn(space));
-    const file = await space.file('z', 2_000_000);
-    const put = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
+    const file = await space.file('z', LARGE);
+    const others = noise(LARGE - 1, 7);
+    const put = space.start('put', file, address, ...SLOW);
     await put.printed('stderr', /[2-9]0 %/);
-    await writeFile(file, noise(1_900_000, 7));
+    await writeFile(file, others);
     const { code, stderr } = await put.ended;
     assert.is(code, 1);
     assert.match(stderr, /verbena put: .*z changed while it was sent/);
@@ -126,8 +130,8 @@ longTest(
   () =>
     Workspace.use(async (space) => {
       const { server, address } = await space.serve(await makeIn(space));
-      const file = await space.file('v', 2_000_000);
-      const put = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
+      const file = await space.file('v', LARGE);
+      const put = space.start('put', file, address, ...SLOW);
       await put.printed('stderr', /[2-9]0 %/);
       await rm(space.path('in', 'v.part'));
       const { code, stderr } = await put.ended;
@@ -147,8 +151,8 @@ longTest(
 test('the interrupted client says how to go on, and does go on', () =>
   Workspace.use(async (space) => {
     const { address } = await space.serve(await makeIn(space));
-    const file = await space.file('w', 2_000_000);
-    const first = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
+    const file = await space.file('w', LARGE);
+    const first = space.start('put', file, address, ...SLOW);
     await first.printed('stderr', /[4-9]0 %/);
     first.kill('SIGINT');
     const { code, stderr } = await first.ended;
@@ -158,7 +162,7 @@ test('the interrupted client says how to go on, and does go on', () =>
     assert.is(again.code, 0, again.stderr);
     assert.ok((JSON.parse(again.stdout) as PutReport).piecesSkipped > 0);
     await assertArrived(space, file, 'w');
-    assert.is((await stat(space.path('in', 'w'))).size, 2_000_000);
+    assert.is((await stat(space.path('in', 'w'))).size, LARGE);
   }));
 
 longTest('a room whose signalling server is absent is named by put and by serve', () =>
