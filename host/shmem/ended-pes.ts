@@ -24,8 +24,8 @@ export interface EndedWatch {
   /** Aborts when a PE of the job has ended. */
   readonly signal: AbortSignal;
   /**
-   * What ended a wait that failed with `error`: the end of a PE, if there was one. Another PE that
-   * has learned of it earlier closes the device in any step of this one.
+   * The end of a PE, if there was one, in place of `error`: another PE that has learned of that end
+   * earlier closes the device in any step of this one.
    */
   cause(error: unknown): unknown;
   stop(): void;

@@ -7,7 +7,7 @@ import { Workspace, freePort, noise } from '../support/processes.js';
 import { longOnly, sample } from '../support/sample.js';
 import type { PutReport } from '../../host/cli/put/put.js';
 
-/** A transfer that takes a second and more: a test does something in the middle of it. */
+/** A transfer that takes a second and more: long enough to change something meanwhile. */
 const LARGE = 16_000_000;
 const SLOW = ['--piece-bytes', '64k', '--loss', 30] as const;
 const test = suite('cli/transfer');

@@ -1,18 +1,15 @@
 /** A PE of another machine that does not answer. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { openDevice } from '../../../host/index.js';
 import { RemotePeer } from '../../../host/shmem/remote-peer.js';
-import { longOnly } from '../../support/sample.js';
 
-const test = suite('unit/shmem/remote-peer');
-const longTest = longOnly(test);
 /** No device listens at this address. */
 const SILENT = { gid: '::ffff:127.83.19.2', port: 4791, qpNum: 7, base: 2 ** 20, key: 1 };
 /** Far below the 4 s after which a PE that did not run counts as stopped. */
 const GAP_MILLIS = 1000;
 
-longTest('a wait for a silent PE reports each of its turns, so that it is no stop', async () => {
+test('a wait for a silent PE reports each of its turns, so that it is no stop', async () => {
   const context = await openDevice({ address: '127.83.19.1', port: 0 });
   try {
     const failed: number[] = [];
