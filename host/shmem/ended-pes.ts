@@ -8,6 +8,12 @@ import { RefusalError } from '../errors/errors.js';
 
 const LOOK_MILLIS = 100;
 
+/** PE `rank` is gone. `cause`: what this PE has seen itself. */
+function endOf(rank: number, cause?: unknown): RefusalError {
+  const text = `init: PE ${rank} ended before all PEs had called init; see its output`;
+  return new RefusalError('ECONNRESET', text, cause === undefined ? undefined : { cause });
+}
+
 /** Ranks that the launcher has reported. */
 function endedIn(file: string): number[] {
   try {
@@ -24,8 +30,8 @@ export interface EndedWatch {
   /** Aborts when a PE of the job has ended. */
   readonly signal: AbortSignal;
   /**
-   * The end of a PE, if there was one, in place of `error`: another PE that has learned of that end
-   * earlier closes the device in any step of this one.
+   * The end of a PE, if there was one, with `error` as its cause: another PE that has learned of
+   * that end earlier closes the device in any step of this one.
    */
   cause(error: unknown): unknown;
   stop(): void;
@@ -33,16 +39,15 @@ export interface EndedWatch {
 
 export function watchEnded(file: string | undefined): EndedWatch {
   const ended = new AbortController();
-  const look = (): void => {
+  const look = (): number | undefined => {
     const [rank] = file === undefined ? [] : endedIn(file);
-    if (rank === undefined) return;
-    const text = `init: PE ${rank} ended before all PEs had called init; see its output`;
-    ended.abort(new RefusalError('ECONNRESET', text));
+    if (rank !== undefined) ended.abort(endOf(rank));
+    return rank;
   };
   const timer = file === undefined ? undefined : setInterval(look, LOOK_MILLIS);
   const cause = (error: unknown): unknown => {
-    look();
-    return ended.signal.aborted ? ended.signal.reason : error;
+    const rank = look();
+    return rank === undefined || error === ended.signal.reason ? error : endOf(rank, error);
   };
   return { signal: ended.signal, cause, stop: () => clearInterval(timer) };
 }
@@ -87,8 +92,13 @@ export function reportUncaught(error: unknown, rank: number): void {
   const report = (thrown: unknown): void => {
     process.removeListener('uncaughtException', report);
     if (process.listenerCount('uncaughtException') > 0) return;
-    if (thrown === error) console.error(`verbena shmem: PE ${rank}: ${(thrown as Error).message}`);
-    else console.error(thrown);
+    if (thrown === error) {
+      const { message, cause } = thrown as Error;
+      console.error(`verbena shmem: PE ${rank}: ${message}`);
+      if (cause instanceof Error) console.error(`verbena shmem: PE ${rank}: ${cause.message}`);
+    } else {
+      console.error(thrown);
+    }
     process.exit(1);
   };
   process.on('uncaughtException', report);

@@ -17,7 +17,9 @@ test('an error of init after the end of a PE is that end', () =>
       writeFileSync(file, '1\n0\n');
       // Before the next look: the first PE has closed the device meanwhile.
       assert.is(watch.signal.aborted, false);
-      const { code, message } = watch.cause(OTHER) as RefusalError;
+      const { code, message, cause } = watch.cause(OTHER) as RefusalError;
+      assert.is(cause, OTHER);
+      assert.is(watch.cause(watch.signal.reason), watch.signal.reason);
       assert.is(code, 'ECONNRESET');
       assert.match(message, 'init: PE 1 ended before all PEs had called init');
       assert.is(watch.signal.aborted, true);
