@@ -120,6 +120,9 @@ export class ThreadProgress implements Progress {
   info: LinkInfo;
   readonly socketDescriptor: number;
   readonly callPort: number;
+  readonly durables: number;
+  /** The doorbell ring has one producer: this thread posts under the lock if it is another's. */
+  readonly isLent: boolean;
   readonly #arena: ArenaMemory;
   readonly #thread: EngineThread;
   readonly #control: ControlBlock;
@@ -139,19 +142,14 @@ export class ThreadProgress implements Progress {
   readonly #stores = new Set<StopDurable>();
 
   private constructor(
-    arena: ArenaMemory,
-    control: ControlBlock,
-    posix: Posix,
-    link: UdpBatchLink,
-    spinMicros: number,
-    readonly durables: number,
-    packetInbox: PacketInbox | undefined,
-    /** The doorbell ring has one producer: this thread posts under the lock if it is another's. */
-    readonly isLent: boolean,
+    { arena, options, posix, link, control, durables }: OpenParts,
     makeThread: (progress: ThreadProgress) => EngineThread,
+    packetInbox?: PacketInbox,
   ) {
     this.#packetInbox = packetInbox;
-    this.spin = new Spin(spinMicros, this.#clock, () => posix.yieldProcessor());
+    this.spin = new Spin(options.spinMicros, this.#clock, () => posix.yieldProcessor());
+    this.durables = durables;
+    this.isLent = options.isLent ?? false;
     this.#arena = arena;
     this.#control = control;
     this.#posix = posix;
@@ -213,25 +211,19 @@ export class ThreadProgress implements Progress {
 
   /** The link is this thread's, and the native thread uses its socket. */
   static async #openNative(
-    { arena, options, posix, link, control, durables }: OpenParts,
+    parts: OpenParts,
     native: NativeThread,
     programDescriptor: number,
   ): Promise<ThreadProgress> {
-    const { spinMicros, isLent = false } = options;
+    const { arena, link, control } = parts;
+    const { spinMicros } = parts.options;
     const slots = arena.heap.alloc(native.slotsBytes);
     const [receiver, made] = ThreadProgress.#receiver();
     await link.open(receiver, linkMemory(arena));
     const place = { slots, spinMicros, programDescriptor };
     const { memory } = arena;
     return (made.progress = new ThreadProgress(
-      arena,
-      control,
-      posix,
-      link,
-      spinMicros,
-      durables,
-      undefined,
-      isLent,
+      parts,
       (progress) =>
         new NativeEngine(native, memory, control, link, place, {
           failed: (error) => progress.#events?.failed(error),
@@ -243,10 +235,11 @@ export class ThreadProgress implements Progress {
   }
 
   static async #openWorker(
-    { arena, options, posix, link, control, durables }: OpenParts,
+    parts: OpenParts,
     slot: number | undefined,
     started: StartedThread | undefined,
   ): Promise<ThreadProgress> {
+    const { arena, options, link, control, durables } = parts;
     const { udp, spinMicros, keepsAlive = true, isLent = false, programDescriptor } = options;
     const linkBytes = UdpBatchLink.bytes(arena.memory.bytes.length);
     const shared = slot === undefined ? undefined : { arena: arena.address, slot };
@@ -277,15 +270,9 @@ export class ThreadProgress implements Progress {
       throw error;
     }
     made.progress = new ThreadProgress(
-      arena,
-      control,
-      posix,
-      link,
-      spinMicros,
-      durables,
-      packetInbox,
-      isLent,
+      parts,
       (progress) => new WorkerThread(worker, progress.#listenTo(worker, ended)),
+      packetInbox,
     );
     // Its listener for messages refers to it again.
     if (!keepsAlive) worker.unref();
