@@ -12,7 +12,7 @@ export type { ImportedMemoryRegion } from './verbs/regions/imported-memory-regio
 export type {
   MrLayoutInterleaved,
   MrLayoutInterleavedDimension,
-  StencilOptions,
+  LayoutOptions,
 } from './verbs/layouts/layout-list.js';
 export type { NullMemoryRegion } from './verbs/regions/null-memory-region.js';
 export type {

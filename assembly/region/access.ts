@@ -36,7 +36,8 @@ export function moveLocal(
   if (layout.stencil) {
     return moveInstances(arena, layout, pd, rights, address, skip, buffer, length, write);
   }
-  return moveStream(arena, layout, pd, rights, address + skip, buffer, length, write);
+  const offset = address - layout.origin + skip;
+  return moveStream(arena, layout, pd, rights, offset, buffer, length, write);
 }
 
 /** The same for what a peer names. `write`: to memory. */
@@ -55,7 +56,8 @@ export function moveRemote(
   if (layout.stencil) {
     return moveInstances(arena, layout, pd, need, layout.origin, address, buffer, length, write);
   }
-  return moveStream(arena, layout, pd, need, address, buffer, length, write);
+  const offset = address - layout.origin;
+  return moveStream(arena, layout, pd, need, offset, buffer, length, write);
 }
 
 /** May a peer name these bytes, as far as the layout itself can tell? */
@@ -70,7 +72,8 @@ export function allowsRemote(
   const layout = findLayout(arena, key, pd, need);
   if (layout == null) return false;
   if (layout.stencil) return address + length >= address;
-  return address <= <u64>layout.packed && length <= layout.packed - <u32>address;
+  const offset = address - layout.origin;
+  return offset <= <u64>layout.packed && length <= layout.packed - <u32>offset;
 }
 
 /**
@@ -87,7 +90,8 @@ export function locateRemote(
 ): usize {
   const layout = findLayout(arena, key, pd, need);
   if (layout == null) return 0;
-  if (!layout.stencil) return locateStream(arena, layout, pd, need, address, length);
+  const offset = address - layout.origin;
+  if (!layout.stencil) return locateStream(arena, layout, pd, need, offset, length);
   return locateInstance(arena, layout, pd, need, layout.origin, address, length);
 }
 

@@ -55,7 +55,10 @@ export enum LayoutFault {
 export class LayoutParameters {
   /** Stencils: bytes from one instance to the next, signed (0: the span of an instance). */
   extent: i64;
-  /** Stencils: base pointer of the instance that peers find at 0. */
+  /**
+   * Stencils: base pointer of the instance that peers find at 0. Others: address of the stream's
+   * first byte, modulo 2^64.
+   */
   origin: u64;
   /** A key of the layout's region. */
   key: u32;

@@ -38,8 +38,9 @@ export function layoutPieces(
     const lowest = layout.extent < 0 ? last : first;
     base = layout.origin + lowest * layout.extent;
     reach = (last - first) * <u64>abs<i64>(layout.extent);
-  } else if (!whole && (address > <u64>layout.packed || length > layout.packed - <u32>address)) {
-    return 0;
+  } else if (!whole) {
+    const offset = address - layout.origin;
+    if (offset > <u64>layout.packed || length > layout.packed - <u32>offset) return 0;
   }
   const walked = walk(arena, layout, pd, need, base, reach, whole, pieces, packed(0, STEPS_MAX));
   return <u32>walked;

@@ -1,7 +1,8 @@
 /**
  * Memory layouts (`ibv_mr_set_layout_sg`, `ibv_mr_set_layout_interleaved`): a key under which
- * scattered bytes are one row. The row, the packed stream, has addresses from 0 on. If pieces
- * overlap, the result of a write there is undefined.
+ * scattered bytes are one row. The row, the packed stream, has addresses from its origin on, mostly
+ * 0; layouts above it name offsets in it. If pieces overlap, the result of a write there is
+ * undefined.
  *
  * A layout is compiled (layout-compile.ts) into a program that lies in memory of the host's; the
  * key's entry names the program, layout-walk.ts walks it. The key stands in the table with domain
@@ -66,7 +67,7 @@ export enum Nesting {
 export class Layout {
   /** Stencils: bytes from one instance to the next, signed, |extent| below 2^32. */
   extent: i64;
-  /** Stencils: the base pointer of instance 0. */
+  /** Stencils: the base pointer of instance 0. Others: the address of the stream's first byte. */
   origin: u64;
   /** Where the bytes lie, by the addressing of the one region `hullKey`. */
   hullStart: u64;

@@ -363,29 +363,36 @@ test('a FLUSH of memory whose store was removed is NAKed', async ({ wire, store,
   assert.equal(store.asked, []);
 });
 
-test('a FLUSH through a layout reaches the pieces that it is made of', () =>
-  kept(async ({ wire, store, mr }) => {
-    const other = await HandStore.keep(wire.context, 1024);
-    const second = wire.pd.regMr(other.buffer, FLUSH_ACCESS);
-    const layout = wire.pd.regMr(null, 0, FLUSH_ACCESS | AccessFlag.ZERO_BASED);
-    layout.setLayoutSg(0, [
-      { addr: mr.addr + 64n, length: 32, lkey: mr.lkey },
-      { addr: second.addr + 512n, length: 64, lkey: second.lkey },
-      { addr: mr.addr + 1024n, length: 8, lkey: mr.lkey },
-    ]);
-    flush(wire, 0x200, PERSISTENT, { key: layout.rkey, virtualAddress: 0n, dmaLength: 104 });
-    assert.equal(store.asked, [
-      [64, 32],
-      [1024, 8],
-    ]);
-    assert.equal(other.asked, [[512, 64]]);
-    store.answer();
-    wire.expectSilence('one store is not done');
-    other.answer();
-    wire.expectPacket({ ...DONE, psn: 0x200 });
-    flush(wire, 0x201, PERSISTENT, { key: layout.rkey, virtualAddress: 100n, dmaLength: 5 });
-    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: REMOTE_ACCESS_ERROR });
-  }));
+for (const origin of [0n, 0x5000n]) {
+  test(`a FLUSH through a layout reaches the pieces that it is made of: from ${origin} on`, () =>
+    kept(async ({ wire, store, mr }) => {
+      const other = await HandStore.keep(wire.context, 1024);
+      const second = wire.pd.regMr(other.buffer, FLUSH_ACCESS);
+      const layout = wire.pd.regMr(null, 0, FLUSH_ACCESS | AccessFlag.ZERO_BASED);
+      const list = [
+        { addr: mr.addr + 64n, length: 32, lkey: mr.lkey },
+        { addr: second.addr + 512n, length: 64, lkey: second.lkey },
+        { addr: mr.addr + 1024n, length: 8, lkey: mr.lkey },
+      ];
+      layout.setLayoutSg(0, list, { origin });
+      const ask = (psn: number, offset: bigint, dmaLength: number): void => {
+        const virtualAddress = origin + offset;
+        flush(wire, psn, PERSISTENT, { key: layout.rkey, virtualAddress, dmaLength });
+      };
+      ask(0x200, 0n, 104);
+      assert.equal(store.asked, [
+        [64, 32],
+        [1024, 8],
+      ]);
+      assert.equal(other.asked, [[512, 64]]);
+      store.answer();
+      wire.expectSilence('one store is not done');
+      other.answer();
+      wire.expectPacket({ ...DONE, psn: 0x200 });
+      ask(0x201, 100n, 5);
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: REMOTE_ACCESS_ERROR });
+    }));
+}
 
 test('pieces of a layout that touch are flushed as one; beyond sixteen the last range covers the rest', () =>
   kept(async ({ wire, store, mr }) => {

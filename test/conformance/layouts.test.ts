@@ -325,6 +325,51 @@ test('for peers instance k of a stencil begins at k times the packed size', () =
     assert.is(reconnect(wire).write(stencil.rkey, 2n ** 64n - 8n), REMOTE_ACCESS_ERROR);
   }));
 
+test('a layout with an origin has addresses from there on; layouts above it count from 0', () =>
+  onLayouts(({ wire, layout, memory, base }) => {
+    const origin = 0x7f00_0000_1000n;
+    const mr = layout();
+    mr.setLayoutSg(0, [base(64, 24), base(512, 40)], { origin });
+    assert.is(mr.addr, origin);
+    const bytes = pattern(8);
+    assert.is(new Requests(wire).write(mr.rkey, origin + 20n), ACK);
+    assert.equal([...memory.slice(84, 88), ...memory.slice(512, 516)], [...bytes]);
+    const { RC_RDMA_READ_REQUEST, RC_FETCH_ADD } = Opcode;
+    const before = memory.slice();
+    for (const opcode of [Opcode.RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST, RC_FETCH_ADD]) {
+      const [least, most] = [origin, origin + 56n];
+      assert.is(reconnect(wire).ask(opcode, mr.rkey, least), ACK);
+      assert.is(reconnect(wire).ask(opcode, mr.rkey, most), ACK);
+      for (const outside of [least - 8n, most + 8n, 0n, least + 2n ** 32n]) {
+        assert.is(reconnect(wire).ask(opcode, mr.rkey, outside), REMOTE_ACCESS_ERROR);
+      }
+    }
+    assert.equal(memory.slice(88, 512), before.slice(88, 512));
+    reconnect(wire);
+    assert.is(sent(wire, { addr: origin + 20n, length: 8, lkey: mr.lkey }), 'SUCCESS');
+    assert.is(sent(wire, { addr: 20n, length: 8, lkey: mr.lkey }), 'LOC_PROT_ERR');
+    const above = layout();
+    above.setLayoutSg(0, [{ addr: 20n, length: 8, lkey: mr.lkey }]);
+    memory.fill(0);
+    assert.is(reconnect(wire).write(above.rkey, 0n), ACK);
+    assert.equal([...memory.slice(84, 88), ...memory.slice(512, 516)], [...bytes]);
+  }));
+
+test('an origin may end at 2^64; a new layout has its own', () =>
+  onLayouts(({ wire, layout, memory, base }) => {
+    const mr = layout();
+    mr.setLayoutSg(0, [base(64, 24), base(512, 40)], { origin: -64 });
+    assert.is(mr.addr, 2n ** 64n - 64n);
+    assert.is(new Requests(wire).write(mr.rkey, 2n ** 64n - 8n), ACK);
+    assert.equal(memory.slice(544, 552), pattern(8));
+    assert.is(reconnect(wire).write(mr.rkey, 0n), REMOTE_ACCESS_ERROR);
+    mr.setLayoutSg(0, [base(128, 8)]);
+    assert.is(mr.addr, 0n);
+    assert.is(reconnect(wire).write(mr.rkey, 0n), ACK);
+    assert.equal(memory.slice(128, 136), pattern(8));
+    assert.throws(() => mr.setLayoutSg(0, [base(128, 8)], { origin: 2n ** 64n }), isMisuse);
+  }));
+
 test('an instance so far on that its place wraps around is refused: it would lie between others', () =>
   onLayouts(({ wire, layout, mr, memory }) => {
     const stencil = layout(FULL_ACCESS);

@@ -70,7 +70,7 @@ export class Bindables {
   target(index: number, offset: number): [key: number, at: bigint] {
     const layout = this.#layouts[(index % BINDABLES) - FIRST_LAYOUT];
     if (layout && layout.access & ZERO_BASED) {
-      return [layout.lkey, BigInt.asUintN(64, BigInt(offset))];
+      return [layout.lkey, BigInt.asUintN(64, layout.addr + BigInt(offset))];
     }
     const more = [this.#null.lkey, this.#target.rkey, this.#area];
     const key =
@@ -161,12 +161,13 @@ export class Bindables {
       numRepeated,
       dims: all,
     });
-    nested.setLayoutInterleaved(0, [
+    const several = [
       from({ addr: 0, length: 8, lkey: column.lkey }, 1, dims(16, 30)),
       from({ addr: addr + 8n, length: 40, lkey: stencil.lkey }, 1, dims(4, 30)),
       from(sge(3000, 4), 2, dims(8, 60)),
       from(sge(3600, 6), 1, dims(10, 5), dims(70, 6)),
-    ]);
+    ];
+    nested.setLayoutInterleaved(0, several, { origin: addr });
     recorded.setLayoutInterleaved(MrSetLayoutFlag.WITH_POST_WR, pairs);
     const { memory, address } = this.#context.device.arena;
     const arena = structAt(memory, ArenaLayout, address);

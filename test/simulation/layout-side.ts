@@ -27,6 +27,8 @@ const STREAM_MAX = 12_000;
 const INSTANCE_MAX = 400;
 /** Addresses far beyond linear memory, and exact as numbers. */
 const FAR = 2 ** 40;
+/** Of streams: mostly none, and the last one is at the end of all addresses. */
+const ORIGINS = [0, 0, FAR, 2n ** 64n - 2n ** 32n];
 
 /** A place of the oracle's: which area, and where in it. */
 const place = (area: number, offset: number): number => area * 2 ** 20 + offset;
@@ -144,13 +146,14 @@ export class LayoutSide {
   }
 
   #plain(mr: LayoutMemoryRegion, depth: number): Made {
+    const options = { origin: this.#random.pick(ORIGINS) };
     if (this.#random.chance(0.4)) {
       const sg = this.#pieces(depth);
-      mr.setLayoutSg(0, sg);
+      mr.setLayoutSg(0, sg, options);
       return { mr, sg, packed: mr.length, depth };
     }
     const ilv = this.#sources(() => this.#anyBase(depth)).map(({ source }) => source);
-    mr.setLayoutInterleaved(0, ilv);
+    mr.setLayoutInterleaved(0, ilv, options);
     return { mr, ilv, packed: mr.length, depth };
   }
 
@@ -209,7 +212,9 @@ export class LayoutSide {
       if (depth > 1 && random.chance(0.2)) {
         const inner = this.make(depth - 1);
         const named = this.name(inner, 400, false);
-        list.push({ addr: named.addr, length: named.stream.length, lkey: named.key });
+        // Of a stream below only the offset counts.
+        const addr = inner.pointers ? named.addr : BigInt(named.addr) - inner.mr.addr;
+        list.push({ addr, length: named.stream.length, lkey: named.key });
         total += named.stream.length;
         continue;
       }
@@ -275,8 +280,9 @@ export class LayoutSide {
     if (!pointers) {
       const all = instanceStream(made, this.#lookup);
       const length = random.between(1, Math.min(most, packed));
-      const addr = random.below(packed - length + 1);
-      return { addr, key: mr.rkey, stream: all.slice(addr, addr + length) };
+      const at = random.below(packed - length + 1);
+      const addr = mr.addr + BigInt(at);
+      return { addr, key: mr.rkey, stream: all.slice(at, at + length) };
     }
     const from = remote ? made.origin! : pointers.first + random.below(pointers.count);
     const last = pointers.first + pointers.count - 1;

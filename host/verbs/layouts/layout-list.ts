@@ -32,16 +32,20 @@ export interface MrLayoutInterleaved {
 }
 
 /**
- * Options of a stencil, the layout of a region without ZERO_BASED. `addr` of its entries is a
- * signed offset from the base pointer.
+ * Options of layouts. A stencil is the layout of a region without ZERO_BASED: `addr` of its entries
+ * is a signed offset from the base pointer.
  */
-export interface StencilOptions {
+export interface LayoutOptions {
   /**
-   * Bytes from the base pointer of one instance to that of the next: signed, absolute value below
-   * 2^32. 0 (default): the bytes from the lowest to the highest offset of an instance.
+   * Stencils: bytes from the base pointer of one instance to that of the next: signed, absolute
+   * value below 2^32. 0 (default): the bytes from the lowest to the highest offset of an instance.
    */
   readonly extent?: number | bigint;
-  /** The base pointer of the instance that peers access at address 0, modulo 2^64. Default 0. */
+  /**
+   * Modulo 2^64; default 0. Stencils: the base pointer of the instance that peers access at address
+   * 0. Other layouts: the address of the first byte of the packed stream; layouts above name its
+   * bytes from 0 on all the same.
+   */
   readonly origin?: number | bigint;
 }
 
@@ -60,8 +64,8 @@ export function signed64(argument: string, value: number | bigint): bigint {
 }
 
 /** Converts the extent of a stencil to the engine's format. @internal */
-export function extentOf(value: number | bigint): bigint {
-  const bits = signed64('extent', value);
+export function extentOf(argument: string, value: number | bigint): bigint {
+  const bits = signed64(argument, value);
   // A positive 64-bit number must not become a small negative one: the engine refuses it.
   return value < 0 || bits < 1n << 63n ? BigInt.asIntN(64, bits) : (1n << 63n) - 1n;
 }

@@ -2,8 +2,8 @@
  * A region without memory of its own, `ibv_reg_mr(pd, NULL, 0, IBV_ACCESS_ZERO_BASED)`: its layout
  * says which bytes of other regions it is, in which order.
  */
-import { checkBits } from '../../errors/check-whole.js';
 import { wholeU64 } from '../../errors/whole-number.js';
+import { checkBits } from '../../errors/check-whole.js';
 import {
   AccessFlag,
   Errno,
@@ -26,7 +26,7 @@ import {
   putInterleaved,
   signed64,
   type MrLayoutInterleaved,
-  type StencilOptions,
+  type LayoutOptions,
 } from './layout-list.js';
 import type { RegionCounters } from '../regions/memory-region.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
@@ -53,6 +53,7 @@ export class LayoutMemoryRegion {
   /** Memory of programs that an engine may be reading. */
   readonly #programs = new Set<number>();
   #setKey: number | undefined;
+  #addr = 0n;
   #length = 0;
 
   /** @internal Use `pd.regMr(null, 0, access)`. */
@@ -83,9 +84,9 @@ export class LayoutMemoryRegion {
     return this.lkey;
   }
 
-  /** Where the packed stream begins. */
+  /** Address of the first byte of the packed stream that was set last. */
   get addr(): bigint {
-    return 0n;
+    return this.#addr;
   }
 
   /** Bytes of the packed stream that was set last (stencils: of one instance); 0: none was. */
@@ -108,7 +109,7 @@ export class LayoutMemoryRegion {
    * Throws MisuseError; RefusalError EINVAL and EACCES, which name the entry and its fault, ENOMEM,
    * EAGAIN (another thread is changing the region). Nothing has changed then.
    */
-  setLayoutSg(flags: number, sgList: readonly Sge[], options: StencilOptions = {}): void {
+  setLayoutSg(flags: number, sgList: readonly Sge[], options: LayoutOptions = {}): void {
     checkArray('sgList', sgList, 'SGEs');
     this.#set('setLayoutSg', flags, options, {
       interleaved: false,
@@ -125,7 +126,7 @@ export class LayoutMemoryRegion {
   setLayoutInterleaved(
     flags: number,
     ilvList: readonly MrLayoutInterleaved[],
-    options: StencilOptions = {},
+    options: LayoutOptions = {},
   ): void {
     checkArray('ilvList', ilvList, 'sources');
     this.#set('setLayoutInterleaved', flags, options, {
@@ -174,7 +175,7 @@ export class LayoutMemoryRegion {
     return this.pd.context.device.arena.memory;
   }
 
-  #set(verb: string, flags: number, options: StencilOptions, list: List): void {
+  #set(verb: string, flags: number, options: LayoutOptions, list: List): void {
     checkKeys(verb, options, 'extent origin');
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
     checkBits('flags', flags, 'MrSetLayoutFlag');
@@ -185,9 +186,8 @@ export class LayoutMemoryRegion {
       list.put(scratch + entries);
       const parameters = structAt(arena.memory, LayoutParametersLayout, scratch);
       const { extent = 0, origin = 0 } = options;
-      const stencil = this.#isStencil;
-      parameters.extent = stencil ? extentOf(extent) : wholeU64('extent', extent);
-      parameters.origin = (stencil ? signed64 : wholeU64)('origin', origin);
+      parameters.extent = (this.#isStencil ? extentOf : wholeU64)('extent', extent);
+      parameters.origin = signed64('origin', origin);
       parameters.key = this.#key.value;
       parameters.flags = flags;
       parameters.interleaved = list.interleaved ? 1 : 0;
@@ -196,6 +196,7 @@ export class LayoutMemoryRegion {
       this.#compile(verb, scratch, parameters);
       this.#setKey = parameters.bound;
       this.#length = parameters.packed;
+      if (!this.#isStencil) this.#addr = parameters.origin;
     } finally {
       arena.heap.free(scratch);
     }

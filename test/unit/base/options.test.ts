@@ -40,7 +40,7 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
   ],
   PmemOptions: [({ context }, odd) => context.openPmem('/nowhere', odd)],
   RegisterOptions: [({ context, pd }, odd) => pd.regMr(context.alloc(64), 0, odd)],
-  StencilOptions: [({ pd }, odd) => pd.regMr(null, 0, 0).setLayoutSg(0, [], odd)],
+  LayoutOptions: [({ pd }, odd) => pd.regMr(null, 0, 0).setLayoutSg(0, [], odd)],
   QpAttributes: [({ pd, cq }, odd) => pd.createQp({ sendCq: cq, recvCq: cq }).modify(odd)],
   QpInitAttributes: [
     ({ pd, cq }, odd) => pd.createQp({ sendCq: cq, recvCq: cq, ...(odd as object) }),

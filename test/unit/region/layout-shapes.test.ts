@@ -17,7 +17,13 @@ import {
 } from '#build/abi.js';
 import type { DurableRange } from '../../../host/device/durable/durable-store.js';
 import { structAt } from '../../../host/engine/struct.js';
-import { MrSetLayoutFlag, Mtu, QpState, WrOpcode } from '../../../host/index.js';
+import {
+  MrSetLayoutFlag,
+  Mtu,
+  QpState,
+  WrOpcode,
+  type LayoutMemoryRegion,
+} from '../../../host/index.js';
 import { LayoutSide, type Named } from '../../simulation/layout-side.js';
 import { Random } from '../../simulation/random.js';
 import { FLUSH_ACCESS } from '../../support/durable.js';
@@ -73,7 +79,7 @@ class World {
     this.#send(named(false));
     this.#write(named(false), false);
     this.#add(named(true));
-    if (!layout.pointers) this.#exceed(layout.mr.rkey, layout.packed);
+    if (!layout.pointers) this.#exceed(layout.mr, layout.packed);
     side.check('');
     side.clear();
   }
@@ -125,7 +131,8 @@ class World {
       const values = [0, 1, 0xffffffff, 0x80000000, random.below(100), random.u32()];
       arena.memory.words[word] = random.pick(values);
     }
-    const range = { key: made.mr.rkey, virtualAddress: 0n, dmaLength: Math.min(made.packed, 4096) };
+    const { rkey, addr } = made.mr;
+    const range = { key: rkey, virtualAddress: addr, dmaLength: Math.min(made.packed, 4096) };
     const opcode = random.pick([Opcode.RC_RDMA_READ_REQUEST, Opcode.RC_RDMA_WRITE_ONLY]);
     const isWrite = opcode === Opcode.RC_RDMA_WRITE_ONLY;
     const fields = { opcode, psn: this.#psn++, ackRequest: 1, ...range };
@@ -161,7 +168,7 @@ class World {
 
   /** An atomic needs eight bytes in one piece, at a multiple of 8 of memory. */
   #add({ addr, key, stream }: Named): void {
-    const skip = -Number(addr) & 7;
+    const skip = Number(-BigInt(addr) & 7n);
     const places = stream.slice(skip, skip + 8);
     if (places.length < 8) return;
     const virtualAddress = BigInt(addr) + BigInt(skip);
@@ -181,14 +188,14 @@ class World {
   }
 
   /** The end of the stream, and one byte more. */
-  #exceed(key: number, packed: number): void {
+  #exceed({ rkey: key, addr }: LayoutMemoryRegion, packed: number): void {
     const behind = this.#random.below(Math.min(packed, BYTES_MAX));
-    const range = { key, virtualAddress: BigInt(packed - behind), dmaLength: behind + 1 };
+    const range = { key, virtualAddress: addr + BigInt(packed - behind), dmaLength: behind + 1 };
     this.#wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: this.#psn, ...range });
     this.#reconnect(this.#wire.expectPacket({}).syndrome);
     flush(this.#wire, this.#psn, PlacementType.PERSISTENT, range);
     this.#reconnect(this.#wire.expectPacket({}).syndrome);
-    const virtualAddress = BigInt((packed - 1) & ~7);
+    const virtualAddress = addr + BigInt((packed - 1) & ~7);
     if (packed % 8 === 0) return;
     const add = { opcode: Opcode.RC_FETCH_ADD, psn: this.#psn, key, virtualAddress, swapAdd: 1n };
     this.#wire.sendPacket({ ...add, ackRequest: 1 });
