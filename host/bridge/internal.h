@@ -162,9 +162,19 @@ void vb_handle_drop(uint64_t handle);
 void vb_handles_forget(void);
 
 /* ---- memory.c: registered pages lie in the device's memory */
-/* Where [address, address + length) lies there, after moving its pages; 0 and errno. */
-uint64_t vb_memory_place(uintptr_t address, size_t length, bool writes);
-void vb_memory_hold(uint64_t linear, size_t length, int change);
+struct vb_piece {
+	uint64_t linear;
+	uint64_t length;
+};
+/* All of them fit into one message. */
+#define VB_PIECES_MAX 28
+/*
+ * Where [address, address + length) lies there, after moving its pages: in one piece, or in several
+ * if there is no room for one. Returns their number; 0 and errno.
+ */
+int vb_memory_place(uintptr_t address, size_t length, bool writes, struct vb_piece *pieces);
+/* A region of these pieces begins (1) or ends (-1). */
+void vb_memory_hold(const struct vb_piece *pieces, int count, int change);
 int vb_memory_begin(void);
 /* Whether any page of the program is in the device's memory. */
 bool vb_memory_used(void);
@@ -195,8 +205,9 @@ void vb_signals_leave(void);
 /* ---- objects.c, regions.c, queues.c, work-ex.c, device.c */
 struct vb_mr {
 	struct ibv_mr mr;
-	uint64_t linear;
-	uint64_t iova;
+	/* Where its pages lie; none: it has no memory of the program's. */
+	int count;
+	struct vb_piece pieces[];
 };
 
 struct vb_ah {

@@ -113,7 +113,7 @@ static bool next_line(struct lines *lines, char *line, size_t size)
 }
 
 /* One line: start-end rights offset device inode path. */
-static bool parse_line(const char *line, struct vb_segment *found, bool *huge)
+static bool parse_line(const char *line, struct vb_segment *found)
 {
 	unsigned long start, end, offset, number;
 	unsigned major, minor;
@@ -127,7 +127,7 @@ static bool parse_line(const char *line, struct vb_segment *found, bool *huge)
 			(rights[2] == 'x' ? PROT_EXEC : 0);
 	found->shared = rights[3] == 's';
 	found->anonymous = number == 0 && !found->shared;
-	*huge = strncmp(line + path, "/anon_hugepage", 14) == 0;
+	found->huge = strncmp(line + path, "/anon_hugepage", 14) == 0;
 	find_place(found, offset, number, major, minor);
 	return true;
 }
@@ -164,8 +164,7 @@ enum {
 #define QUERY_CALL _IOWR('f', 17, struct map_query)
 
 /* The first mapping that ends behind `address`. 0 or an errno; ENOENT: there is no further one. */
-static int query_mapping(int fd, uintptr_t address, bool of_files, struct vb_segment *found,
-			 bool *huge)
+static int query_mapping(int fd, uintptr_t address, bool of_files, struct vb_segment *found)
 {
 	struct map_query query = { .size = sizeof query,
 				   .flags = QUERY_COVERING_OR_NEXT | (of_files ? QUERY_FILE_BACKED : 0),
@@ -178,7 +177,7 @@ static int query_mapping(int fd, uintptr_t address, bool of_files, struct vb_seg
 			(query.rights & QUERY_EXECUTABLE ? PROT_EXEC : 0);
 	found->shared = query.rights & QUERY_SHARED;
 	found->anonymous = query.inode == 0 && !found->shared;
-	*huge = query.page_size > VB_PAGE;
+	found->huge = query.page_size > VB_PAGE;
 	find_place(found, query.offset, query.inode, query.major, query.minor);
 	return 0;
 }
@@ -197,11 +196,11 @@ bool vb_is_of_device(const struct vb_segment *one, uint64_t from, uint64_t to)
  * further one, or its line cannot be read.
  */
 static bool next_mapping(struct lines *lines, uintptr_t *address, bool of_files,
-			 struct vb_segment *found, bool *huge)
+			 struct vb_segment *found)
 {
 	char line[512];
 	if (lines->has_queries) {
-		int error = query_mapping(lines->fd, *address, of_files, found, huge);
+		int error = query_mapping(lines->fd, *address, of_files, found);
 		if (!error)
 			*address = found->end;
 		/* An older kernel, or a filter of system calls. */
@@ -214,7 +213,7 @@ static bool next_mapping(struct lines *lines, uintptr_t *address, bool of_files,
 		strtoul(line, &end, 16);
 		/* Most lines are below, and sscanf takes longer. */
 		if (*end == '-' && strtoul(end + 1, NULL, 16) > *address &&
-		    parse_line(line, found, huge))
+		    parse_line(line, found))
 			return true;
 	}
 	return false;
@@ -235,21 +234,20 @@ int vb_find_segments(uintptr_t start, uintptr_t end, struct vb_segment *list, vb
 	struct vb_segment one;
 	uintptr_t address = start;
 	int count = 0;
-	bool huge;
 	if (!open_lines(&lines))
 		return -1;
 	/* Chosen mappings are of the device's file. */
-	while (count < VB_SEGMENTS_MAX && next_mapping(&lines, &address, wanted, &one, &huge)) {
+	while (count < VB_SEGMENTS_MAX && next_mapping(&lines, &address, wanted, &one)) {
 		if (one.start >= end)
 			break;
 		if (wanted && !wanted(&one, from, to))
 			continue;
-		if (one.start < start && !huge) {
+		if (one.start < start && !one.huge) {
 			if (one.linear)
 				one.linear += start - one.start;
 			one.start = start;
 		}
-		if (one.end > end && !huge)
+		if (one.end > end && !one.huge)
 			one.end = end;
 		list[count++] = one;
 	}
@@ -263,9 +261,8 @@ struct vb_heap vb_find_heap(uintptr_t start, uintptr_t end, size_t most)
 	struct vb_segment one;
 	struct vb_heap heap = { 0 };
 	uintptr_t address = start > most ? start - most : 0;
-	bool huge;
 	if (open_lines(&lines)) {
-		while (next_mapping(&lines, &address, false, &one, &huge)) {
+		while (next_mapping(&lines, &address, false, &one)) {
 			/* Not the device's memory itself, nor the addresses reserved behind it. */
 			bool own = one.rights && (one.anonymous || vb_is_of_device(&one, 0, 0));
 			bool joins = own && one.start == heap.end;

@@ -3,7 +3,8 @@
  * device's pages are mapped in their place. So device and program see the same bytes.
  *
  * Each page has one place (places.c). Pages stay where they are when regions end, and are the
- * program's own again when other regions find no place.
+ * program's own again when other regions find no place. A range that has no place as a whole, since
+ * pages of other regions are in it or in its way, has several: its region is a layout of pieces.
  *
  * While a page is copied, stores of other threads to it wait in a handler of SIGSEGV: the page is
  * read-only in between.
@@ -252,6 +253,7 @@ static void release_stores(const struct vb_segment *one, bool moved)
 }
 
 #define MOVE_BYTES ((size_t)1 << 30)
+#define HUGE_PAGE ((uintptr_t)2 << 20)
 
 /* Moves the pages of a mapping to `linear`. 0 or an errno. */
 static int move_pages(const struct vb_segment *one, uint64_t linear)
@@ -399,26 +401,18 @@ static void sweep(void)
 	}
 }
 
-static void complain(uintptr_t address, size_t length, bool is_between)
+static void complain(uintptr_t address, size_t length)
 {
 	/* Programs try again and again. */
 	static bool told;
 	if (told)
 		return;
 	told = true;
-	if (is_between)
-		vb_complain("ibv_reg_mr: %zu bytes at 0x%lx share pages with registered memory "
-			    "that leaves no room for them: %zu of %" PRIu64 " MiB are in use; start "
-			    "with a larger --memory (at most %s), or register the larger range "
-			    "first (ENOMEM)",
-			    length, (unsigned long)address, held_pages * VB_PAGE >> 20,
-			    vb_places.bytes >> 20, vb.shared_file >= 0 ? "3839M with --name" : "4G");
-	else
-		vb_complain("ibv_reg_mr: no place for %zu bytes at 0x%lx: %zu of %" PRIu64
-			    " MiB for registered memory are in use; start with a larger --memory "
-			    "(at most %s), or register less (ENOMEM)",
-			    length, (unsigned long)address, held_pages * VB_PAGE >> 20,
-			    vb_places.bytes >> 20, vb.shared_file >= 0 ? "3839M with --name" : "4G");
+	vb_complain("ibv_reg_mr: no place for %zu bytes at 0x%lx in at most %d pieces: %zu of %" PRIu64
+		    " MiB for registered memory are in use; start with a larger --memory (at most "
+		    "%s), or register less (ENOMEM)",
+		    length, (unsigned long)address, VB_PIECES_MAX, held_pages * VB_PAGE >> 20,
+		    vb_places.bytes >> 20, vb.shared_file >= 0 ? "3839M with --name" : "4G");
 }
 
 /* Checks that the program may register these mappings, which must have no gap. 0 or an errno. */
@@ -498,11 +492,10 @@ static uint64_t choose_anew(uintptr_t first, uint64_t bytes, bool swept)
  * region are in the way.
  */
 static uint64_t choose(const struct vb_segment *list, int count, uintptr_t first, uintptr_t last,
-		       bool swept, bool *forced)
+		       bool swept)
 {
 	uint64_t at = VB_NO_PLACE, bytes = last - first;
-	*forced = is_forced(list, count, first, &at);
-	if (*forced)
+	if (is_forced(list, count, first, &at))
 		return vb_place_is_free(&vb_places, at, bytes, first) ? at : VB_NO_PLACE;
 	/* Pages that lie there already need not move. */
 	for (int i = 0; i < count; i++)
@@ -527,7 +520,106 @@ static int move_all(const struct vb_segment *list, int count, uintptr_t first, u
 	return 0;
 }
 
-static uint64_t place(uintptr_t start, uintptr_t end, bool writes)
+/* ---- ranges of several pieces */
+
+/* The pages behind the last piece lie there. False: there are too many pieces. */
+static bool add_piece(struct vb_piece *pieces, int *count, uint64_t linear, uint64_t bytes)
+{
+	struct vb_piece *last = &pieces[*count - 1];
+	if (*count > 0 && last->linear + last->length == linear) {
+		last->length += bytes;
+		return true;
+	}
+	if (*count == VB_PIECES_MAX)
+		return false;
+	pieces[(*count)++] = (struct vb_piece){ linear, bytes };
+	return true;
+}
+
+/* Moves what these mappings have of [from, to) to the place of `from`. 0 or an errno. */
+static int move_part(const struct vb_segment *list, int count, uintptr_t from, uintptr_t to,
+		     uint64_t at)
+{
+	int error = 0;
+	vb_take_place(&vb_places, at, to - from, from);
+	for (int i = 0; i < count && !error; i++) {
+		struct vb_segment part = list[i];
+		part.start = part.start > from ? part.start : from;
+		part.end = part.end < to ? part.end : to;
+		if (part.start < part.end)
+			error = move_pages(&part, vb_area() + at + (part.start - from));
+	}
+	return error;
+}
+
+/* The same address, or that of a huge page which it would divide. */
+static uintptr_t cut_at(const struct vb_segment *list, int count, uintptr_t address)
+{
+	for (int i = 0; i < count; i++)
+		if (list[i].huge && list[i].start < address && address < list[i].end)
+			return address & ~(HUGE_PAGE - 1);
+	return address;
+}
+
+/* Neighbouring mappings without a place get as few pieces as the gaps allow. 0 or an errno. */
+static int fill_gaps(const struct vb_segment *list, int count, struct vb_piece *pieces, int *made)
+{
+	uintptr_t from = list[0].start, end = list[count - 1].end;
+	while (from < end) {
+		uintptr_t to = end;
+		uint64_t at = choose_anew(from, to - from, true);
+		if (at == VB_NO_PLACE) {
+			to = cut_at(list, count, from + vb_largest_gap(&vb_places));
+			at = to > from ? vb_place_in_gap(&vb_places, to - from, VB_GROWS_DOWN) :
+					 VB_NO_PLACE;
+		}
+		if (at == VB_NO_PLACE || !add_piece(pieces, made, vb_area() + at, to - from))
+			return ENOMEM;
+		int error = move_part(list, count, from, to, at);
+		if (error)
+			return error;
+		from = to;
+	}
+	return 0;
+}
+
+/* Pages that have a place stay there, and the others go where there is room. 0 or an errno. */
+static int place_in_pieces(const struct vb_segment *list, int count, struct vb_piece *pieces,
+			   int *made)
+{
+	int error = 0;
+	*made = 0;
+	for (int i = 0, next; i < count && !error; i = next) {
+		for (next = i + 1; !list[i].linear && next < count && !list[next].linear;)
+			next++;
+		if (!list[i].linear)
+			error = fill_gaps(list + i, next - i, pieces, made);
+		else if (!add_piece(pieces, made, list[i].linear, list[i].end - list[i].start))
+			error = ENOMEM;
+	}
+	return error;
+}
+
+/* Leaves of the pieces what is of [first + skip, first + skip + length). Returns their number. */
+static int cut_pieces(struct vb_piece *pieces, int count, uint64_t skip, uint64_t length)
+{
+	int kept = 0;
+	for (int i = 0; i < count && length > 0; i++) {
+		struct vb_piece one = pieces[i];
+		uint64_t cut = skip < one.length ? skip : one.length;
+		skip -= cut;
+		one.linear += cut;
+		one.length = one.length - cut < length ? one.length - cut : length;
+		length -= one.length;
+		if (one.length > 0)
+			pieces[kept++] = one;
+	}
+	return kept;
+}
+
+/* For the pages of [start, end); `*first`: where the pieces begin. Returns their number, or 0. */
+static int place(uintptr_t start, uintptr_t end, bool writes, struct vb_piece *pieces,
+		 uintptr_t *first)
 {
 	static struct vb_segment found[VB_SEGMENTS_MAX];
 	for (bool swept = false;;) {
@@ -542,29 +634,32 @@ static uint64_t place(uintptr_t start, uintptr_t end, bool writes)
 			return 0;
 		}
 		/* Huge pages move whole. */
-		uintptr_t first = found[0].start < start ? found[0].start : start;
+		*first = found[0].start < start ? found[0].start : start;
 		uintptr_t last = found[count - 1].end > end ? found[count - 1].end : end;
-		bool forced;
-		uint64_t at = choose(found, count, first, last, swept, &forced);
+		uint64_t at = choose(found, count, *first, last, swept);
 		if (at == VB_NO_PLACE && !swept) {
 			/* The mappings are others afterwards. */
 			sweep();
 			swept = true;
 			continue;
 		}
-		if (at == VB_NO_PLACE) {
-			complain(start, end - start, forced);
-			errno = ENOMEM;
-			return 0;
-		}
-		vb_take_place(&vb_places, at, last - first, first);
 		used = true;
-		errno = move_all(found, count, first, at);
-		return errno ? 0 : vb_area() + at + (start - first);
+		int made = 1;
+		if (at == VB_NO_PLACE) {
+			error = place_in_pieces(found, count, pieces, &made);
+			if (error == ENOMEM)
+				complain(start, end - start);
+		} else {
+			vb_take_place(&vb_places, at, last - *first, *first);
+			error = move_all(found, count, *first, at);
+			pieces[0] = (struct vb_piece){ vb_area() + at, last - *first };
+		}
+		errno = error;
+		return error ? 0 : made;
 	}
 }
 
-uint64_t vb_memory_place(uintptr_t address, size_t length, bool writes)
+int vb_memory_place(uintptr_t address, size_t length, bool writes, struct vb_piece *pieces)
 {
 	uintptr_t start = address & ~(VB_PAGE - 1);
 	/* A child of fork: the memory file is its parent's. */
@@ -575,25 +670,28 @@ uint64_t vb_memory_place(uintptr_t address, size_t length, bool writes)
 	if (length == 0 || length > vb.bytes || address + length + VB_PAGE < address) {
 		errno = length > vb.bytes ? ENOMEM : EINVAL;
 		if (errno == ENOMEM)
-			complain(address, length, false);
+			complain(address, length);
 		return 0;
 	}
-	uintptr_t end = (address + length + VB_PAGE - 1) & ~(VB_PAGE - 1);
-	uint64_t linear = place(start, end, writes);
-	return linear ? linear + (address - start) : 0;
+	uintptr_t end = (address + length + VB_PAGE - 1) & ~(VB_PAGE - 1), first;
+	int count = place(start, end, writes, pieces, &first);
+	return cut_pieces(pieces, count, address - first, length);
 }
 
-/* A region begins (1) or ends (-1) there. */
-void vb_memory_hold(uint64_t linear, size_t length, int change)
+static void hold(struct vb_piece piece, int change)
 {
-	if (length == 0 || linear < vb_area())
-		return;
-	uint64_t end = linear + length - 1 - vb_area();
-	for (uint64_t page = (linear - vb_area()) / VB_PAGE; page <= end / VB_PAGE; page++) {
+	uint64_t end = piece.linear + piece.length - 1 - vb_area();
+	for (uint64_t page = (piece.linear - vb_area()) / VB_PAGE; page <= end / VB_PAGE; page++) {
 		bool was_held = page_regions[page] > 0;
 		page_regions[page] += change;
 		held_pages += (page_regions[page] > 0) - was_held;
 	}
+}
+
+void vb_memory_hold(const struct vb_piece *pieces, int count, int change)
+{
+	for (int i = 0; i < count; i++)
+		hold(pieces[i], change);
 }
 
 bool vb_memory_is_held(uint64_t linear, size_t length)

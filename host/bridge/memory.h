@@ -14,6 +14,8 @@ struct vb_segment {
 	bool shared;
 	/* Private memory of no file. */
 	bool anonymous;
+	/* Its pages are huge, and move whole. */
+	bool huge;
 	/* Where its first page lies in the device's memory; 0: elsewhere. */
 	uint64_t linear;
 };

@@ -60,6 +60,7 @@ export const OPERATIONS = [
   'FAIL_QP',
   'JOIN',
   'QUERY_PORT',
+  'REG_PIECES',
 ] as const;
 
 /** Calls of the data path that faults.c knows beside the operations. */

@@ -100,6 +100,19 @@ uint64_t vb_place_in_gap(const struct vb_places *all, uint64_t bytes, enum vb_gr
 	return growth == VB_GROWS_BRK ? best + aside : best + size - bytes - aside;
 }
 
+uint64_t vb_largest_gap(const struct vb_places *all)
+{
+	uint64_t largest = 0, begin = 0;
+	for (size_t i = 0; i <= all->count; i++) {
+		uint64_t gap = (i < all->count ? all->list[i].at : all->bytes) - begin;
+		if (gap > largest)
+			largest = gap;
+		if (i < all->count)
+			begin = end_of(&all->list[i]);
+	}
+	return largest;
+}
+
 static void insert(struct vb_places *all, size_t index, struct vb_place one)
 {
 	memmove(all->list + index + 1, all->list + index, (all->count - index) * sizeof one);

@@ -45,6 +45,8 @@ uint64_t vb_place_near(const struct vb_places *all, uintptr_t address, uint64_t 
  * without such a gap, in the middle of the largest. VB_NO_PLACE: no gap is large enough.
  */
 uint64_t vb_place_in_gap(const struct vb_places *all, uint64_t bytes, enum vb_growth growth);
+/* Bytes of the largest gap. */
+uint64_t vb_largest_gap(const struct vb_places *all);
 void vb_take_place(struct vb_places *all, uint64_t at, uint64_t bytes, uintptr_t address);
 /* Nothing lies there any more. */
 void vb_leave_place(struct vb_places *all, uint64_t at, uint64_t bytes);

@@ -23,6 +23,24 @@ static bool writes(unsigned access)
 	return access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 }
 
+/* For a region of up to that number of pieces. */
+static struct vb_mr *alloc_region(int pieces)
+{
+	return calloc(1, sizeof(struct vb_mr) + pieces * sizeof(struct vb_piece));
+}
+
+static int register_pieces(struct ibv_pd *pd, const struct vb_mr *mr, unsigned access,
+			   uint64_t iova, uint64_t *made)
+{
+	const struct vb_piece *pieces = mr->pieces;
+	if (mr->count == 1)
+		return VB_CALL(OP_REG_MR, made, 3, pd->handle, pieces[0].linear, pieces[0].length,
+			       access, iova);
+	uint64_t words[3 + 2 * VB_PIECES_MAX] = { pd->handle, access, iova };
+	memcpy(words + 3, pieces, mr->count * sizeof *pieces);
+	return vb_call(OP_REG_PIECES, words, 3 + 2 * mr->count, made, 3);
+}
+
 static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t length,
 				      uint64_t iova, unsigned access)
 {
@@ -34,23 +52,22 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t l
 		return vb_null(EOPNOTSUPP);
 	/* Optional flags that a device does not know are ignored. */
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
-	struct vb_mr *mr = calloc(1, sizeof *mr);
+	/* Not within: another thread may be in madvise with the allocator's lock. */
+	struct vb_mr *mr = alloc_region(VB_PIECES_MAX);
 	if (!mr)
 		return vb_null(ENOMEM);
 	struct vb_quiet quiet = vb_memory_enter();
-	uint64_t linear = vb_memory_place((uintptr_t)address, length, writes(access));
-	int error = linear ? VB_CALL(OP_REG_MR, made, 3, pd->handle, linear, length, access, iova) :
-			     errno;
+	mr->count = vb_memory_place((uintptr_t)address, length, writes(access), mr->pieces);
+	int error = mr->count ? register_pieces(pd, mr, access, iova, made) : errno;
 	if (!error)
-		vb_memory_hold(linear, length, 1);
+		vb_memory_hold(mr->pieces, mr->count, 1);
 	vb_memory_leave(quiet);
 	if (error) {
 		free(mr);
 		return vb_null(error);
 	}
-	mr->linear = linear;
-	mr->iova = iova;
-	return fill_region(mr, pd, address, length, made);
+	struct vb_mr *fitting = realloc(mr, sizeof *mr + mr->count * sizeof *mr->pieces);
+	return fill_region(fitting ? fitting : mr, pd, address, length, made);
 }
 
 #undef ibv_reg_mr
@@ -83,29 +100,35 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *ibv_mr, int flags, struct ibv_pd *pd, 
 {
 	struct vb_mr *mr = (struct vb_mr *)ibv_mr;
 	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
-	uint64_t linear = 0;
-	int error = 0;
+	struct vb_piece pieces[VB_PIECES_MAX] = { 0 };
+	int count = 1, error = 0;
 	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || (moves && (!length || !address)) ||
 	    (flags & IBV_REREG_MR_CHANGE_PD && !pd)) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
+	/* The sidecar has a layout for it. */
+	if (mr->count > 1) {
+		errno = EOPNOTSUPP;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
 	access &= ~IBV_ACCESS_OPTIONAL_RANGE;
 	struct vb_quiet quiet = vb_memory_enter();
-	if (moves && !(linear = vb_memory_place((uintptr_t)address, length, writes(access))))
-		error = errno;
+	if (moves)
+		count = vb_memory_place((uintptr_t)address, length, writes(access), pieces);
 	/* Pages that are to be written now: as at a registration, each must allow it. */
-	if (!moves && flags & IBV_REREG_MR_CHANGE_ACCESS && writes(access) && mr->linear &&
-	    !vb_memory_place((uintptr_t)ibv_mr->addr, ibv_mr->length, true))
-		error = errno;
+	else if (flags & IBV_REREG_MR_CHANGE_ACCESS && writes(access) && mr->count)
+		count = vb_memory_place((uintptr_t)ibv_mr->addr, ibv_mr->length, true, pieces);
+	if (count != 1)
+		error = count ? ENOMEM : errno;
 	if (!error)
 		error = VB_CALL(OP_REREG_MR, NULL, 0, ibv_mr->handle, flags, pd ? pd->handle : 0,
-				linear, length, access, (uintptr_t)address);
+				pieces[0].linear, length, access, (uintptr_t)address);
 	if (!error && moves) {
-		vb_memory_hold(mr->linear, ibv_mr->length, -1);
-		vb_memory_hold(linear, length, 1);
-		mr->linear = linear;
-		mr->iova = (uintptr_t)address;
+		vb_memory_hold(mr->pieces, mr->count, -1);
+		vb_memory_hold(pieces, 1, 1);
+		mr->pieces[0] = pieces[0];
+		mr->count = 1;
 		ibv_mr->addr = address;
 		ibv_mr->length = length;
 	}
@@ -123,8 +146,8 @@ VB_EXPORT int ibv_dereg_mr(struct ibv_mr *ibv_mr)
 	struct vb_mr *mr = (struct vb_mr *)ibv_mr;
 	struct vb_quiet quiet = vb_memory_enter();
 	int error = VB_CALL(OP_DEREG_MR, NULL, 0, ibv_mr->handle);
-	if (!error && mr->linear)
-		vb_memory_hold(mr->linear, ibv_mr->length, -1);
+	if (!error)
+		vb_memory_hold(mr->pieces, mr->count, -1);
 	vb_memory_leave(quiet);
 	if (!error)
 		free(mr);
@@ -135,7 +158,7 @@ VB_EXPORT int ibv_dereg_mr(struct ibv_mr *ibv_mr)
 VB_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {
 	uint64_t found[3];
-	struct vb_mr *mr = calloc(1, sizeof *mr);
+	struct vb_mr *mr = alloc_region(1);
 	if (!mr)
 		return vb_null(ENOMEM);
 	int error = VB_CALL(OP_QUERY_MR, found, 3, handle);
@@ -165,7 +188,7 @@ static struct ibv_mr *plain_region(struct ibv_pd *pd, size_t length, int error,
 struct ibv_mr *vb_alloc_null_mr(struct ibv_pd *pd)
 {
 	uint64_t made[3] = { 0 };
-	struct vb_mr *mr = calloc(1, sizeof *mr);
+	struct vb_mr *mr = alloc_region(1);
 	if (!mr)
 		return vb_null(ENOMEM);
 	int error = VB_CALL(OP_NULL_MR, made, 3, pd->handle);
@@ -280,7 +303,7 @@ struct ibv_mr *vb_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offse
 			    unsigned int access)
 {
 	uint64_t made[3] = { 0 };
-	struct vb_mr *mr = calloc(1, sizeof *mr);
+	struct vb_mr *mr = alloc_region(1);
 	if (!mr)
 		return vb_null(ENOMEM);
 	int error = VB_CALL(OP_REG_DM_MR, made, 3, pd->handle, dm->handle, offset, length, access);

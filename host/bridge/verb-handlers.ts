@@ -15,6 +15,7 @@ import { AccessFlag, AsyncEvent, QpAttribute, QpState, ReregMrFlag } from '../ve
 import type { Word } from './control-channel.js';
 import { EventPipe } from './event-pipe.js';
 import { ObjectTable, type Kind } from './object-table.js';
+import { ScatteredRegion } from './scattered-region.js';
 
 /** `IBV_SRQ_MAX_WR`, `IBV_SRQ_LIMIT`. */
 const SRQ_MAX_WR = 1n;
@@ -29,6 +30,9 @@ export interface BridgeState {
   /** The receive buffer of a peer on this machine; undefined: it is unknown. */
   readonly receiveBufferOf: (gid: Gid) => number | undefined;
 }
+
+/** Region of the program: one key is its lkey and its rkey. */
+type RegionOfProgram = MemoryRegion | NullMemoryRegion | ScatteredRegion;
 
 /** A GID of two words. */
 export function gidOf(low: bigint, high: bigint): Gid {
@@ -54,11 +58,7 @@ export function regionHandlers({ context, objects }: BridgeState) {
   const pd = (number: bigint) => objects.get(ProtectionDomain, number);
   const bufferAt = (address: bigint, length: bigint) =>
     memory.bytes.subarray(Number(address), Number(address + length));
-  const keyed = (mr: MemoryRegion | NullMemoryRegion): Word[] => [
-    objects.add(mr),
-    mr.lkey >>> 0,
-    (mr instanceof MemoryRegion ? mr.rkey : mr.lkey) >>> 0,
-  ];
+  const keyed = (mr: RegionOfProgram): Word[] => [objects.add(mr), mr.lkey >>> 0, mr.lkey >>> 0];
   return {
     ALLOC_PD: () => [objects.add(context.allocPd())],
     DEALLOC_PD: (domain: bigint) => {
@@ -67,6 +67,15 @@ export function regionHandlers({ context, objects }: BridgeState) {
     },
     REG_MR: (domain: bigint, address: bigint, length: bigint, access: bigint, iova: bigint) =>
       keyed(pd(domain).regMr(bufferAt(address, length), Number(access), { iova })),
+    // Address and length of each piece follow.
+    REG_PIECES: (...words: bigint[]) => {
+      const [domain, access, iova, ...places] = words as [bigint, bigint, bigint, ...bigint[]];
+      const pieces: Uint8Array[] = [];
+      for (let index = 0; index < places.length; index += 2) {
+        pieces.push(bufferAt(places[index]!, places[index + 1]!));
+      }
+      return keyed(new ScatteredRegion(pd(domain), pieces, Number(access), iova));
+    },
     REREG_MR: (
       region: bigint,
       flags: bigint,
@@ -89,13 +98,15 @@ export function regionHandlers({ context, objects }: BridgeState) {
         );
     },
     DEREG_MR: (region: bigint) => {
-      const kind = objects.is(NullMemoryRegion, region) ? NullMemoryRegion : MemoryRegion;
-      objects.get<MemoryRegion | NullMemoryRegion>(kind, region).dereg();
+      const others = [NullMemoryRegion, ScatteredRegion];
+      const kind = others.find((one) => objects.is(one, region)) ?? MemoryRegion;
+      objects.get<RegionOfProgram>(kind, region).dereg();
       objects.remove(region);
     },
     QUERY_MR: (region: bigint) => {
-      const { lkey, rkey, length } = objects.get(MemoryRegion, region);
-      return [lkey >>> 0, rkey >>> 0, length];
+      const kind = objects.is(ScatteredRegion, region) ? ScatteredRegion : MemoryRegion;
+      const { lkey, length } = objects.get<MemoryRegion | ScatteredRegion>(kind, region);
+      return [lkey >>> 0, lkey >>> 0, length];
     },
     NULL_MR: (domain: bigint) => keyed(pd(domain).allocNullMr()),
     REG_DM_MR: (domain: bigint, dm: bigint, offset: bigint, length: bigint, access: bigint) => {

@@ -63,6 +63,39 @@ for (const memory of ['2G', '256M']) {
     }));
 }
 
+/** Of pieces.c: each kind of operation, and its addresses from 2^40 and from 0 on. */
+const PIECES = [
+  'whole: scattered, 0 wrong',
+  'READ: 0 failed, 0 wrong',
+  'WRITE: 0 failed, 0 wrong',
+  'SEND: 0 failed, 0 wrong',
+  'atomics: 0 failed, 0 wrong',
+  'bounds: refused refused refused; rereg -1 EOPNOTSUPP',
+  'READ: 0 failed, 0 wrong',
+  'READ: 0 failed, 0 wrong',
+  'fork: 0, 0 wrong',
+  'random: 0 refused, 0 failed, 0 wrong, scattered',
+  'again: all, 0 wrong',
+];
+
+// With faults requests are packets; a device with a name shares its memory.
+for (const [device, words] of [
+  ['own', []],
+  ['packets', ['--reorder', '0.01', '--seed', '1']],
+  ['shared', ['--name', 'pieces']],
+] as const) {
+  test(`a range that fits only into several gaps is one region: ${device}`, () =>
+    Workspace.use(async (space) => {
+      const program = await compile(space, 'pieces');
+      if (!program) return;
+      const size = device === 'shared' ? '300M' : '64M';
+      const all = ['--address', `${ADDRESS}1`, '--memory', size, ...words, '--', program, 300];
+      const { code, stdout, stderr } = await space.run('run', ...all);
+      assert.is(code, 0, stderr);
+      assert.equal(stdout.trim().split('\n'), PIECES);
+    }));
+}
+
 for (const turns of ['program', 'device']) {
   test(`a request has its place in the send queue until it is polled: --turns ${turns}`, () =>
     Workspace.use(async (space) => {

@@ -1,7 +1,7 @@
 /*
  * Reads lines "place ADDRESS PAGES", "free ADDRESS PAGES", "heap ADDRESS PAGES" (neighbouring
- * mappings of the places that follow), "clear PAGES 0" and "random SEED STEPS".
- * Prints the page of each place, or -1; numbers are hexadecimal and count in pages. `random` prints
+ * mappings of the places that follow), "clear PAGES 0", "gap 0 0" and "random SEED STEPS".
+ * Prints the page of each place, or -1, and the pages of the largest gap; numbers are hexadecimal and count in pages. `random` prints
  * nothing. All changes are compared with a list that has the owner of each page.
  */
 #include <stdio.h>
@@ -133,6 +133,8 @@ int main(void)
 			heap = (struct vb_heap){ a * VB_PAGE, (a + b) * VB_PAGE, VB_GROWS_DOWN };
 		else if (strcmp(word, "random") == 0)
 			play(a, b);
+		else if (strcmp(word, "gap") == 0)
+			printf("%ld\n", (long)(vb_largest_gap(&all) / VB_PAGE));
 		else
 			printf("%ld\n", place(a, b));
 	}

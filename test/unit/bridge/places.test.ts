@@ -11,13 +11,13 @@ import { Random } from '../../simulation/random.js';
 const test = suite('unit/bridge/places');
 const MIB_PAGES = 256;
 
-type Line = readonly ['place' | 'free' | 'heap' | 'clear' | 'random', number, number];
+type Line = readonly ['place' | 'free' | 'heap' | 'clear' | 'random' | 'gap', number, number];
 
 function hasCompiler(): boolean {
   return existsSync('/usr/bin/gcc') && existsSync('/usr/include/stdio.h');
 }
 
-/** Result of places.c for each `place`: a page, or -1. */
+/** Result of places.c for each `place`: a page, or -1; for each `gap`: pages. */
 async function answers(lines: readonly Line[]): Promise<number[]> {
   let found: number[] = [];
   await Workspace.use(async (space) => {
@@ -142,6 +142,23 @@ if (hasCompiler()) {
       ]),
       [-1, 0, -1],
     );
+  });
+
+  test('the largest gap is the one that fits most pages', async () => {
+    const [all, at, below, full, none, freed] = await answers([
+      ['clear', 64, 0],
+      ['gap', 0, 0],
+      ['place', 0x1000, 20],
+      ['gap', 0, 0],
+      ['place', 0x90000, 40],
+      ['gap', 0, 0],
+      ['free', 0x90000, 40],
+      ['gap', 0, 0],
+    ]);
+    assert.is(all, 64);
+    assert.ok(below === Math.max(at!, 44 - at!) && full! >= 0, `${below} ${full}`);
+    assert.ok(none! < 5, `${none}`);
+    assert.is(freed, below);
   });
 
   test('places agree with the owners of all pages, whatever is taken and left', async () => {
