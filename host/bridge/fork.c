@@ -156,15 +156,15 @@ static void call_on(char *top, void (*work)(void))
 static pid_t fork_with_memory(void)
 {
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK;
-	void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+	void *stack = vb_map(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (stack == MAP_FAILED)
 		return -1;
 	if (vb_pipe(forking.pipe)) {
-		munmap(stack, STACK_BYTES);
+		vb_unmap(stack, STACK_BYTES);
 		return -1;
 	}
 	call_on((char *)stack + STACK_BYTES, fork_aside);
-	munmap(stack, STACK_BYTES);
+	vb_unmap(stack, STACK_BYTES);
 	errno = forking.error;
 	return forking.child;
 }

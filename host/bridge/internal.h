@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include "abi.h"
 #include "places.h"
@@ -78,6 +79,32 @@ typedef pid_t vb_make_child(const long *words);
 pid_t vb_fork_by(vb_make_child *make, const long *words);
 /* A system call as the C library makes it: 0 or more, or -1 with errno. Not fork's work. */
 long vb_syscall(long number, ...);
+
+/* ---- calls of the kernel: UCX replaces those of the C library, and its mremap has no target */
+static inline void *vb_map(void *at, size_t length, int rights, int flags, int fd, off_t offset)
+{
+	return (void *)vb_syscall(SYS_mmap, at, length, (long)rights, (long)flags, (long)fd, offset);
+}
+
+static inline int vb_unmap(void *at, size_t length)
+{
+	return vb_syscall(SYS_munmap, at, length);
+}
+
+static inline int vb_protect(void *at, size_t length, int rights)
+{
+	return vb_syscall(SYS_mprotect, at, length, (long)rights);
+}
+
+static inline int vb_advise(void *at, size_t length, int advice)
+{
+	return vb_syscall(SYS_madvise, at, length, (long)advice);
+}
+
+static inline void *vb_remap(uintptr_t at, size_t old, size_t length, int flags, void *target)
+{
+	return (void *)vb_syscall(SYS_mremap, at, old, length, (long)flags, target);
+}
 
 /* The function of this name that the program would have without this library. */
 #define REAL(name)                                                                       \

@@ -3,8 +3,11 @@
  * are shared mappings.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
+#include <malloc.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -31,7 +34,7 @@ static void drop_contents(const struct vb_segment *one)
 {
 	size_t length = one->end - one->start;
 	if (!vb_memory_is_held(one->linear, length) &&
-	    mmap((void *)one->start, length, one->rights,
+	    vb_map((void *)one->start, length, one->rights,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
 		return;
 	memset(vb_at(one->linear), 0, length);
@@ -48,7 +51,7 @@ static int drop_while_forking(uintptr_t start, uintptr_t end, int advice)
 		if (from < to)
 			memset(vb_at(vb_area() + one->at + (from - one->address)), 0, to - from);
 	}
-	return syscall(SYS_madvise, start, end - start, advice);
+	return vb_advise((void *)start, end - start, advice);
 }
 
 /* MADV_DONTNEED and MADV_FREE have no effect on, or are refused for, the device's pages. */
@@ -60,24 +63,24 @@ VB_EXPORT int madvise(void *address, size_t length, int advice)
 	bool drops = advice == MADV_DONTNEED || advice == MADV_FREE;
 	struct vb_quiet quiet;
 	if (!drops || start % VB_PAGE || end < start || vb.owner != getpid())
-		return syscall(SYS_madvise, address, length, advice);
+		return vb_advise(address, length, advice);
 	if (!vb_memory_enter_unless_forking(&quiet))
 		return drop_while_forking(start, end, advice);
 	int count = 0, result = 0, error = errno;
 	if (has_places(start, end))
 		count = vb_find_segments(start, end, found, vb_is_of_device, 0, 0);
 	if (count <= 0)
-		result = syscall(SYS_madvise, address, length, advice);
+		result = vb_advise(address, length, advice);
 	for (int i = 0; i < count; i++) {
 		if (start < found[i].start)
-			result |= syscall(SYS_madvise, start, found[i].start - start, advice);
+			result |= vb_advise((void *)start, found[i].start - start, advice);
 		/* MADV_FREE may keep what is there. */
 		if (advice == MADV_DONTNEED)
 			drop_contents(&found[i]);
 		start = found[i].end;
 	}
 	if (count > 0 && start < end)
-		result |= syscall(SYS_madvise, start, end - start, advice);
+		result |= vb_advise((void *)start, end - start, advice);
 	if (result)
 		error = errno;
 	vb_memory_leave(quiet);
@@ -86,11 +89,6 @@ VB_EXPORT int madvise(void *address, size_t length, int advice)
 }
 
 /* ---- mremap */
-
-static void *direct_remap(uintptr_t at, size_t old, size_t new, int flags, void *target)
-{
-	return (void *)syscall(SYS_mremap, at, old, new, flags, target);
-}
 
 static size_t whole_pages(size_t bytes)
 {
@@ -101,10 +99,10 @@ static size_t whole_pages(size_t bytes)
 static bool grow_in_place(uintptr_t end, size_t more, int rights)
 {
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-	void *made = mmap((void *)end, more, rights, flags, -1, 0);
+	void *made = vb_map((void *)end, more, rights, flags, -1, 0);
 	/* Linux before 4.17 takes the address for a wish. */
 	if (made != MAP_FAILED && made != (void *)end)
-		munmap(made, more);
+		vb_unmap(made, more);
 	return made == (void *)end;
 }
 
@@ -118,16 +116,16 @@ static void *copy_elsewhere(uintptr_t start, size_t old, size_t new, int flags, 
 	if ((fixed && (to % VB_PAGE || (to < start + old && start < to + new))) ||
 	    (stays && old != new))
 		return errno = EINVAL, MAP_FAILED;
-	void *made = mmap(target, new, PROT_READ | PROT_WRITE, how | (fixed ? MAP_FIXED : 0), -1, 0);
+	void *made = vb_map(target, new, PROT_READ | PROT_WRITE, how | (fixed ? MAP_FIXED : 0), -1, 0);
 	if (made == MAP_FAILED)
 		return made;
 	memcpy(made, (void *)start, old < new ? old : new);
 	if (rights != (PROT_READ | PROT_WRITE))
-		mprotect(made, new, rights);
+		vb_protect(made, new, rights);
 	if (stays)
-		mmap((void *)start, old, rights, how | MAP_FIXED, -1, 0);
+		vb_map((void *)start, old, rights, how | MAP_FIXED, -1, 0);
 	else
-		munmap((void *)start, old);
+		vb_unmap((void *)start, old);
 	return made;
 }
 
@@ -151,7 +149,7 @@ static void *remap(uintptr_t start, size_t old, size_t new, int flags, void *tar
 	uintptr_t end = start + (old ? old : VB_PAGE);
 	int ours = vb_find_segments(start, end, found, vb_is_of_device, 0, 0);
 	if (ours <= 0 || (new <= old && !moves) || (moves && !(flags & MREMAP_MAYMOVE)))
-		return direct_remap(start, old, new, flags, target);
+		return vb_remap(start, old, new, flags, target);
 	/* Private memory has no second place. */
 	if (old == 0)
 		return errno = EINVAL, MAP_FAILED;
@@ -185,20 +183,51 @@ VB_EXPORT void *mremap(void *address, size_t old_size, size_t new_size, int flag
 		va_end(list);
 	}
 	if (vb.owner != getpid() || !new || start % VB_PAGE || start + old < start)
-		return direct_remap(start, old_size, new_size, flags, target);
+		return vb_remap(start, old_size, new_size, flags, target);
 	uintptr_t end = start + (old ? old : VB_PAGE);
 	if (!vb_memory_enter_unless_forking(&quiet)) {
 		/* The thread that forks has the lock: no place changes. */
 		if (!has_places(start, end))
-			return direct_remap(start, old_size, new_size, flags, target);
+			return vb_remap(start, old_size, new_size, flags, target);
 		errno = ENOMEM;
 		return MAP_FAILED;
 	}
 	void *result = has_places(start, end) ?
 			       remap(start, old, new, flags, target) :
-			       direct_remap(start, old_size, new_size, flags, target);
+			       vb_remap(start, old_size, new_size, flags, target);
 	int error = errno;
 	vb_memory_leave(quiet);
 	errno = error;
 	return result;
+}
+
+/* ---- realloc */
+
+/*
+ * The C library grows a large block by the kernel's mremap, which would grow a mapping over the
+ * device's next pages. It fails where a block has two mappings, and a block that has shrunk, or
+ * lies within a larger region, may have one.
+ */
+VB_EXPORT void *realloc(void *block, size_t size)
+{
+	uintptr_t start = (uintptr_t)block;
+	if (!block || !vb_memory_used() || vb.owner != getpid())
+		return REAL(realloc)(block, size);
+	size_t had = malloc_usable_size(block);
+	struct vb_quiet quiet;
+	if (size <= had || had < VB_PAGE)
+		return REAL(realloc)(block, size);
+	/* A thread that forks has the lock: no place changes. */
+	bool locked = vb_memory_enter_unless_forking(&quiet);
+	bool placed = has_places(start, start + had);
+	if (locked)
+		vb_memory_leave(quiet);
+	if (!placed)
+		return REAL(realloc)(block, size);
+	void *made = malloc(size);
+	if (!made)
+		return NULL;
+	memcpy(made, block, had);
+	free(block);
+	return made;
 }

@@ -104,10 +104,10 @@ int vb_memory_begin(void)
 {
 	vb_mappings_begin(vb.shared_file >= 0 ? vb.shared_file : vb.memory);
 	if (vb_places.list)
-		munmap(vb_places.list, list_bytes());
+		vb_unmap(vb_places.list, list_bytes());
 	vb_places = (struct vb_places){ .bytes = vb.hello[HELLO_AREA_BYTES] };
 	/* Not from the heap: an allocator that gives memory back asks for places (madvise). */
-	vb_places.list = mmap(NULL, list_bytes(), PROT_READ | PROT_WRITE,
+	vb_places.list = vb_map(NULL, list_bytes(), PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	free(page_regions);
 	page_regions = calloc(vb_places.bytes / VB_PAGE + 1, sizeof *page_regions);
@@ -239,14 +239,14 @@ static bool hold_stores(const struct vb_segment *one)
 	__atomic_store_n(&moving.active, 1, __ATOMIC_RELEASE);
 	/* The handler stays: a signal of this move may be delivered later. */
 	vb_signals_catch(true);
-	mprotect((void *)one->start, one->end - one->start, one->rights & ~PROT_WRITE);
+	vb_protect((void *)one->start, one->end - one->start, one->rights & ~PROT_WRITE);
 	return true;
 }
 
 static void release_stores(const struct vb_segment *one, bool moved)
 {
 	if (!moved)
-		mprotect((void *)one->start, one->end - one->start, one->rights);
+		vb_protect((void *)one->start, one->end - one->start, one->rights);
 	__atomic_add_fetch(&moving.ended, 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&moving.active, 0, __ATOMIC_RELEASE);
 	vb_signals_catch(false);
@@ -285,7 +285,7 @@ static int move_pages(const struct vb_segment *one, uint64_t linear)
 		return at < 0 ? -at : EFAULT;
 	/* Two mappings: mremap, as realloc calls it, cannot grow over the device's next pages. */
 	if (length > VB_PAGE)
-		madvise((void *)(one->end - VB_PAGE), VB_PAGE, MADV_DONTDUMP);
+		vb_advise((void *)(one->end - VB_PAGE), VB_PAGE, MADV_DONTDUMP);
 	return 0;
 }
 
@@ -294,17 +294,18 @@ static int move_back(const struct vb_segment *one)
 {
 	size_t length = one->end - one->start;
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-	void *copy = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, -1, 0);
+	void *copy = vb_map(NULL, length, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (copy == MAP_FAILED)
 		return errno;
 	uint64_t signals = vb_block_signals();
 	bool held = hold_stores(one);
 	memcpy(copy, vb_at(one->linear), length);
-	mprotect(copy, length, one->rights);
-	void *at = mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)one->start);
+	vb_protect(copy, length, one->rights);
+	void *at = vb_remap((uintptr_t)copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+			    (void *)one->start);
 	int error = at == MAP_FAILED ? errno : 0;
 	if (error)
-		munmap(copy, length);
+		vb_unmap(copy, length);
 	if (held)
 		release_stores(one, error == 0);
 	vb_restore_signals(signals);

@@ -36,11 +36,11 @@ static size_t list_bytes(void)
 int vb_slots_begin(void)
 {
 	if (owners.list)
-		munmap(owners.list, list_bytes());
+		vb_unmap(owners.list, list_bytes());
 	uint32_t most = vb.hello[HELLO_MAX_QP];
 	/* Half of the entries stay free. */
 	owners.mask = (4u << (31 - __builtin_clz(most | 1))) - 1;
-	owners.list = mmap(NULL, list_bytes(), PROT_READ | PROT_WRITE,
+	owners.list = vb_map(NULL, list_bytes(), PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (owners.list != MAP_FAILED)
 		return 0;

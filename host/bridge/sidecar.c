@@ -466,10 +466,10 @@ static char *reserve(size_t bytes)
 {
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 	size_t whole = (1ull << 32) + WASM_GUARD_BYTES;
-	char *base = mmap(NULL, whole, PROT_NONE, flags, -1, 0);
+	char *base = vb_map(NULL, whole, PROT_NONE, flags, -1, 0);
 	vb.has_guard = base != MAP_FAILED;
 	/* A limit of address space: the sidecar makes all turns. */
-	return vb.has_guard ? base : mmap(NULL, bytes, PROT_NONE, flags, -1, 0);
+	return vb.has_guard ? base : vb_map(NULL, bytes, PROT_NONE, flags, -1, 0);
 }
 
 static int refuse_map(void)
@@ -489,7 +489,7 @@ static int map_memory(const char *path)
 	if (vb.base == MAP_FAILED)
 		return refuse_map();
 	const int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
-	if (mmap(vb.base, vb.bytes, rights, flags, vb.memory, 0) == MAP_FAILED)
+	if (vb_map(vb.base, vb.bytes, rights, flags, vb.memory, 0) == MAP_FAILED)
 		return refuse_map();
 	vb.shared = vb.hello[HELLO_SHARED];
 	if (vb.shared == 0)
@@ -503,7 +503,7 @@ static int map_memory(const char *path)
 		return error;
 	}
 	size_t length = vb.bytes - vb.shared;
-	void *at = mmap(vb.base + vb.shared, length, rights, MAP_SHARED | MAP_FIXED, vb.shared_file, 0);
+	void *at = vb_map(vb.base + vb.shared, length, rights, MAP_SHARED | MAP_FIXED, vb.shared_file, 0);
 	return at == MAP_FAILED ? errno : 0;
 }
 
@@ -627,7 +627,7 @@ void vb_sidecar_leave(void)
 	close_end(&vb.pass);
 	close_end(&vb.shared_file);
 	/* Objects of the parent: their rings are empty here and their queue pairs in RESET. */
-	mmap(vb.base, vb.bytes, PROT_READ | PROT_WRITE,
+	vb_map(vb.base, vb.bytes, PROT_READ | PROT_WRITE,
 	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 	vb_handles_forget();
 	vb.owner = 0;

@@ -118,7 +118,7 @@ for (const turns of ['program', 'device']) {
     }));
 }
 
-test('mremap: registered memory grows in place and shrinks, and moves once it is not registered', () =>
+test('mremap and realloc: registered memory grows in place and shrinks, and moves once it is not registered', () =>
   Workspace.use(async (space) => {
     const program = await compile(space, 'remap');
     if (!program) return;
@@ -130,6 +130,8 @@ test('mremap: registered memory grows in place and shrinks, and moves once it is
       'shrunk: done, shows',
       'moved while registered: ENOMEM, grown elsewhere: ENOMEM, not elsewhere: ENOMEM, 0 wrong, shows',
       'moved afterwards: done, 0 wrong, 0 wrong, shows, shows',
+      'block that grows: 0 wrong, 0 of another one',
+      'block that grows while registered: 0 wrong, 0 of another one',
     ]);
     assert.match(
       stderr,

@@ -1,4 +1,4 @@
-/* mremap of memory that is, or was, registered. Prints one line per part; the test compares them. */
+/* mremap, and realloc, of memory that is, or was, registered. Prints one line per part; the test compares them. */
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -102,6 +102,38 @@ static void move_after(void)
 	printf(", %s, %s\n", shows(there, to), shows(here, again));
 }
 
+static struct ibv_mr *register_block(char *block, size_t bytes)
+{
+	char *first = (char *)((uintptr_t)block & -(uintptr_t)PAGE);
+	return ibv_reg_mr(pd, first, bytes, ACCESS);
+}
+
+/* A block that has shrunk to one mapping, with the pages of another block behind it in the device. */
+static void grow_block(int registered)
+{
+	const size_t large = 8 << 20, small = 4 << 20, shrunk = 1 << 20;
+	char *above = malloc(large), *block = malloc(small);
+	for (size_t i = 0; i < large; i++)
+		above[i] = i * 7;
+	struct ibv_mr *other = register_block(above, large);
+	struct ibv_mr *mr = register_block(block, small);
+	CHECK(other && mr);
+	if (!registered)
+		ibv_dereg_mr(mr);
+	block = realloc(block, shrunk);
+	for (size_t i = 0; i < shrunk; i++)
+		block[i] = i * 7;
+	block = realloc(block, 2 * large);
+	memset(block + shrunk, 'x', 2 * large - shrunk);
+	printf("block that grows%s: %d wrong, %d of another one\n", registered ? " while registered" : "",
+	       wrong(block, shrunk), wrong(above, large));
+	if (registered)
+		ibv_dereg_mr(mr);
+	ibv_dereg_mr(other);
+	free(block);
+	free(above);
+}
+
 int main(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -114,5 +146,7 @@ int main(void)
 	grow();
 	move();
 	move_after();
+	grow_block(0);
+	grow_block(1);
 	return 0;
 }
