@@ -73,13 +73,16 @@ export class PasteSignalling implements Signalling {
     });
   }
 
-  /** The answer that was pasted. Throws LinkError EPROTO for that to another invitation. */
+  /** The answer that was pasted. Throws LinkError EPROTO: of another invitation, or again. */
   accept(answer: object): void {
     const { to = this.#invitation } = answer as Reply;
     if (to !== this.#invitation) {
       const rule = 'belongs to another invitation; paste the reply to the newest one';
       throw new LinkError('EPROTO', `paste: reply ${rule}`);
     }
-    this.#resolve?.(answer);
+    const resolve = this.#resolve;
+    this.#resolve = undefined;
+    if (!resolve) throw new LinkError('EPROTO', 'paste: reply was pasted already');
+    resolve(answer);
   }
 }

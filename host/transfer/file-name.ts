@@ -17,6 +17,11 @@ export function checkFileName(name: string): void {
   throw new RefusalError('EINVAL', `a file cannot be put as ${JSON.stringify(name)}: ${rule}`);
 }
 
+/** May a received file have that name? */
+export function isFileName(name: string): boolean {
+  return brokenRule(name) === undefined;
+}
+
 function brokenRule(name: string): string | undefined {
   if (name === '') return 'the name is empty';
   if (name === '.' || name === '..') return 'that is a directory';

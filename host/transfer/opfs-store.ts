@@ -3,7 +3,7 @@ import { mustBe } from '../errors/check-whole.js';
 import { checkKeys } from '../base/options.js';
 import { RefusalError, VerbenaError } from '../errors/errors.js';
 import { QUOTA_ERROR } from '../pmem/sync-access.js';
-import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
+import { JOURNAL_SUFFIX, PART_SUFFIX, isFileName } from './file-name.js';
 import type { FileStore } from './file-store.js';
 import type { FileVersion } from './journal.js';
 import { EXPIRE_MILLIS, checkStoreLimits } from './limits.js';
@@ -99,8 +99,9 @@ export class OpfsStore implements FileStore {
 
   /** A complete file, as the File of the DOM. Rejects with RefusalError ENOENT. */
   async file(name: string): Promise<OpfsBlob> {
+    const isHere = isNameHere(name);
     const directory = await openOpfsDirectory(this.directory);
-    const handle = isOwn(name) ? undefined : await fileNamed(directory, name);
+    const handle = isHere ? await fileNamed(directory, name) : undefined;
     if (handle) return handle.getFile();
     const remedy = 'call list() for the names';
     throw new RefusalError('ENOENT', `file: ${name} is not in ${this.directory}; ${remedy}`);
@@ -108,7 +109,7 @@ export class OpfsStore implements FileStore {
 
   /** Removes a complete file, if there is one. */
   async remove(name: string): Promise<void> {
-    if (isOwn(name)) return;
+    if (!isNameHere(name)) return;
     await removeFile(await openOpfsDirectory(this.directory), name);
   }
 
@@ -259,6 +260,12 @@ class OpfsPartProxy implements PartStorage {
 }
 
 /** Names of unfinished files. */
+/** May a file of the directory have that name? Throws MisuseError. */
+function isNameHere(name: string): boolean {
+  if (typeof name !== 'string') throw mustBe('name', 'a string', name);
+  return isFileName(name);
+}
+
 function isOwn(name: string): boolean {
   return name.endsWith(PART_SUFFIX) || name.endsWith(JOURNAL_SUFFIX);
 }

@@ -4,6 +4,7 @@ import * as assert from 'uvu/assert';
 import { DemoServer } from '../../host/demo/server.js';
 import { chromiumOnly, missingBrowser } from '../support/browser.js';
 import { printed } from '../support/hook.js';
+import { Workspace } from '../support/processes.js';
 import {
   DemoPage,
   closeWorld,
@@ -85,6 +86,32 @@ chromiumTest('a tab that is killed is no peer of the others after 2 s', async (w
   await b.close();
   await leave(a);
 });
+
+/** Data channels of a tab that has crashed keep their library busy for half a minute. */
+const ENDED_MILLIS = 8000;
+
+chromiumTest(
+  'the program ends soon when told, also if a tab has crashed in a race',
+  ({ browser }) =>
+    Workspace.use(async (workspace) => {
+      const program = workspace.start('demo', '--port', 0, '--json');
+      await program.printed('stdout', /"event":"serving".*\n/);
+      const { url } = JSON.parse(program.stdout) as { readonly url: string };
+      const tab = await DemoPage.open(browser, `${url}?room=crash#race`);
+      await tab.firstWrite();
+      await tab.page.locator('#go-race').click();
+      await tab.said('#go-race', /^Racing: \d+ s$/);
+      void tab.page.goto('chrome://crash').catch(() => undefined);
+      await tab.page.waitForEvent('crash');
+      const start = performance.now();
+      program.kill('SIGTERM');
+      const { code, stderr } = await program.ended;
+      assert.is(code, 0, stderr);
+      const millis = performance.now() - start;
+      assert.ok(millis < ENDED_MILLIS, `${Math.round(millis)} ms`);
+      await tab.close();
+    }),
+);
 
 /** Ends the server, and starts another one at its address. */
 async function restart(world: DemoWorld): Promise<void> {

@@ -21,6 +21,9 @@ Exit codes: 0 done, 1 refused or failed, 2 the command line is wrong, 130 ended 
 VERBENA_DEBUG=1 shows where an error comes from.
 `;
 
+/** For what a process without work left does before it ends. */
+const ENDING_MILLIS = 1000;
+
 /** Runs a command; its result is the exit code. */
 export async function run(command: string, action: () => Promise<number>): Promise<void> {
   try {
@@ -28,6 +31,15 @@ export async function run(command: string, action: () => Promise<number>): Promi
   } catch (error) {
     process.exitCode = reportFailure(command, error);
   }
+  setTimeout(endUnlessWriting, ENDING_MILLIS).unref();
+}
+
+/**
+ * The library of data channels keeps the process for half a minute if the tab of one has crashed;
+ * closing them does not end that.
+ */
+function endUnlessWriting(): void {
+  if (process.stdout.writableLength === 0 && process.stderr.writableLength === 0) process.exit();
 }
 
 /** Commands that lie in one word, such as `rpma bench` in `rpma`. */

@@ -1,5 +1,5 @@
 /** The experiments: a card each, as the Worker lists them. */
-import { make } from './element.js';
+import { make, setDisabled } from './element.js';
 import { Plot } from './plot.js';
 import type { ActCard } from './protocol.js';
 
@@ -48,7 +48,7 @@ export class Cards {
 
   /** While an act plays, no other one begins. */
   setBusy(isBusy: boolean): void {
-    for (const { button } of this.#cards.values()) button.disabled = isBusy;
+    for (const { button } of this.#cards.values()) setDisabled(button, isBusy);
   }
 
   #make({ id, title, sentence, slider, plot: plotTitle }: ActCard): HTMLElement {

@@ -13,6 +13,15 @@ export function show(id: string, text: string): void {
   if (found.textContent !== text) found.textContent = text;
 }
 
+/** A button that is disabled loses the focus, and with it a keyboard's place: it gets it back. */
+export function setDisabled(button: HTMLButtonElement, isDisabled: boolean): void {
+  if (isDisabled && button === document.activeElement) button.dataset['focus'] = '';
+  button.disabled = isDisabled;
+  if (isDisabled || button.dataset['focus'] === undefined) return;
+  delete button.dataset['focus'];
+  if (document.activeElement === document.body) button.focus();
+}
+
 export function make<Tag extends keyof HTMLElementTagNameMap>(
   tag: Tag,
   properties: Partial<HTMLElementTagNameMap[Tag]>,

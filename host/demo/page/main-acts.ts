@@ -1,7 +1,7 @@
 /** The race and the plug: their buttons, and what is drawn while they play. */
 import type { Scene } from '../acts/act.js';
 import { millis } from '../latencies.js';
-import { element, show } from './element.js';
+import { element, setDisabled, show } from './element.js';
 
 export interface MainActions {
   play(act: string, value: number): void;
@@ -75,8 +75,8 @@ export class MainActs {
   /** While an act plays, no other one begins: `act` is its id, '' when it is over. */
   setPlaying(act: string): void {
     this.#playing = act;
-    this.#race.disabled = act !== '';
-    this.#plug.disabled = act !== '' && act !== 'plug';
+    setDisabled(this.#race, act !== '');
+    setDisabled(this.#plug, act !== '' && act !== 'plug');
   }
 
   #startRace(): void {
@@ -89,7 +89,7 @@ export class MainActs {
 
   #pressPlug(): void {
     if (this.#playing === 'plug') {
-      this.#plug.disabled = true;
+      setDisabled(this.#plug, true);
       this.#actions.press('plug');
       return;
     }

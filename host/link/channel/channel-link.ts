@@ -419,12 +419,16 @@ export abstract class ChannelLink implements Link {
   probe(id: string): void {
     const peer = this.#peers.get(id);
     const { askMillis } = this.#limits;
-    if (!peer || peer.isProbed || askMillis === 0) return;
-    peer.isProbed = true;
-    let [heard, asked, silent] = [peer.heard, 0, -1];
+    // One that is probed already may have gone since: too few of its probes are left to tell.
+    if (!peer || askMillis === 0) return;
+    // One that is probed already may have gone since: it begins anew.
+    const left = peer.probes;
+    peer.probes = 2 * PROBES;
+    if (left > 0) return;
+    let [heard, silent] = [peer.heard, -1];
     const ask = (): void => {
-      const isCurrent = this.#peers.get(id) === peer;
-      if (!isCurrent || asked++ === 2 * PROBES) return void (peer.isProbed = false);
+      if (this.#peers.get(id) !== peer || peer.probes === 0) return;
+      peer.probes--;
       const isSilent = heard === peer.heard && peer.isOpen && !peer.isInterrupted;
       silent = isSilent ? silent + 1 : 0;
       heard = peer.heard;

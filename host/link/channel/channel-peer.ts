@@ -36,7 +36,7 @@ export class ChannelPeer {
   /** Something came since the last turn. */
   isTouched = false;
   /** It may be gone: `link.probe` asks it for an answer. */
-  isProbed = false;
+  probes = 0;
   /** Messages that came. */
   heard = 0;
   readonly #limits: ChannelLimits;

@@ -48,6 +48,7 @@ test('a reply to another invitation is refused, and uses nothing up', async () =
   const reply = descriptionOf(replyTextOf(answer, OFFER));
   signalling.accept(reply);
   assert.is(await answering, reply);
+  assert.throws(() => signalling.accept(reply), /reply was pasted already/);
 });
 
 test('an invitation that its page gives up is closed', async () => {

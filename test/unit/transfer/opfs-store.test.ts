@@ -1,7 +1,9 @@
 /** The page's side of a store in the origin private file system, with a Worker of the test. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { rejection } from '../../support/refusal.js';
 import { OpfsStore } from '../../../host/transfer/opfs-store.js';
+import { isFileName } from '../../../host/transfer/file-name.js';
 import type { OpfsWorker } from '../../../host/transfer/opfs-worker.js';
 import type { OpfsAnswer, OpfsRequest } from '../../../host/transfer/transfer-thread.js';
 
@@ -33,6 +35,16 @@ test('a store whose Worker could not start begins another one', async () => {
   assert.equal([refusal, ended], ['denied (EACCES)', [1]]);
   assert.ok(await store.open(version as never));
   assert.is(started, 2);
+});
+
+test('names that no received file can have are not found; other types are misuse', async () => {
+  for (const name of ['', '..', '../a', 'a/b', '.a', 'a.part'])
+    assert.is(isFileName(name), false, name);
+  assert.is(isFileName('å.txt'), true);
+  const store = new OpfsStore({});
+  for (const call of [() => store.file(5 as never), () => store.remove(undefined as never)])
+    assert.match(`${await rejection(call())}`, /MisuseError: name: must be a string/);
+  await store.remove('../a');
 });
 
 test.run();

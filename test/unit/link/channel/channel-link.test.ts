@@ -385,6 +385,19 @@ class AnsweringChannel extends FakeChannel {
   }
 }
 
+test('a peer that goes while it is probed for an earlier reason ends as soon', async () => {
+  const { link, receiver } = await open({ askMillis: 1, peersMax: 4 });
+  const channel = new AnsweringChannel(36);
+  await link.connect(FOLLOWED, channel);
+  link.probe(`${FOLLOWED}`);
+  await eventually(() => channel.asked === 35);
+  link.probe(`${FOLLOWED}`);
+  await eventually(() => receiver.gone.length > 0);
+  assert.equal(receiver.gone, [`${FOLLOWED}: it does not answer any more`]);
+  assert.is(channel.asked, 56);
+  await link.close();
+});
+
 test('a peer that may be gone is probed: a silent one ends, one that answers stays', async () => {
   const { link, receiver } = await open({ askMillis: 1, peersMax: 4 });
   const alive = new AnsweringChannel(Infinity);
@@ -399,12 +412,13 @@ test('a peer that may be gone is probed: a silent one ends, one that answers sta
   assert.equal(receiver.gone, [`${FOLLOWED}: it does not answer any more`]);
   assert.ok(late.isClosed);
   assert.is(late.asked, 25, '20 in a row, and once at a time');
-  await eventually(() => alive.asked === 40);
+  // The second call comes behind the first request, and begins anew.
+  await eventually(() => alive.asked === 41);
   await settle(20);
-  assert.is(alive.asked, 40);
+  assert.is(alive.asked, 41);
   assert.is(receiver.gone.length, 1);
   link.probe(`${CHOSEN_FOR}`);
-  assert.is(alive.asked, 41, 'a later probe');
+  assert.is(alive.asked, 42, 'a later probe');
   await link.close();
 });
 
