@@ -82,7 +82,11 @@ export class PasteSignalling implements Signalling {
     }
     const resolve = this.#resolve;
     this.#resolve = undefined;
-    if (!resolve) throw new LinkError('EPROTO', 'paste: reply was pasted already');
+    if (!resolve)
+      throw new LinkError(
+        'EPROTO',
+        'paste: reply was pasted already; wait, or make another invitation',
+      );
     resolve(answer);
   }
 }
