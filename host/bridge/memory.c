@@ -468,6 +468,19 @@ static bool may_lie(uint64_t at, uint64_t bytes, uintptr_t first)
 	       !vb_memory_is_held(vb_area() + at, bytes);
 }
 
+/*
+ * Whether a region has a page of that place which is not there in the program any more: it was
+ * replaced, and the region keeps its bytes.
+ */
+static bool has_replaced(const struct vb_segment *list, int count, uintptr_t first, uint64_t at)
+{
+	for (int i = 0; i < count; i++)
+		if (!list[i].linear && vb_memory_is_held(vb_area() + at + (list[i].start - first),
+							 list[i].end - list[i].start))
+			return true;
+	return false;
+}
+
 /* A place where the neighbouring mappings have theirs, or find theirs; or any. */
 static uint64_t choose_anew(uintptr_t first, uint64_t bytes, bool swept)
 {
@@ -497,7 +510,10 @@ static uint64_t choose(const struct vb_segment *list, int count, uintptr_t first
 {
 	uint64_t at = VB_NO_PLACE, bytes = last - first;
 	if (is_forced(list, count, first, &at))
-		return vb_place_is_free(&vb_places, at, bytes, first) ? at : VB_NO_PLACE;
+		return vb_place_is_free(&vb_places, at, bytes, first) &&
+				       !has_replaced(list, count, first, at) ?
+			       at :
+			       VB_NO_PLACE;
 	/* Pages that lie there already need not move. */
 	for (int i = 0; i < count; i++)
 		if (list[i].linear && may_lie(place_by(&list[i], first), bytes, first))

@@ -46,7 +46,7 @@ test('registered memory: overlaps, neighbours, churn, refusals and fork', () =>
   }));
 
 const EXPECTED =
-  '8 of 8 large, 0 wrong, 0 refused, written; whole yes, before the device yes, old pages yes';
+  '8 of 8 large, 0 wrong, 0 refused, written; whole yes, before the device yes, old pages yes, replaced pages yes';
 
 // With 256 MiB pages without a region move out of the way.
 for (const memory of ['2G', '256M']) {

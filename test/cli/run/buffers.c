@@ -136,6 +136,30 @@ static bool keeps_old(struct ibv_pd *pd, struct ibv_qp *qp)
 	return done && !strcmp(target, "written") && new;
 }
 
+/* A region keeps pages that the program replaces; a later region of the range has the new ones. */
+static bool keeps_replaced(struct ibv_pd *pd, struct ibv_qp *qp)
+{
+	const size_t page = 4096, length = 8 * page;
+	const int own = MAP_PRIVATE | MAP_ANONYMOUS;
+	char *at = mmap(NULL, length, PROT_READ | PROT_WRITE, own, -1, 0);
+	memset(at, 'O', length);
+	struct ibv_mr *old = ibv_reg_mr(pd, at, length, ACCESS);
+	mmap(at + 2 * page, 4 * page, PROT_READ | PROT_WRITE, own | MAP_FIXED, -1, 0);
+	memset(at + 2 * page, 'N', 4 * page);
+	struct ibv_mr *new = ibv_reg_mr(pd, at, length, ACCESS);
+	static char target[8 * 4096];
+	struct ibv_mr *to = ibv_reg_mr(pd, target, length, ACCESS);
+	bool kept = old && new && to && write_to(qp, old, length, target, to) == IBV_WC_SUCCESS;
+	for (size_t i = 0; kept && i < length; i++)
+		kept = target[i] == 'O';
+	memset(target, 'W', length);
+	kept = kept && write_to(qp, to, length, at, old) == IBV_WC_SUCCESS;
+	for (size_t i = 0; kept && i < length; i++)
+		kept = at[i] == (i / page < 2 || i / page >= 6 ? 'W' : 'N');
+	return kept && write_to(qp, new, length, target, to) == IBV_WC_SUCCESS &&
+	       !memcmp(target, at, length);
+}
+
 int main(int argc, char **argv)
 {
 	const size_t early_bytes = 40 * MIB;
@@ -176,7 +200,8 @@ int main(int argc, char **argv)
 		deregister(&all[i]);
 	printf("%d of %d large, %lu wrong, %lu refused, %s; ", large, LARGE, wrong, refused,
 	       completions > 0 ? "written" : "nothing written");
-	printf("whole %s, before the device %s, old pages %s\n", has_whole(pd) ? "yes" : "no",
-	       has_early(pd, early, early_bytes) ? "yes" : "no", keeps_old(pd, qp) ? "yes" : "no");
+	printf("whole %s, before the device %s, old pages %s, replaced pages %s\n",
+	       has_whole(pd) ? "yes" : "no", has_early(pd, early, early_bytes) ? "yes" : "no",
+	       keeps_old(pd, qp) ? "yes" : "no", keeps_replaced(pd, qp) ? "yes" : "no");
 	return 0;
 }
