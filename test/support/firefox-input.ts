@@ -45,6 +45,25 @@ export class FirefoxMouse {
   }
 }
 
+/** Names of keys that are no text, and their characters in WebDriver (17.4.2, Keyboard actions). */
+const KEYS: Readonly<Record<string, string>> = { Enter: '\uE007', Space: ' ', Tab: '\uE004' };
+
+/** The keyboard, by input.performActions. */
+export class FirefoxKeyboard {
+  readonly #perform: (actions: readonly object[]) => Promise<unknown>;
+
+  constructor(perform: (actions: readonly object[]) => Promise<unknown>) {
+    this.#perform = perform;
+  }
+
+  /** A key of `KEYS`, or a character. */
+  async press(key: string): Promise<void> {
+    const value = KEYS[key] ?? key;
+    if (value.length !== 1) throw new TypeError(`press: "${key}" is no key of KEYS: add it there`);
+    await this.#perform(['keyDown', 'keyUp'].map((type) => ({ type, value })));
+  }
+}
+
 /** The first element of a selector, whenever it is used. */
 export class FirefoxLocator {
   readonly #page: Evaluator;
@@ -88,6 +107,10 @@ export class FirefoxLocator {
     await mouse.move(x + width / 2, y + height / 2);
     await mouse.down();
     await mouse.up();
+  }
+
+  async focus(): Promise<void> {
+    await this.#of('(each) => each.focus()');
   }
 
   async fill(value: string): Promise<void> {

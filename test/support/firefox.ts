@@ -5,7 +5,7 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { BrowserProcess, BrowserSession } from './browser-process.js';
-import { FirefoxLocator, FirefoxMouse } from './firefox-input.js';
+import { FirefoxKeyboard, FirefoxLocator, FirefoxMouse } from './firefox-input.js';
 
 const EXECUTABLE = process.env['FIREFOX'] ?? '/usr/bin/firefox-esr';
 
@@ -52,6 +52,7 @@ interface Evaluated {
 /** A tab: the methods of playwright's Page that tests of tabs use. */
 export class FirefoxPage {
   readonly mouse: FirefoxMouse;
+  readonly keyboard: FirefoxKeyboard;
   readonly #session: Session;
   readonly #context: string;
   #url = '';
@@ -59,12 +60,10 @@ export class FirefoxPage {
   constructor(session: Session, context: string) {
     this.#session = session;
     this.#context = context;
-    this.mouse = new FirefoxMouse((actions) =>
-      session.send('input.performActions', {
-        context,
-        actions: [{ type: 'pointer', id: 'mouse', actions }],
-      }),
-    );
+    const performAs = (type: string) => (actions: readonly object[]) =>
+      session.send('input.performActions', { context, actions: [{ type, id: type, actions }] });
+    this.mouse = new FirefoxMouse(performAs('pointer'));
+    this.keyboard = new FirefoxKeyboard(performAs('key'));
   }
 
   /** Calls `listener` for each error that the page reports. */
