@@ -26,6 +26,8 @@ const LIBRARY = `${FOLDER}/libverbena-bridge.so`;
 const COMPILER = process.env.CC ?? 'gcc';
 // Verbs have the parameters that verbs.h gives them, used or not.
 const FLAGS = ['-std=gnu11', '-O2', '-g', '-fPIC', '-fvisibility=hidden'].concat([
+  // Entries of a ring are records of several kinds, which are written one over the other.
+  '-fno-strict-aliasing',
   '-Wall',
   '-Wextra',
   '-Werror',

@@ -1,7 +1,8 @@
 /*
  * Children of `clone` and of `syscall`, the functions of the C library. Without CLONE_VM they are
  * children as of fork: the child gets copies of registered memory (fork.c). With CLONE_VM they are
- * threads, or share all memory until exec, and the call goes to the kernel as it is.
+ * threads, or share all memory until exec, and the call goes to the kernel as it is. Calls of
+ * `syscall` that are about memory go to memory-calls.c.
  *
  * `syscall` is in assembly: a child with a stack of its own, and a child of vfork, return from the
  * function without a frame of this library. The library's own calls come here as well.
@@ -22,12 +23,19 @@
 #define ARGUMENTS_BYTES 256
 
 _Static_assert(SYS_clone == 56 && SYS_fork == 57 && SYS_clone3 == 435, "numbers below");
+_Static_assert(SYS_mremap == 25 && SYS_madvise == 28 && SYS_shmdt == 67, "numbers below");
 
 __asm__(".pushsection .text\n"
 	".globl syscall\n"
 	".type syscall, @function\n"
 	"syscall:\n"
 	".cfi_startproc\n\t"
+	"cmp $25, %rdi\n\t"
+	"je vb_memory_call\n\t"
+	"cmp $28, %rdi\n\t"
+	"je vb_memory_call\n\t"
+	"cmp $67, %rdi\n\t"
+	"je vb_memory_call\n\t"
 	"lea -56(%rdi), %rax\n\t"
 	"cmp $1, %rax\n\t"
 	"jbe 1f\n\t"

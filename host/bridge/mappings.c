@@ -79,6 +79,15 @@ static void find_place(struct vb_segment *found, uint64_t offset, ino_t number, 
 		found->linear = offset + (vb.shared_file >= 0 ? vb.shared : 0);
 }
 
+/* The kernel names a segment of System V by its key, and its file by its identifier. */
+#define SEGMENT_NAME "/SYSV"
+
+static void find_segment(struct vb_segment *found, ino_t number, const char *name)
+{
+	found->system_v = found->shared && !strncmp(name, SEGMENT_NAME, sizeof SEGMENT_NAME - 1);
+	found->segment = number;
+}
+
 /* ---- lines of /proc/self/maps */
 
 /* Lines of the file, one by one, without memory from the heap, which may be what is moving. */
@@ -112,6 +121,13 @@ static bool next_line(struct lines *lines, char *line, size_t size)
 	return true;
 }
 
+/* The largest size that the pages of such a mapping can have: its line does not say. */
+static uintptr_t largest_page(uintptr_t start, uintptr_t end)
+{
+	const uintptr_t gib = (uintptr_t)1 << 30;
+	return (start | end) % gib ? VB_HUGE_PAGE : gib;
+}
+
 /* One line: start-end rights offset device inode path. */
 static bool parse_line(const char *line, struct vb_segment *found)
 {
@@ -127,8 +143,9 @@ static bool parse_line(const char *line, struct vb_segment *found)
 			(rights[2] == 'x' ? PROT_EXEC : 0);
 	found->shared = rights[3] == 's';
 	found->anonymous = number == 0 && !found->shared;
-	found->huge = strncmp(line + path, "/anon_hugepage", 14) == 0;
+	found->page = strncmp(line + path, "/anon_hugepage", 14) == 0 ? largest_page(start, end) : VB_PAGE;
 	find_place(found, offset, number, major, minor);
+	find_segment(found, number, line + path);
 	return true;
 }
 
@@ -177,8 +194,17 @@ static int query_mapping(int fd, uintptr_t address, bool of_files, struct vb_seg
 			(query.rights & QUERY_EXECUTABLE ? PROT_EXEC : 0);
 	found->shared = query.rights & QUERY_SHARED;
 	found->anonymous = query.inode == 0 && !found->shared;
-	found->huge = query.page_size > VB_PAGE;
+	found->page = query.page_size;
 	find_place(found, query.offset, query.inode, query.major, query.minor);
+	if (found->shared && !found->linear) {
+		char name[64];
+		query = (struct map_query){ .size = sizeof query, .address = found->start,
+					    .name_size = sizeof name,
+					    .name_address = (uintptr_t)name };
+		/* A longer name is of a file. */
+		if (!syscall(SYS_ioctl, fd, QUERY_CALL, &query) && query.name_size > 0)
+			find_segment(found, query.inode, name);
+	}
 	return 0;
 }
 
@@ -242,13 +268,15 @@ int vb_find_segments(uintptr_t start, uintptr_t end, struct vb_segment *list, vb
 			break;
 		if (wanted && !wanted(&one, from, to))
 			continue;
-		if (one.start < start && !one.huge) {
+		uintptr_t first = start & ~(one.page - 1);
+		uintptr_t behind = (end - 1) | (one.page - 1);
+		if (one.start < first) {
 			if (one.linear)
-				one.linear += start - one.start;
-			one.start = start;
+				one.linear += first - one.start;
+			one.start = first;
 		}
-		if (one.end > end && !one.huge)
-			one.end = end;
+		if (one.end - 1 > behind)
+			one.end = behind + 1;
 		list[count++] = one;
 	}
 	close(lines.fd);

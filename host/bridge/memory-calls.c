@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "memory.h"
@@ -55,7 +56,7 @@ static int drop_while_forking(uintptr_t start, uintptr_t end, int advice)
 }
 
 /* MADV_DONTNEED and MADV_FREE have no effect on, or are refused for, the device's pages. */
-VB_EXPORT int madvise(void *address, size_t length, int advice)
+static int advise(void *address, size_t length, int advice)
 {
 	static struct vb_segment found[VB_SEGMENTS_MAX];
 	uintptr_t start = (uintptr_t)address;
@@ -86,6 +87,11 @@ VB_EXPORT int madvise(void *address, size_t length, int advice)
 	vb_memory_leave(quiet);
 	errno = error;
 	return result ? -1 : 0;
+}
+
+VB_EXPORT int madvise(void *address, size_t length, int advice)
+{
+	return advise(address, length, advice);
 }
 
 /* ---- mremap */
@@ -170,18 +176,11 @@ static void *remap(uintptr_t start, size_t old, size_t new, int flags, void *tar
 	return copy_elsewhere(start, old, new, flags, target, found[0].rights);
 }
 
-VB_EXPORT void *mremap(void *address, size_t old_size, size_t new_size, int flags, ...)
+static void *remap_or_grow(uintptr_t start, size_t old_size, size_t new_size, int flags,
+			   void *target)
 {
-	uintptr_t start = (uintptr_t)address;
 	size_t old = whole_pages(old_size), new = whole_pages(new_size);
-	void *target = NULL;
 	struct vb_quiet quiet;
-	if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) {
-		va_list list;
-		va_start(list, flags);
-		target = va_arg(list, void *);
-		va_end(list);
-	}
 	if (vb.owner != getpid() || !new || start % VB_PAGE || start + old < start)
 		return vb_remap(start, old_size, new_size, flags, target);
 	uintptr_t end = start + (old ? old : VB_PAGE);
@@ -199,6 +198,34 @@ VB_EXPORT void *mremap(void *address, size_t old_size, size_t new_size, int flag
 	vb_memory_leave(quiet);
 	errno = error;
 	return result;
+}
+
+VB_EXPORT void *mremap(void *address, size_t old_size, size_t new_size, int flags, ...)
+{
+	void *target = NULL;
+	if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) {
+		va_list list;
+		va_start(list, flags);
+		target = va_arg(list, void *);
+		va_end(list);
+	}
+	return remap_or_grow((uintptr_t)address, old_size, new_size, flags, target);
+}
+
+VB_EXPORT int shmdt(const void *address)
+{
+	return vb_detach(address);
+}
+
+/* UCX puts its own functions over these three, which call the kernel by `syscall`. */
+__attribute__((used)) long vb_memory_call(long number, long first, long second, long third,
+					  long fourth, long fifth)
+{
+	if (number == SYS_madvise)
+		return advise((void *)first, second, third);
+	if (number == SYS_shmdt)
+		return vb_detach((const void *)first);
+	return (long)remap_or_grow(first, second, third, fourth, (void *)fifth);
 }
 
 /* ---- realloc */

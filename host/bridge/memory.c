@@ -253,7 +253,6 @@ static void release_stores(const struct vb_segment *one, bool moved)
 }
 
 #define MOVE_BYTES ((size_t)1 << 30)
-#define HUGE_PAGE ((uintptr_t)2 << 20)
 
 /* Moves the pages of a mapping to `linear`. 0 or an errno. */
 static int move_pages(const struct vb_segment *one, uint64_t linear)
@@ -289,8 +288,7 @@ static int move_pages(const struct vb_segment *one, uint64_t linear)
 	return 0;
 }
 
-/* Gives the program pages of its own with the same contents. 0 or an errno. */
-static int move_back(const struct vb_segment *one)
+int vb_make_private(const struct vb_segment *one, const void *contents)
 {
 	size_t length = one->end - one->start;
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -299,7 +297,7 @@ static int move_back(const struct vb_segment *one)
 		return errno;
 	uint64_t signals = vb_block_signals();
 	bool held = hold_stores(one);
-	memcpy(copy, vb_at(one->linear), length);
+	memcpy(copy, contents, length);
 	vb_protect(copy, length, one->rights);
 	void *at = vb_remap((uintptr_t)copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
 			    (void *)one->start);
@@ -310,6 +308,12 @@ static int move_back(const struct vb_segment *one)
 		release_stores(one, error == 0);
 	vb_restore_signals(signals);
 	return error;
+}
+
+/* Gives the program pages of its own with the same contents. 0 or an errno. */
+static int move_back(const struct vb_segment *one)
+{
+	return vb_make_private(one, vb_at(one->linear));
 }
 
 /* ---- places */
@@ -414,6 +418,17 @@ static void complain(uintptr_t address, size_t length)
 		    "%s), or register less (ENOMEM)",
 		    length, (unsigned long)address, VB_PIECES_MAX, held_pages * VB_PAGE >> 20,
 		    vb_places.bytes >> 20, vb.shared_file >= 0 ? "3839M with --name" : "4G");
+}
+
+static void complain_of_shared(uintptr_t address)
+{
+	static bool told;
+	if (told)
+		return;
+	told = true;
+	vb_complain("ibv_reg_mr: 0x%lx is memory that is shared with a file or another process; "
+		    "register private memory (EOPNOTSUPP)",
+		    (unsigned long)address);
 }
 
 /* Checks that the program may register these mappings, which must have no gap. 0 or an errno. */
@@ -569,12 +584,12 @@ static int move_part(const struct vb_segment *list, int count, uintptr_t from, u
 	return error;
 }
 
-/* The same address, or that of a huge page which it would divide. */
+/* The same address, or that of the huge page which it would divide. */
 static uintptr_t cut_at(const struct vb_segment *list, int count, uintptr_t address)
 {
 	for (int i = 0; i < count; i++)
-		if (list[i].huge && list[i].start < address && address < list[i].end)
-			return address & ~(HUGE_PAGE - 1);
+		if (list[i].start < address && address < list[i].end)
+			return address & ~(list[i].page - 1);
 	return address;
 }
 
@@ -642,10 +657,10 @@ static int place(uintptr_t start, uintptr_t end, bool writes, struct vb_piece *p
 	for (bool swept = false;;) {
 		int count = vb_find_segments(start, end, found, NULL, 0, 0);
 		int error = count < 0 ? errno : check_segments(found, count, start, end, writes);
+		if (error == EOPNOTSUPP && vb_take_segments(found, count) > 0)
+			continue;
 		if (error == EOPNOTSUPP)
-			vb_complain("ibv_reg_mr: 0x%lx is memory that is shared with a file or "
-				    "another process; register private memory (EOPNOTSUPP)",
-				    (unsigned long)start);
+			complain_of_shared(start);
 		if (error) {
 			errno = error;
 			return 0;

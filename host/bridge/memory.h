@@ -14,8 +14,11 @@ struct vb_segment {
 	bool shared;
 	/* Private memory of no file. */
 	bool anonymous;
-	/* Its pages are huge, and move whole. */
-	bool huge;
+	/* A segment of System V (shmget), and its identifier. */
+	bool system_v;
+	int segment;
+	/* Bytes of its pages, which move whole. */
+	uintptr_t page;
 	/* Where its first page lies in the device's memory; 0: elsewhere. */
 	uint64_t linear;
 };
@@ -39,8 +42,8 @@ struct vb_heap vb_find_heap(uintptr_t start, uintptr_t end, size_t most);
 typedef bool (*vb_choose)(const struct vb_segment *one, uint64_t from, uint64_t to);
 
 /*
- * The mappings that `wanted` chooses of those that meet [start, end), cut to it but for huge pages,
- * which move whole. Returns their number, or -1 with errno.
+ * The mappings that `wanted` chooses of those that meet [start, end), cut to the pages that do.
+ * Returns their number, or -1 with errno.
  */
 int vb_find_segments(uintptr_t start, uintptr_t end, struct vb_segment *list, vb_choose wanted,
 		     uint64_t from, uint64_t to);
@@ -49,9 +52,24 @@ bool vb_is_of_device(const struct vb_segment *one, uint64_t from, uint64_t to);
 
 /* ---- memory.c */
 
+/* Gives the program pages of its own with these contents. 0 or an errno. */
+int vb_make_private(const struct vb_segment *one, const void *contents);
+
 /* Whether a region has any of these pages of the area. */
 bool vb_memory_is_held(uint64_t linear, size_t length);
 /* As vb_memory_enter; false: a thread forks. */
 bool vb_memory_enter_unless_forking(struct vb_quiet *before);
+
+/* ---- memory-calls.c */
+
+/* madvise, mremap or shmdt by its number: a call of `syscall`. */
+long vb_memory_call(long number, long first, long second, long third, long fourth, long fifth);
+
+/* ---- system-v.c */
+
+/* Makes those segments private memory that only this program has. Returns how many they were. */
+int vb_take_segments(const struct vb_segment *list, int count);
+/* As shmdt. */
+int vb_detach(const void *address);
 
 #endif

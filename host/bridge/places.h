@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #define VB_PAGE 4096ul
+#define VB_HUGE_PAGE (512 * VB_PAGE)
 #define VB_NO_PLACE UINT64_MAX
 
 /* Pages of the program from `address` on, which lie from `at` on; multiples of VB_PAGE. */

@@ -8,7 +8,7 @@ import * as assert from 'uvu/assert';
 import { checkProgram, findProgram } from '../../host/cli/run/program-file.js';
 import { RefusalError } from '../../host/index.js';
 import { OWN_SIDECAR, devicesOf, sidecarsOf } from '../support/bridge-devices.js';
-import { compile, isBuilt } from '../support/c-program.js';
+import { SEGMENTS, compile, isBuilt } from '../support/c-program.js';
 import { root } from '../support/paths.js';
 import { Workspace, type Ended, type Program } from '../support/processes.js';
 
@@ -95,6 +95,36 @@ for (const [device, words] of [
       assert.equal(stdout.trim().split('\n'), PIECES);
     }));
 }
+
+test('memory windows: each bind completes once, and the last one holds', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'windows');
+    if (!program) return;
+    // The local path, and packets.
+    for (const words of [[], ['--reorder', '1', '--seed', '1'], ['--turns', 'device']]) {
+      const all = ['--address', `${ADDRESS}1`, ...words, '--', program];
+      const { code, stdout, stderr } = await space.run('run', ...all);
+      assert.is(code, 0, stderr);
+      assert.equal(stdout.trim().split('\n'), [
+        'type 1: success, request 77, opcode 1; written, beyond refused; bound again: written, old key refused, old part refused; of no bytes: request 79, refused',
+        'type 2: success, request 5, opcode 1; written; invalidated: request 6, refused; by ibv_bind_mw: EINVAL',
+        'ibv_wr_bind_mw: 11 success 12 success 13 success, refused',
+        'left: 0',
+      ]);
+    }
+  }));
+
+test('a segment of System V that only the program has is registered as private memory', () =>
+  Workspace.use(async (space) => {
+    const program = await compile(space, 'segments');
+    if (!program) return;
+    const words = ['--address', `${ADDRESS}1`, '--memory', '64M', '--', program];
+    const { code, stdout, stderr } = await space.run('run', ...words);
+    assert.is(code, 0, stderr);
+    assert.equal(stdout.trim().split('\n'), SEGMENTS);
+    // Once, however often the program tries.
+    assert.is(stderr.match(/shared with a file or another process/g)?.length, 1);
+  }));
 
 for (const turns of ['program', 'device']) {
   test(`a request has its place in the send queue until it is polled: --turns ${turns}`, () =>

@@ -12,6 +12,14 @@ export const isBuilt = existsSync(LIBRARY);
 
 const LIBRARIES = ['-lrdmacm', '-libverbs', '-lpthread'];
 
+/** Lines of segments.c. */
+export const SEGMENTS = [
+  'sole: success, 0 wrong, stores kept, segment ended, detached 0, unmapped; again EINVAL',
+  'not removed: EOPNOTSUPP, attached twice: EOPNOTSUPP, of a child as well: EOPNOTSUPP, then sole: registered, 0 wrong',
+  'attached again: unmapped',
+  'by number: 0 left, success, address kept, unknown ENOSYS',
+];
+
 /** Of this process's tests: the compiler takes longer than most of the programs run. */
 const compiled = new Map<string, Buffer>();
 
