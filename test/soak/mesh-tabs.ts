@@ -11,6 +11,7 @@ import { whole } from '../../host/cli/base/options.js';
 import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
 import { descendantsOf } from '../support/process-tree.js';
 import { positive, read, script } from '../support/script.js';
+import { MEASURE_AT_ONCE, memoryOf, type TabMemory } from '../support/tab-memory.js';
 import { trendOf, type Measured } from './memory.js';
 
 interface Options {
@@ -28,15 +29,9 @@ interface TabState {
   load: Promise<string | undefined>;
 }
 
-/** Of one tab at one time; bytes. */
-interface TabSample {
+interface TabSample extends TabMemory {
   readonly member: number;
   readonly seconds: number;
-  readonly script: number;
-  /** Without the reorder buffers. */
-  readonly engine: number;
-  /** Reorder buffers, which double when half is full, and stay. */
-  readonly reorder: number;
 }
 
 const PAGE = '/test/browser/pages/tab.html?mesh';
@@ -46,10 +41,6 @@ const SAMPLE_MILLIS = 10_000;
 /** Compiled code and buffers of the browser come and go; a leak of 1 KiB a round is 1 MiB. */
 const SCRIPT_GROWTH_MAX = 2 ** 20;
 const ENGINE_GROWTH_MAX = 2 ** 16;
-/** Reorder buffers: 64 packets for each peer, and 256 at first, of 1,096 bytes each. */
-const REORDER_PACKETS = 64;
-const REORDER_PACKETS_MIN = 256;
-const REORDER_PACKET_BYTES = 1096;
 const RESIDENT_GROWTH_MAX = 64 * 2 ** 20;
 const KIB = 1024;
 
@@ -106,19 +97,6 @@ function startLoad(tab: Tab, member: number, tabs: number): Promise<void> {
   );
 }
 
-/** JavaScript of page and Worker after a collection, and device memory that is allocated. */
-async function sampleOf(tab: Tab, member: number, seconds: number): Promise<TabSample> {
-  const measured = await tab.page.evaluate<{ bytes: number }>(
-    'performance.measureUserAgentSpecificMemory()',
-  );
-  const allocated = await tab.run((_verbena, { mesh }: TabState) => {
-    const { arena, reorderMemory } = mesh.context.device;
-    const reorder = reorderMemory.bytes;
-    return { engine: arena.memory.bytes.length - arena.heap.bytesFree - reorder, reorder };
-  });
-  return { member, seconds, script: measured.bytes, ...allocated };
-}
-
 /** Resident memory of the renderers, which run the tabs. */
 function residentBytes(): number {
   let bytes = 0;
@@ -144,7 +122,7 @@ interface Soaked {
 }
 
 async function soak({ minutes, tabs: count }: Options): Promise<Soaked> {
-  const browser = await Browser.launch(['--enable-blink-features=ForceEagerMeasureMemory']);
+  const browser = await Browser.launch(MEASURE_AT_ONCE);
   const site = await Site.open({ isolated: true });
   const rooms = await createSignallingServer(site.server);
   try {
@@ -158,7 +136,7 @@ async function soak({ minutes, tabs: count }: Options): Promise<Soaked> {
     while (elapsed() < minutes * 60) {
       await new Promise((resolve) => setTimeout(resolve, SAMPLE_MILLIS));
       for (const [member, tab] of tabs.entries()) {
-        samples.push(await sampleOf(tab, member, elapsed()));
+        samples.push({ member, seconds: elapsed(), ...(await memoryOf(tab)) });
       }
       resident.push({ member: 0, seconds: elapsed(), resident: residentBytes() });
       const { rounds } = await tabs[0]!.run((_v, { rounds }: TabState) => ({ rounds }));
@@ -206,9 +184,7 @@ function judge(soaked: Soaked): [sentence: string, holds: boolean][] {
   const [scriptGrowth, scriptSlope] = worst(samples, 'script');
   const [engineGrowth, engineSlope] = worst(samples, 'engine');
   const reorder = Math.max(...samples.map((sample) => sample.reorder));
-  const peers = new Set(samples.map(({ member }) => member)).size - 1;
-  const packetsMax = Math.max(REORDER_PACKETS_MIN, REORDER_PACKETS * peers);
-  const reorderMax = packetsMax * REORDER_PACKET_BYTES;
+  const reorderMax = Math.min(...samples.map((sample) => sample.reorderMax));
   const renderers = trendOf(resident, 'resident');
   const kib = (bytes: number): string => `${Math.round(bytes / KIB)} KiB`;
   return [
