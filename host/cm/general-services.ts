@@ -87,7 +87,7 @@ export class GeneralServices {
       this.#free.push(slot);
     }
     this.#qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: QKEY });
-    this.#post(Array.from({ length: RECEIVES }, (_, slot) => slot));
+    this.#post([...Array(RECEIVES).keys()]);
     this.#qp.modify({ qpState: QpState.RTR });
     this.#qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
     // An event may occur within any verb, even the sending of a message: it is handled after the

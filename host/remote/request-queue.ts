@@ -474,7 +474,7 @@ export class RequestQueue {
 }
 
 /** @internal The memory of a call has gone. */
-export function shrunkError({ name }: Operation): MisuseError {
+export function shrunkError({ name }: Pick<Operation, 'name'>): MisuseError {
   const rule = 'must not be transferred or made smaller before its promise settles';
   return new MisuseError('memory', `${name}: ${rule}; pass a copy`);
 }

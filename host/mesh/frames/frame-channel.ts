@@ -187,10 +187,7 @@ class Receives {
   }
 
   postAll(qp: QueuePair): void {
-    this.post(
-      qp,
-      Array.from({ length: RECEIVES }, (_, slot) => slot),
-    );
+    this.post(qp, [...Array(RECEIVES).keys()]);
   }
 
   post(qp: QueuePair, slots: readonly number[]): void {

@@ -4,6 +4,7 @@
  * in its memory.
  */
 import { timerMillis } from '../../base/timer.js';
+import { shrunkError } from '../../remote/request-queue.js';
 import {
   MASK_FRAMES,
   POLL,
@@ -39,6 +40,8 @@ export interface SenderOptions {
 
 interface Waiting {
   readonly bytes: Uint8Array;
+  /** Of `bytes`, which has none once its buffer is transferred. */
+  readonly length: number;
   readonly immediate: number;
   readonly sinceMillis: number;
   readonly resolve: (isDelivered: boolean) => void;
@@ -50,7 +53,6 @@ interface Outgoing extends Omit<Waiting, 'bytes' | 'sinceMillis'> {
   readonly place: number;
   readonly total: number;
   readonly count: number;
-  readonly length: number;
   readonly sentMillis: number;
   /** A round trip that includes a repair measures nothing. */
   isRepaired: boolean;
@@ -126,7 +128,7 @@ export class FrameSender {
     this.#port = port;
     this.#options = options;
     this.#view = new DataView(memory.buffer, memory.byteOffset, memory.length);
-    this.#free = Array.from({ length: options.frames }, (_, place) => place);
+    this.#free = [...Array(options.frames).keys()];
     this.#limit = options.frames;
     this.#silent = silent;
     this.#lost = lost;
@@ -147,7 +149,9 @@ export class FrameSender {
           drop(false);
         }
       }
-      this.#waiting.push({ bytes, immediate, sinceMillis: performance.now(), resolve, reject });
+      const { length } = bytes;
+      const sinceMillis = performance.now();
+      this.#waiting.push({ bytes, length, immediate, sinceMillis, resolve, reject });
       this.#pump();
     });
   }
@@ -223,13 +227,13 @@ export class FrameSender {
     return this.#waiting.length > 0 && this.#outgoing.size === 0 && isFull;
   }
 
-  #start({ bytes, immediate, resolve, reject }: Waiting): void {
+  #start({ bytes, length, immediate, resolve, reject }: Waiting): void {
+    if (bytes.length < length) return reject(shrunkError({ name: 'frames.send' }));
     const { packetBytes, group } = this.#options;
     const sliceBytes = packetBytes - SLICE_HEADER;
     const place = this.#free.pop()!;
     const number = this.#next;
     this.#next = (number + 1) >>> 0;
-    const { length } = bytes;
     const total = Math.max(1, Math.ceil(length / sliceBytes));
     const count = total + paritiesOf(total, group);
     const { memory, placeBytes } = this.#port;
@@ -264,10 +268,7 @@ export class FrameSender {
     this.#addParity(frame);
     this.#outgoing.set(number, frame);
     this.counters.frames++;
-    this.#post(
-      frame,
-      Array.from({ length: count }, (_, index) => index),
-    );
+    this.#post(frame, [...Array(count).keys()]);
   }
 
   #addParity({ place, total, count, length }: Outgoing): void {

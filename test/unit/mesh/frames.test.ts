@@ -199,6 +199,29 @@ test('a receiver that does not read stops the sender; latest frames replace olde
   assert.is(latest.receiver.take(), undefined);
 });
 
+test('a frame whose buffer is transferred while it waits is refused, and the next one arrives', async () => {
+  const { sender, receiver } = pair(() => false);
+  const first = Array.from({ length: FRAMES }, (_, at) => sender.send(noise(100, at + 1), at));
+  const waiting = noise(100, 20).slice();
+  const refused = sender.send(waiting, 20).then(
+    () => undefined,
+    (error: unknown) => error as Error,
+  );
+  const last = sender.send(noise(100, 21), 21);
+  structuredClone(waiting, { transfer: [waiting.buffer] });
+  assert.is(waiting.length, 0);
+  const read: number[] = [];
+  await eventually(() => {
+    for (let frame = receiver.take(); frame; frame = receiver.take()) read.push(frame.immediate);
+    return read.length === FRAMES + 1;
+  });
+  assert.equal(read, [0, 1, 2, 3, 21]);
+  assert.equal(await Promise.all([...first, last]), Array<boolean>(FRAMES + 1).fill(true));
+  const error = await refused;
+  assert.instance(error, MisuseError);
+  assert.match(error!.message, /frames\.send: .*transferred.*copy/);
+});
+
 test('a receiver that is silent ends the channel', async () => {
   const { sender, errors } = pair(() => true, false, 600);
   const error = await sender.send(noise(100), 0).catch((reason: Error) => reason);
